@@ -1,0 +1,58 @@
+"""Sightline: plain vision transformers at any resolution and aspect ratio.
+
+`import sightline` loads nothing heavy: each public name is imported when it is first used (PEP 562).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sightline.attention import Pattern as Pattern
+    from sightline.data.preprocessing import preprocessing as preprocessing
+    from sightline.encodings import Knob as Knob
+    from sightline.encodings import PositionEncoding as PositionEncoding
+    from sightline.encodings import add_encodings as add_encodings
+    from sightline.encodings import create_encoding as create_encoding
+    from sightline.encodings import list_encodings as list_encodings
+    from sightline.grid import Grid as Grid
+    from sightline.layout import TokenLayout as TokenLayout
+    from sightline.load import load_model as load_model
+    from sightline.load import save_model as save_model
+    from sightline.models import create_model as create_model
+    from sightline.models import list_models as list_models
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Grid": "sightline.grid",
+    "Knob": "sightline.encodings",
+    "Pattern": "sightline.attention",
+    "PositionEncoding": "sightline.encodings",
+    "TokenLayout": "sightline.layout",
+    "add_encodings": "sightline.encodings",
+    "create_encoding": "sightline.encodings",
+    "create_model": "sightline.models",
+    "list_encodings": "sightline.encodings",
+    "list_models": "sightline.models",
+    "load_model": "sightline.load",
+    "preprocessing": "sightline.data.preprocessing",
+    "save_model": "sightline.load",
+}
+
+__all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name]), name)
+    # Kept, so that the next use does not come back here.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,374 @@
+"""The checkpoint folder: written whole or not at all, and checked byte by byte before anything in it is parsed.
+
+A folder holds plain files and `checksums.json`, which is written last and names each file's size and SHA-256. It is
+made beside its place and renamed into it, so a reader finds the old folder or the new one, never a mixture. Between
+the two renames that replace an old folder it stands aside as `.NAME.sightline-old`, where all of this looks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sightline.errors import InputError, StorageError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKSUMS = "checksums.json"
+PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+
+
+def write_folder(path: str | Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+    """Write `files` (name -> bytes, or a function that writes to the path it is given) as one checkpoint folder.
+
+    An old checkpoint at `path` is replaced, whatever else was put into it included; a symbolic link is followed.
+    Killed at any moment, this leaves the old folder or the new one complete. Files get the modes that umask says.
+
+    Raises:
+        InputError: `path` is a file, or a folder that is no checkpoint and not empty.
+        StorageError: something could not be written; the old checkpoint is as it was and nothing is left behind.
+    """
+    place = Path(os.path.realpath(path))
+    for name in files:
+        if not name or name != Path(name).name or name == CHECKSUMS:
+            raise ValueError(f"{name!r} cannot be the name of a file in a checkpoint")
+    temporary = place.with_name(f".{place.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(place)
+        _refuse_foreign(place, path)
+        temporary.mkdir()
+        try:
+            _fill(temporary, files)
+            _move_in(temporary, place)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+    # The folder was made under the umask; a writer that goes its own way (safetensors: 0600) is put right.
+    mode = folder.stat().st_mode & 0o666
+    table = {}
+    for name, content in files.items():
+        file = folder / name
+        if isinstance(content, bytes):
+            file.write_bytes(content)
+        else:
+            content(file)
+        file.chmod(mode)
+        table[name] = {"bytes": file.stat().st_size, "sha256": _digest(file)}
+        _flush(file)
+    (folder / CHECKSUMS).write_bytes(_dump_table(table))
+    _flush(folder / CHECKSUMS)
+    _flush(folder)
+
+
+def _move_in(temporary: Path, place: Path) -> None:
+    aside = _aside(place)
+    replaces = place.exists()
+    if replaces:
+        os.replace(place, aside)
+    try:
+        os.replace(temporary, place)
+    except BaseException:
+        if replaces:
+            os.replace(aside, place)
+        raise
+    # Both folders are whole by now; a file system that cannot flush a folder is no reason to fail.
+    with contextlib.suppress(OSError):
+        _flush(place.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _tidy(place: Path) -> None:
+    """Put right what a writer that was killed left beside `place`."""
+    aside = _aside(place)
+    if aside.exists():
+        if place.exists():
+            shutil.rmtree(aside)
+        else:
+            os.replace(aside, place)
+    for entry in place.parent.iterdir():
+        if entry.name.startswith(f".{place.name}.writing-"):
+            process = entry.name.split("-")[-2]
+            if process.isdigit() and not _is_alive(int(process)):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _refuse_foreign(place: Path, path: str | Path) -> None:
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{path}: is a file; a checkpoint is a folder")
+    if place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir()):
+        raise InputError(f"{path}: holds other files and no {CHECKSUMS}, so it is not a checkpoint to be replaced")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.sightline-old")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _dump_table(table: object) -> bytes:
+    return (json.dumps({"files": table}, indent=2, sort_keys=True) + "\n").encode()
+
+
+def folder_exists(path: str | Path) -> bool:
+    """Whether there is something at `path` to read, the copy that a killed writer left aside included."""
+    place = Path(os.path.realpath(path))
+    return place.exists() or _aside(place).exists()
+
+
+def read_folder(path: str | Path) -> dict[str, Path]:
+    """The files of a checkpoint folder by name, after each was compared with its checksum.
+
+    Raises:
+        InputError: there is no checkpoint, or one of its files is missing, truncated or altered; it is named.
+    """
+    place = Path(os.path.realpath(path))
+    if not place.exists() and _aside(place).exists():
+        place = _aside(place)
+    if place.is_file():
+        raise InputError(
+            f"{path}: is one file; weights alone do not say which model they belong to: give the folder that "
+            f"save_model wrote (model.safetensors, config.json, {CHECKSUMS})"
+        )
+    if not place.is_dir():
+        raise InputError(f"{path}: no such checkpoint folder{_nearest(place)}")
+    files = {}
+    for name, (size, digest) in _read_table(place / CHECKSUMS, path).items():
+        file = place / name
+        if not file.is_file():
+            raise InputError(f"{path}/{name}: is missing from the checkpoint")
+        found = file.stat().st_size
+        if found < size:
+            raise InputError(f"{path}/{name}: is truncated ({found} of {size} bytes)")
+        try:
+            same = found == size and _digest(file) == digest
+        except OSError as error:
+            raise InputError(f"{path}/{name}: cannot be read ({error.strerror})") from None
+        if not same:
+            raise InputError(f"{path}/{name}: differs from its checksum; the file was damaged or changed")
+        files[name] = file
+    return files
+
+
+def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
+    if not file.exists():
+        raise InputError(f"{path}: holds no {CHECKSUMS}; it is not a checkpoint, or it was not written to the end")
+    try:
+        content = file.read_bytes()
+        table = json.loads(content)["files"]
+        entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
+    except OSError as error:
+        raise InputError(f"{path}/{CHECKSUMS}: cannot be read ({error.strerror})") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{path}/{CHECKSUMS}: is damaged or truncated; the checksums cannot be read") from None
+    # Written in one way only, so that a flipped byte anywhere in this file shows as well.
+    if content != _dump_table(table) or any(name != Path(name).name for name in entries):
+        raise InputError(
+            f"{path}/{CHECKSUMS}: is damaged; it is not as it was written, and it has no checksum of its own"
+        )
+    return entries
+
+
+def _nearest(place: Path) -> str:
+    try:
+        return nearest(place.name, [entry.name for entry in place.parent.iterdir()])
+    except OSError:
+        return ""
+
+
+def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state under the names of the bare model, without the prefixes of torch.compile and data parallelism."""
+    stripped = {}
+    for name, tensor in state.items():
+        # torch.compile on an inner module puts its prefix in the middle of a name.
+        bare = name.replace("_orig_mod.", "")
+        while bare.startswith("module."):
+            bare = bare.removeprefix("module.")
+        stripped[bare] = tensor
+    return stripped
+
+
+def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
+    """What writes `state` as a safetensors file, for `write_folder`; wrappers' prefixes are stripped.
+
+    Tensors that share memory are written each in full.
+    """
+
+    def write(file: Path) -> None:
+        import torch
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+
+        seen: set[int] = set()
+        whole = {}
+        for name, tensor in plain_names(state).items():
+            tensor = tensor.detach().cpu().contiguous()
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+                tensor = tensor.clone(memory_format=torch.contiguous_format)
+            seen.add(tensor.untyped_storage().data_ptr())
+            whole[name] = tensor
+        try:
+            save_file(whole, file)
+        except SafetensorError as error:
+            # It wraps the system's "File too large" or "No space left on device".
+            raise OSError(str(error).rsplit("I/O error: ", 1)[-1]) from error
+
+    return write
+
+
+def load_tensors(file: str | Path, *, allow_nonfinite: bool = False) -> dict[str, Tensor]:
+    """The tensors of one weights file on the CPU, by name: safetensors, or a torch file that holds nothing else.
+
+    A pickle's code is never run.
+
+    Raises:
+        InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
+    """
+    file = Path(file)
+    if not file.is_file():
+        raise InputError(f"{file}: no such file{_nearest(file)}")
+    if file.stat().st_size == 0:
+        raise InputError(f"{file}: is empty")
+    if file.suffix == ".safetensors":
+        tensors = _load_safetensors(file)
+    elif file.suffix in PICKLES:
+        tensors = _load_pickle(file)
+    else:
+        raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
+    if not allow_nonfinite:
+        bad = [name for name, tensor in tensors.items() if not _is_finite(tensor)]
+        if bad:
+            raise InputError(f"{file}: weights are not finite (NaN or infinity) in {_some(bad)}")
+    return tensors
+
+
+def _load_safetensors(file: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        cause = (
+            str(error).removeprefix("Error while deserializing header: ").removeprefix("Error while deserializing: ")
+        )
+        truncated = "not fully covered" in cause or "too small" in cause
+        raise InputError(f"{file}: is {'truncated' if truncated else 'damaged'} ({cause})") from None
+
+
+def _load_pickle(file: Path) -> dict[str, Tensor]:
+    import pickle
+    import warnings
+    import zipfile
+
+    import torch
+
+    try:
+        if zipfile.is_zipfile(file):
+            # torch does not compare its records with the checksums that the archive holds.
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+            if damaged:
+                raise InputError(f"{file}: is damaged (the checksum of {damaged} differs)")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise InputError(
+            f"{file}: is refused: it is not a torch file of tensors alone, and loading it could run code; where you "
+            "trust it, load it with torch and write its state with safetensors.torch.save_file, then give that file"
+        ) from None
+    except InputError:
+        raise
+    except Exception as error:
+        # What a damaged pickle raises has no common class.
+        cause = (str(error) or type(error).__name__).splitlines()[0][:120]
+        raise InputError(f"{file}: is truncated or damaged ({cause})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: holds a {type(content).__name__}; expected tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"{file}: key {name!r} holds a {type(value).__name__}; expected tensors by name, and nothing else "
+                f"(its keys: {_some([str(key) for key in content])})"
+            )
+    return content
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return True
+    # There is no isfinite for 8-bit floats.
+    return bool((tensor.float() if tensor.element_size() == 1 else tensor).isfinite().all())
+
+
+def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], where: str) -> None:
+    """Compare the tensors that a model expects with those that were found: names, shapes and dtypes.
+
+    Raises:
+        InputError: anything differs; one line with every kind of difference, the first names of each and both shapes.
+    """
+    missing = [f"{name} {_shape(expected[name])}" for name in expected if name not in found]
+    extra = [f"{name} {_shape(found[name])}" for name in found if name not in expected]
+    shapes, dtypes = [], []
+    for name in expected:
+        if name not in found:
+            continue
+        want, have = expected[name], found[name]
+        if want.shape != have.shape:
+            transposed = ", transposed" if want.ndim > 1 and want.shape == have.shape[::-1] else ""
+            shapes.append(f"{name} is {_shape(have)}, expected {_shape(want)}{transposed}")
+        elif want.dtype != have.dtype:
+            dtypes.append(f"{name} {_shape(have)} is {_dtype(have)}, expected {_dtype(want)}")
+    kinds = {"missing": missing, "not expected": extra, "of another shape": shapes, "of another dtype": dtypes}
+    faults = [f"{len(items)} {kind}: {_some(items)}" for kind, items in kinds.items() if items]
+    if faults:
+        raise InputError(f"{where}: weights do not fit the model; {'; '.join(faults)}")
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(list(tensor.shape))
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _some(items: Iterable[str], limit: int = 3) -> str:
+    items = list(items)
+    return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")

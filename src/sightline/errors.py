@@ -1,0 +1,53 @@
+"""The faults that a user can cause, each with the exit code that the command line promises."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SightlineError(Exception):
+    """A fault with one line for the user; the command line prints it and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class InputError(SightlineError, ValueError):
+    """The user's input or configuration is wrong; nothing was written."""
+
+    exit_code = 2
+
+
+class UnreadableDataError(SightlineError):
+    """Data could not be read, beyond the number of files that may be skipped."""
+
+    exit_code = 3
+
+
+class NonFiniteError(SightlineError):
+    """Training stopped before an optimiser step because a number was not finite."""
+
+    exit_code = 4
+
+
+class StorageError(SightlineError):
+    """A file could not be written; what was there before is untouched."""
+
+    exit_code = 5
+
+
+def nearest(name: object, allowed: Iterable[str]) -> str:
+    """The end of a message that names what was probably meant, "; did you mean 'lr'?", or nothing."""
+    close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def choose(kind: str, name: object, allowed: Iterable[str], *, limit: int = 40) -> InputError:
+    """The error for a name that is not among `allowed`: it says the nearest ones and the list.
+
+    Returned, not raised, so that the caller's line says `raise`.
+    """
+    names = sorted(allowed)
+    hint = nearest(name, names)
+    shown = ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
+    return InputError(f"{kind} {str(name)!r} is not known{hint} (allowed: {shown})")

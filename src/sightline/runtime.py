@@ -1,0 +1,167 @@
+"""What machine this is and what it does best; torch is imported only by the functions that need it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sightline.errors import InputError, choose
+
+if TYPE_CHECKING:
+    import torch
+
+# The processor features that decide a speed, the fastest first; the best one that is there is named.
+_FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+
+
+def cores() -> int:
+    """How many cores this process may use (its affinity, not the number that the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def hardware(device: str | torch.device = "cpu") -> str:
+    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first."""
+    name, features = _processor()
+    words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *features[:1]]
+    if str(device).startswith("cuda"):
+        import torch
+
+        words.insert(0, torch.cuda.get_device_name(device))
+    return ", ".join(words)
+
+
+@functools.cache
+def _processor() -> tuple[str, tuple[str, ...]]:
+    name = platform.processor() or platform.machine() or "unknown processor"
+    flags: set[str] = set()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    # Every core says the same: the first one's lines, which end at the first empty one, are enough.
+    for line in lines:
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if not key:
+            break
+        if key == "model name":
+            name = " ".join(value.split())
+        elif key == "flags":
+            flags = set(value.split())
+    return name, tuple(feature for feature in _FEATURES if feature in flags)
+
+
+@functools.cache
+def commit() -> str:
+    """The git commit of the source checkout, 12 digits, with "+dirty" if `src` differs from it.
+
+    Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.1.0".
+    It is read once, so that all rows of a run agree.
+    """
+    from sightline import __version__
+
+    version = f"sightline {__version__}"
+    root = Path(__file__).resolve().parents[2]
+    # A package in site-packages may lie inside somebody else's checkout, whose commit says nothing about it.
+    if not (root / ".git").exists() or not (root / "src" / "sightline" / "runtime.py").exists():
+        return version
+    head = _git(root, "rev-parse", "--short=12", "HEAD")
+    if not head:
+        return version
+    return head + ("+dirty" if _git(root, "status", "--porcelain", "--", "src") else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    # A hook's GIT_DIR would point to another repository; without optional locks, asking never writes.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
+
+
+def set_threads(count: int | None = None) -> int:
+    """Let torch compute with `count` threads (None: as many as there are cores); returns the number.
+
+    Raises:
+        InputError: `count` is not positive.
+    """
+    import torch
+
+    threads = cores() if count is None else count
+    if threads < 1:
+        raise InputError(f"threads = {threads}: expected a whole number of at least 1")
+    torch.set_num_threads(threads)
+    return threads
+
+
+def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
+    """The precision that is faster on this device; the same answer every time, because nothing is timed.
+
+    On a CPU it is bfloat16 where AMX tiles or AVX512-BF16 compute it (both were measured to be faster), on a GPU
+    where it is native, else float32.
+    """
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif kind == "cpu":
+        # Private names in torch: where a release has dropped one, the safe answer is float32.
+        probes = (
+            getattr(torch.cpu, "_is_amx_tile_supported", None),
+            getattr(torch.cpu, "_is_avx512_bf16_supported", None),
+        )
+        native = any(probe() for probe in probes if probe is not None)
+    else:
+        native = False
+    return "bfloat16" if native else "float32"
+
+
+def peak_memory(device: str | torch.device = "cpu") -> int:
+    """The most memory that was in use so far, in bytes: this process's, or that of torch on a GPU."""
+    if str(device).startswith("cuda"):
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps".
+
+    Raises:
+        InputError: there is no such device here; the message lists those that there are.
+    """
+    import torch
+
+    there = ["cpu"]
+    if torch.backends.mps.is_available():
+        there.insert(0, "mps")
+    if torch.cuda.is_available():
+        there = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), *there]
+    if name == "auto":
+        return torch.device(there[0])
+    if name not in there:
+        raise choose("device", name, ["auto", *there])
+    return torch.device(name)
