@@ -1,0 +1,1 @@
+"""Back ends, one a file: each renders a `Pattern` for a `TokenLayout`. Each is compared with `dense`."""

@@ -1,0 +1,219 @@
+"""What a head may attend to and at what penalty, said once: the reference that every back end is compared with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sightline.grid import Grid
+from sightline.layout import Segment
+
+Distance = Literal["linear", "sqrt", "square"]
+Outside = Literal["inf", "max", "zero"]
+Rounding = Literal["official", "exact"]
+
+BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
+
+
+class Term(ABC):
+    """One summand of the scores' bias, as a function of (query, key, head) on one image's grid."""
+
+    @abstractmethod
+    def relative(self, grid: Grid, device: torch.device) -> Tensor:
+        """The bias by displacement (dy, dx) = key - query in cells.
+
+        Returns:
+            float32 [heads, 2 rows - 1, 2 cols - 1]; displacement (dy, dx) stands at [dy + rows - 1, dx + cols - 1].
+        """
+
+    def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
+        """A bias that depends on where the key stands alone: float32 [heads, rows, cols], or None."""
+        return None
+
+    def prefix(self) -> Tensor | None:
+        """Bias of prefix slots: float32 [3, heads] for patch->prefix, prefix->patch, prefix->prefix keys; None is 0.
+
+        Row 0 is a prefix query on patch keys, row 1 a patch query on prefix keys, row 2 a prefix query on prefix
+        keys (the order of BEiT's three extra table rows).
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class View:
+    """A field of view: up to two closed half-planes a * dy + b * dx >= 0, joined by all or any.
+
+    Attributes:
+        planes: integer normals (a, b); none means that everything is seen.
+        join: `all` is their intersection, `any` their union.
+    """
+
+    planes: tuple[tuple[int, int], ...] = ()
+    join: Literal["all", "any"] = "all"
+
+    def visible(self, dy: Tensor, dx: Tensor) -> Tensor:
+        """Whether a key at displacement (dy, dx) is seen: bool, the broadcast shape of `dy` and `dx`."""
+        seen = [a * dy + b * dx >= 0 for a, b in self.planes]
+        if not seen:
+            return torch.ones_like(dy + dx, dtype=torch.bool)
+        joined = seen[0]
+        for other in seen[1:]:
+            joined = joined & other if self.join == "all" else joined | other
+        return joined
+
+
+@dataclass(frozen=True)
+class Directed(Term):
+    """A field of view and a penalty that grows with the distance (LookHere section 3, ALiBi equation 1).
+
+    bias = -(scale * (slope_h * f(distance))) inside the view of head h, and `outside` elsewhere. A slope of 0 keeps
+    the mask: the mask is a mask and the penalty a penalty.
+
+    Attributes:
+        views: one a head.
+        slopes: one a head, at least 0.
+        from_centre: one a head; True measures the distance of the key from the grid's centre, not from the query,
+            always linearly.
+        scale: global slope times the layer's slope, at least 0.
+        distance: f, of the Euclidean distance in cells.
+        outside: `inf` masks, `max` puts the penalty of the grid's greatest distance, `zero` none.
+        rounding: `official` computes in float64, rounds the product once to bfloat16, and masks with the smallest
+            bfloat16, as the public LookHere code; `exact` does not round and masks with -inf.
+    """
+
+    views: tuple[View, ...]
+    slopes: tuple[float, ...]
+    from_centre: tuple[bool, ...]
+    scale: float = 1.0
+    distance: Distance = "linear"
+    outside: Outside = "inf"
+    rounding: Rounding = "exact"
+
+    def relative(self, grid: Grid, device: torch.device) -> Tensor:
+        where = _float64_device(device)
+        dy = torch.arange(1 - grid.rows, grid.rows, device=where).unsqueeze(1)
+        dx = torch.arange(1 - grid.cols, grid.cols, device=where).unsqueeze(0)
+        distance = (dy.square() + dx.square()).double().sqrt()
+        penalty = {"linear": distance, "sqrt": distance**0.5, "square": distance**2}[self.distance]
+        heads = []
+        for view, slope, from_centre in zip(self.views, self.slopes, self.from_centre, strict=True):
+            # A head that measures from the centre has its penalty by key; here it has only its view.
+            inside = torch.zeros_like(penalty) if from_centre else slope * penalty
+            if view.planes and self.outside != "inf":
+                fill = inside.max() if self.outside == "max" else inside.new_zeros(())
+                inside = torch.where(view.visible(dy, dx), inside, fill)
+            heads.append(inside)
+        bias = self._rounded(torch.stack(heads))
+        if self.outside == "inf":
+            seen = torch.stack([view.visible(dy, dx) for view in self.views])
+            bias = bias.masked_fill(~seen, -BFLOAT16_MAX if self.rounding == "official" else -torch.inf)
+        return bias.to(device)
+
+    def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
+        if not any(self.from_centre):
+            return None
+        where = _float64_device(device)
+        y = torch.arange(grid.rows, device=where).double()
+        x = torch.arange(grid.cols, device=where).double()
+        y, x = (y - y[-1] / 2).unsqueeze(1), (x - x[-1] / 2).unsqueeze(0)
+        distance = (y.square() + x.square()).sqrt()
+        slopes = [slope if central else 0.0 for slope, central in zip(self.slopes, self.from_centre, strict=True)]
+        return self._rounded(torch.stack([slope * distance for slope in slopes])).to(device)
+
+    def _rounded(self, penalty: Tensor) -> Tensor:
+        bias = self.scale * penalty
+        if self.rounding == "official":
+            bias = bias.to(torch.bfloat16)
+        # Negated last, as the public code does: a distance of 0 gives -0.0.
+        return -bias.float()
+
+
+def _float64_device(device: torch.device) -> torch.device:
+    """Apple's GPUs have no float64; the tables are small, so they are made on the CPU there."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Term):
+    """A learned bias for each displacement, made for each grid, with gradients (BEiT).
+
+    Attributes:
+        values: grid -> [heads, 2 rows - 1, 2 cols - 1], by displacement key - query.
+        extra: [3, heads] as `Term.prefix`, or None.
+    """
+
+    values: Callable[[Grid], Tensor]
+    extra: Tensor | None = None
+
+    def relative(self, grid: Grid, device: torch.device) -> Tensor:
+        return self.values(grid).float()
+
+    def prefix(self) -> Tensor | None:
+        return self.extra
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The sum of its terms. Which tokens meet at all is the layout's business."""
+
+    terms: tuple[Term, ...]
+
+    def __add__(self, other: Pattern) -> Pattern:
+        return Pattern(self.terms + other.terms)
+
+    def bias(self, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int) -> Tensor:
+        """The bias of one image's scores.
+
+        Args:
+            queries, keys: patches of the same image.
+            num_prefix_queries, num_prefix_keys: prefix slots, which stand first.
+
+        Returns:
+            float32 [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
+        """
+        total = None
+        for term in self.terms:
+            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys)
+            total = one if total is None else total + one
+        assert total is not None, "a pattern has at least one term"
+        return total
+
+
+def _render(term: Term, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int) -> Tensor:
+    grid, device = keys.grid, keys.coords.device
+    table = term.relative(grid, device)
+    heads = table.shape[0]
+    if queries.complete and keys.complete:
+        # Rows and columns apart: the index of a whole grid is never made as N x N integers.
+        y = torch.arange(grid.rows, device=device)
+        x = torch.arange(grid.cols, device=device)
+        dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
+        dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)
+        bias = table[:, dy, dx].reshape(1, heads, grid.rows * grid.cols, grid.rows * grid.cols)
+    else:
+        shift = keys.coords.unsqueeze(1) - queries.coords.unsqueeze(2)
+        bias = table[:, shift[..., 0] + (grid.rows - 1), shift[..., 1] + (grid.cols - 1)].transpose(0, 1)
+    by_key = term.by_key(grid, device)
+    if by_key is not None:
+        at_keys = by_key[:, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
+        bias = bias + at_keys
+    return _with_prefix(bias, term.prefix(), num_prefix_queries, num_prefix_keys)
+
+
+def _with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:
+    """Put the prefix slots' rows and columns before those of the patches."""
+    if num_queries == 0 and num_keys == 0:
+        return bias
+    rows, heads, queries, keys = bias.shape
+    values = bias.new_zeros(3, heads) if extra is None else extra.to(bias)
+    on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in values)
+    top = torch.cat(
+        (among.expand(rows, heads, num_queries, num_keys), on_patches.expand(rows, heads, num_queries, keys)), dim=-1
+    )
+    left = on_prefix.expand(rows, heads, queries, num_keys)
+    return torch.cat((top, torch.cat((left, bias), dim=-1)), dim=-2)

@@ -1,0 +1,1 @@
+"""Encodings that add an embedding to the tokens, one a file."""

@@ -1,0 +1,124 @@
+"""One table for rows and one for columns: NaViT's factorised embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_number, require_whole
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_axis
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+
+@dataclass(frozen=True)
+class FactorizedConfig:
+    """Configuration of `Factorized`.
+
+    Attributes:
+        coordinates: `absolute` counts cells; `fractional` divides by the side of the image itself.
+        combine: how the row's and the column's vector meet: `sum`, `stack` (half of the channels each), `product`.
+        table: `learned`, or `sinusoidal` without parameters.
+        max_side: length of the learned tables in cells; None takes the training grid's sides.
+        new_grid: for absolute learned tables: `index` reads by coordinate and stretches only for longer sides;
+            `resize` resizes each table to the image's side; `aspect` resizes both to its longer side.
+        interpolation: how a table is stretched along its axis (`bilinear` is linear there).
+        temperature: of the sinusoids.
+    """
+
+    coordinates: Literal["absolute", "fractional"] = "absolute"
+    combine: Literal["sum", "stack", "product"] = "sum"
+    table: Literal["learned", "sinusoidal"] = "learned"
+    max_side: int | None = None
+    new_grid: Literal["index", "resize", "aspect"] = "index"
+    interpolation: Interpolation = "bilinear"
+    temperature: float = 10000.0
+
+    def __post_init__(self) -> None:
+        require("factorized coordinates", self.coordinates, ("absolute", "fractional"))
+        require("factorized combine", self.combine, ("sum", "stack", "product"))
+        require("factorized table", self.table, ("learned", "sinusoidal"))
+        require("factorized new_grid", self.new_grid, ("index", "resize", "aspect"))
+        require("factorized interpolation", self.interpolation, INTERPOLATIONS)
+        require_number("factorized temperature", self.temperature, low=1.0, above=True)
+        if self.max_side is not None:
+            require_whole("factorized max_side", self.max_side, 1)
+
+
+class Factorized(AddedEncoding):
+    """phi_y(row) combined with phi_x(col) (NaViT section 2.1 and appendix C).
+
+    `rows` and `cols` are the learned tables, [max_side, dim] (or dim / 2 for `stack`). Fractional coordinates
+    r = index / side read them linearly at r * max_side, which is the entry itself on the training grid.
+    """
+
+    names: ClassVar = {"factorized": {}, "factorized_fractional": {"coordinates": "fractional"}}
+    Config: ClassVar = FactorizedConfig
+    source: ClassVar = "NaViT (2023), section 2.1 and appendix C"
+    new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
+
+    def __init__(self, config: FactorizedConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        parts = 2 if config.combine == "stack" else 1
+        needed = parts * (2 if config.table == "sinusoidal" else 1)
+        if shape.dim % needed:
+            raise InputError(f"factorized: dim {shape.dim} must be a multiple of {needed}")
+        self.width = shape.dim // parts
+        self.sides = tuple(config.max_side or side for side in shape.train_grid)
+        # Knows the device of the model; not saved.
+        self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
+        if config.table == "learned":
+            self.rows = nn.Parameter(torch.empty(self.sides[0], self.width))
+            self.cols = nn.Parameter(torch.empty(self.sides[1], self.width))
+            # A product of two small numbers would start almost without positions.
+            std = 0.02**0.5 if config.combine == "product" else 0.02
+            for table in (self.rows, self.cols):
+                nn.init.trunc_normal_(table, std=std)
+
+    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+        grid = Grid(*grid)
+        by_row, by_col = (self._axis(axis, side, max(grid.rows, grid.cols)) for axis, side in enumerate(grid))
+        by_row = by_row.unsqueeze(1).expand(grid.rows, grid.cols, self.width)
+        by_col = by_col.unsqueeze(0).expand(grid.rows, grid.cols, self.width)
+        if self.config.combine == "sum":
+            joined = by_row + by_col
+        elif self.config.combine == "product":
+            joined = by_row * by_col
+        else:
+            joined = torch.cat((by_row, by_col), dim=-1)
+        return joined.reshape(grid.rows * grid.cols, self.shape.dim)
+
+    def _axis(self, axis: int, side: int, longer: int) -> Tensor:
+        """The vectors along one axis of the image: float32 [side, width]."""
+        length = self.sides[axis]
+        index = torch.arange(side, device=self.anchor.device)
+        if self.config.coordinates == "fractional":
+            # In cells of the table, so that the training grid reads its own entries.
+            place = index.float() / side * length
+        else:
+            place = index.float()
+        if self.config.table == "sinusoidal":
+            return self._sinusoids(place)
+        table = self.rows if axis == 0 else self.cols
+        if self.config.coordinates == "fractional":
+            return _read_linearly(table, place)
+        target = {"index": max(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
+        return resize_axis(table, target, self.config.interpolation)[:side]
+
+    def _sinusoids(self, place: Tensor) -> Tensor:
+        half = self.width // 2
+        omega = self.config.temperature ** -(torch.arange(half, device=place.device).float() / half)
+        phase = place.unsqueeze(-1) * omega
+        return torch.cat((phase.sin(), phase.cos()), dim=-1)
+
+
+def _read_linearly(table: Tensor, place: Tensor) -> Tensor:
+    """Rows of `table` at fractional places, linear between entries and constant beyond the last."""
+    last = table.shape[0] - 1
+    below = place.floor().long().clamp(0, last)
+    above = (below + 1).clamp(max=last)
+    weight = (place - below).clamp(0, 1).unsqueeze(-1)
+    return table[below] * (1 - weight) + table[above] * weight

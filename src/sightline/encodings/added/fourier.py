@@ -1,0 +1,83 @@
+"""Learnable Fourier features of the coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.encodings.base import (
+    AddedEncoding,
+    TrunkShape,
+    require,
+    require_bool,
+    require_number,
+    require_whole,
+    without_autocast,
+)
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import grid_coords
+
+
+@dataclass(frozen=True)
+class FourierConfig:
+    """Configuration of `Fourier`.
+
+    Attributes:
+        coordinates: `absolute` counts cells, divided by the training grid's sides; `fractional` divides by the
+            sides of the image itself. Both are [0, 1) on the training grid.
+        mlp: an MLP after the features (LookHere's baseline), or the features themselves (NaViT).
+        features: sines and cosines together; None takes the model's dim.
+        scale: standard deviation of the frequencies at the start, in radians over the training grid.
+    """
+
+    coordinates: Literal["absolute", "fractional"] = "absolute"
+    mlp: bool = True
+    features: int | None = None
+    scale: float = 6.0
+
+    def __post_init__(self) -> None:
+        require("fourier coordinates", self.coordinates, ("absolute", "fractional"))
+        require_bool("fourier mlp", self.mlp)
+        require_number("fourier scale", self.scale, above=True)
+        if self.features is not None:
+            require_whole("fourier features", self.features, 2)
+
+
+class Fourier(AddedEncoding):
+    """[sin(W r), cos(W r)] of r = (y, x) with a learned W, then an MLP (Li et al. 2021, equations 2 and 3; NaViT
+    appendix C without the MLP; LookHere's baseline with it)."""
+
+    names: ClassVar = {"fourier": {}, "fourier_fractional": {"coordinates": "fractional"}}
+    Config: ClassVar = FourierConfig
+    source: ClassVar = "Li et al. (2021), equations 2 and 3; NaViT (2023), appendix C; LookHere (2024), baseline"
+    new_grid: ClassVar = "evaluated at the new coordinates, in training grids (absolute) or of the image (fractional)"
+
+    def __init__(self, config: FourierConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        features = config.features or shape.dim
+        if features % 2 or (not config.mlp and features != shape.dim):
+            raise InputError(f"fourier features {features}: expected an even number, and dim {shape.dim} without mlp")
+        self.frequencies = nn.Linear(2, features // 2, bias=False)
+        nn.init.normal_(self.frequencies.weight, std=config.scale)
+        self.mlp = nn.Identity()
+        if config.mlp:
+            last = nn.Linear(shape.dim, shape.dim)
+            nn.init.trunc_normal_(last.weight, std=0.02)
+            nn.init.zeros_(last.bias)
+            self.mlp = nn.Sequential(nn.Linear(features, shape.dim), nn.GELU(), last)
+
+    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+        grid = Grid(*grid)
+        weight = self.frequencies.weight
+        sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
+        rows, cols = (torch.full((), side, device=weight.device, dtype=torch.float32) for side in sides)
+        # Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it.
+        with without_autocast(weight.device):
+            place = grid_coords(grid, weight.device).float() / torch.stack((rows, cols))
+            phase = F.linear(place, weight.float())
+            return self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(weight.dtype)).float()

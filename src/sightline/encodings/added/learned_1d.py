@@ -1,0 +1,57 @@
+"""One learned vector for each patch of the training grid, in raster order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_bool
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
+from sightline.grid import Grid
+
+
+@dataclass(frozen=True)
+class Learned1dConfig:
+    """Configuration of `Learned1d`.
+
+    Attributes:
+        interpolation: how the table is resized; the default is that of LookHere's baseline.
+        prefix: prefix tokens have learned vectors too (ViT), or none (RoPE-ViT's APE).
+    """
+
+    interpolation: Interpolation = "bilinear"
+    prefix: bool = True
+
+    def __post_init__(self) -> None:
+        require("learned_1d interpolation", self.interpolation, INTERPOLATIONS)
+        require_bool("learned_1d prefix", self.prefix)
+
+
+class Learned1d(AddedEncoding):
+    """z_0 = [x_cls; x_p E] + E_pos (ViT equation 1).
+
+    `table` is [rows * cols, dim] of the training grid; `prefix` is [num_prefix_tokens, dim].
+    """
+
+    names: ClassVar = {"learned_1d": {}}
+    Config: ClassVar = Learned1dConfig
+    source: ClassVar = "ViT (2021), equation 1"
+    new_grid: ClassVar = "the table is resized in two dimensions"
+
+    def __init__(self, config: Learned1dConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        self.table = nn.Parameter(torch.empty(shape.train_grid.cells, shape.dim))
+        nn.init.trunc_normal_(self.table, std=0.02)
+        self.prefix: nn.Parameter | None = None
+        if config.prefix and shape.num_prefix_tokens:
+            self.prefix = nn.Parameter(torch.empty(shape.num_prefix_tokens, shape.dim))
+            nn.init.trunc_normal_(self.prefix, std=0.02)
+
+    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+        return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)
+
+    def prefix_embedding(self) -> Tensor | None:
+        return self.prefix

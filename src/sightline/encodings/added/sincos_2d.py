@@ -1,0 +1,77 @@
+"""Fixed sines and cosines of the two coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_number
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import grid_coords
+
+
+@dataclass(frozen=True)
+class Sincos2dConfig:
+    """Configuration of `Sincos2d`.
+
+    Attributes:
+        order: whose order of channels and frequencies: `big_vision` [sin x, cos x, sin y, cos y] with the last
+            frequency exactly 1 / temperature; `mae` the same order with temperature^(-j / (dim / 4)); `timm`
+            [sin y, sin x, cos y, cos x]; `timm_interleaved` [sin y, cos y, sin x, cos x].
+        temperature: ratio of the lowest and highest frequency.
+        new_grid: `extend` evaluates at the new coordinates; otherwise the training grid's table is resized with
+            this interpolation (`bilinear` is LookHere's baseline).
+    """
+
+    order: Literal["big_vision", "mae", "timm", "timm_interleaved"] = "big_vision"
+    temperature: float = 10000.0
+    new_grid: Literal["extend"] | Interpolation = "extend"
+
+    def __post_init__(self) -> None:
+        require("sincos_2d order", self.order, ("big_vision", "mae", "timm", "timm_interleaved"))
+        require_number("sincos_2d temperature", self.temperature, low=1.0, above=True)
+        require("sincos_2d new_grid", self.new_grid, ("extend", *INTERPOLATIONS))
+
+
+class Sincos2d(AddedEncoding):
+    """sin and cos of omega_j x and omega_j y (MoCo v3 and MAE; RoPE-ViT equation 2), without parameters."""
+
+    names: ClassVar = {"sincos_2d": {}}
+    Config: ClassVar = Sincos2dConfig
+    source: ClassVar = "MoCo v3 (2021); MAE (2022); RoPE-ViT (2024), equation 2"
+    new_grid: ClassVar = "evaluated at the new coordinates, or the table resized"
+
+    def __init__(self, config: Sincos2dConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        if shape.dim % 4 or (config.order == "big_vision" and shape.dim < 8):
+            raise InputError(f"sincos_2d: dim {shape.dim} must be a multiple of 4 (and 8 or more for big_vision)")
+        # Knows the device of the model; not saved.
+        self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
+
+    def _table(self, grid: Grid) -> Tensor:
+        device = self.anchor.device
+        where = torch.device("cpu") if device.type == "mps" else device
+        quarter = self.shape.dim // 4
+        steps = quarter - 1 if self.config.order == "big_vision" else quarter
+        exponents = torch.arange(quarter, device=where, dtype=torch.float64) / steps
+        omega = self.config.temperature**-exponents
+        y, x = (grid_coords(grid, where).double().unsqueeze(-1) * omega).unbind(-2)
+        ordered = {
+            "big_vision": (x.sin(), x.cos(), y.sin(), y.cos()),
+            "mae": (x.sin(), x.cos(), y.sin(), y.cos()),
+            "timm": (y.sin(), x.sin(), y.cos(), x.cos()),
+            "timm_interleaved": (y.sin(), y.cos(), x.sin(), x.cos()),
+        }[self.config.order]
+        return torch.cat(ordered, dim=-1).float().to(device)
+
+    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+        grid = Grid(*grid)
+        if self.config.new_grid == "extend":
+            return self._table(grid)
+        trained = self.shape.train_grid
+        return resize_table(self._table(trained), trained, grid, self.config.new_grid)

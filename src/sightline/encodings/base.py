@@ -1,0 +1,266 @@
+"""What a position encoding is: three hooks that a block calls on whatever encoding it holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.pattern import Pattern
+from sightline.attention.rotation import Pairing, Rotation
+from sightline.errors import InputError, choose
+from sightline.grid import Grid
+from sightline.layout import Segment, TokenLayout
+
+
+@dataclass(frozen=True)
+class TrunkShape:
+    """What an encoding knows of the transformer that holds it."""
+
+    depth: int
+    heads: int
+    dim: int
+    train_grid: Grid
+    num_prefix_tokens: int
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "heads", "dim"):
+            require_whole(name, getattr(self, name), 1)
+        require_whole("num_prefix_tokens", self.num_prefix_tokens, 0)
+        if self.dim % self.heads:
+            raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+
+@dataclass(frozen=True)
+class Knob:
+    """An encoding's own parameter of extrapolation, the one that is searched at a new resolution.
+
+    Attributes:
+        name: the configuration key.
+        value: as it is now.
+        default: as it was configured, and trained with.
+        low, high: the values that are accepted, both included.
+        candidates: the values that a search tries.
+    """
+
+    name: str
+    value: float
+    default: float
+    low: float
+    high: float
+    candidates: tuple[float, ...]
+
+
+class PositionEncoding(nn.Module):
+    """A position encoding: no-op hooks, each called with (layer, layout) in every block.
+
+    Subclasses are final or abstract. A final one is one file, lists its registered names with the configuration
+    that each presets, and has a frozen dataclass `Config` beside it.
+    """
+
+    names: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Registered name -> configuration that the name presets."""
+    Config: ClassVar[type] = type(None)
+    source: ClassVar[str] = ""
+    """Paper and equation, in a line."""
+    new_grid: ClassVar[str] = ""
+    """What happens on a grid other than the training grid, in a line."""
+    symmetric: ClassVar[bool] = False
+    """Swapping rows and columns changes nothing."""
+
+    def __init__(self, config: Any, shape: TrunkShape) -> None:
+        super().__init__()
+        self.config = config
+        self.shape = shape
+        self.name = type(self).__name__
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        """Embeddings added to the tokens before `layer`: [1 or rows, slots, dim], or None."""
+        return None
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        """How q and k of `layer` are turned, or None."""
+        return None
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        """What the heads of `layer` may attend to and at what penalty, or None."""
+        return None
+
+    @property
+    def knob(self) -> Knob | None:
+        """The extrapolation parameter, or None where there is none."""
+        return None
+
+    def set_knob(self, value: float) -> None:
+        """Set the extrapolation parameter.
+
+        Raises:
+            InputError: there is none, or `value` is out of its range.
+        """
+        knob = self.knob
+        if knob is None:
+            raise InputError(f"encoding {self.name} has no knob")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"knob {knob.name} {value!r}: expected a finite number")
+        if not knob.low <= value <= knob.high:
+            raise InputError(f"knob {knob.name} {value}: expected {knob.low} to {knob.high}")
+        self._turn_knob(float(value))
+
+    def _turn_knob(self, value: float) -> None:
+        raise NotImplementedError
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters, relative to this module, that weight decay must leave alone."""
+        return {name for name, _ in self.named_parameters()}
+
+    def extra_repr(self) -> str:
+        return f"name={self.name!r}, config={self.config}"
+
+
+class AddedEncoding(PositionEncoding):
+    """An embedding for each patch, added to the tokens before the first layer."""
+
+    @abstractmethod
+    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+        """The embedding of each patch: float32 [rows * cols, dim], row-major."""
+
+    def prefix_embedding(self) -> Tensor | None:
+        """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
+        return None
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        if layer != 0:
+            return None
+        pieces = []
+        for segment in layout.segments:
+            table = self.embedding(segment.grid)
+            if segment.complete:
+                pieces.append(table.unsqueeze(0))
+            else:
+                pieces.append(table[segment.indices])
+        rows = max(piece.shape[0] for piece in pieces)
+        patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
+        return layout.join(patches, self.prefix_embedding())
+
+
+class RotaryEncoding(PositionEncoding):
+    """Angles for each patch that turn q and k in every layer."""
+
+    pairing: ClassVar[Pairing] = "adjacent"
+
+    @abstractmethod
+    def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
+        """Angles at coordinates.
+
+        Args:
+            coords: int64 [1 or rows, patches, 2] as (y, x) in cells.
+            grid: the grid of the image that the patches are of.
+
+        Returns:
+            float32 [1 or rows, 1 or heads, patches, head_dim / 2].
+        """
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
+        pieces = [self.angles(segment.coords, segment.grid, layer) for segment in layout.segments]
+        # Slots stand in dimension 1 for `join`, heads before them for attention.
+        patches = torch.cat(pieces, dim=2).transpose(1, 2)
+        return Rotation(layout.join(patches).transpose(1, 2), self.pairing)
+
+    def rotation_angles(self, grid: Grid | tuple[int, int], layer: int = 0) -> Tensor:
+        """Angles on a whole grid: float32 [1 or heads, rows * cols, head_dim / 2]."""
+        _require_layer(layer, self.shape)
+        segment = _segment(grid, self)
+        return self.angles(segment.coords, segment.grid, layer)[0]
+
+
+class PatternEncoding(PositionEncoding):
+    """A bias on the scores."""
+
+    @abstractmethod
+    def layer_pattern(self, layer: int) -> Pattern:
+        """The pattern of a layer, for any grid."""
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern:
+        return self.layer_pattern(layer)
+
+    def bias_matrix(self, grid: Grid | tuple[int, int], layer: int = 0, num_prefix_tokens: int | None = None) -> Tensor:
+        """The bias of a layer on a whole grid.
+
+        Args:
+            num_prefix_tokens: prefix slots, first in rows and columns; None is the trunk's own number.
+
+        Returns:
+            float32 [heads, N, N], N prefix tokens and patches; rows are queries, columns keys.
+        """
+        _require_layer(layer, self.shape)
+        count = self.shape.num_prefix_tokens if num_prefix_tokens is None else num_prefix_tokens
+        segment = _segment(grid, self)
+        return self.layer_pattern(layer).bias(segment, segment, count, count)[0]
+
+
+def _require_layer(layer: int, shape: TrunkShape) -> None:
+    if not 0 <= layer < shape.depth:
+        raise InputError(f"layer {layer}: expected 0 to {shape.depth - 1}")
+
+
+def _segment(grid: Grid | tuple[int, int], module: nn.Module) -> Segment:
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    return TokenLayout.uniform(Grid.checked(grid), 1, device=device).segments[0]
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Float32 stays float32 inside: a table's rule is part of the weights, and phases do not fit in 16 bits."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+
+
+def configure(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """Build a configuration dataclass from keyword values.
+
+    Raises:
+        InputError: an unknown key (names the nearest), or a value that the dataclass refuses.
+    """
+    allowed = [field.name for field in dataclasses.fields(cls)]
+    for key in values:
+        if key not in allowed:
+            raise choose(f"{where}: option", key, allowed)
+    return cls(**values)
+
+
+def require(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Refuse a value that is not one of `allowed`, naming the nearest."""
+    if value not in allowed:
+        raise choose(name, value, allowed)
+
+
+def require_bool(name: str, value: object) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} {value!r}: expected true or false")
+
+
+def require_whole(name: str, value: object, low: int) -> None:
+    """Refuse what is not a whole number of at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} {value!r}: expected a whole number")
+    if value < low:
+        raise InputError(f"{name} {value}: must be at least {low}")
+
+
+def require_number(name: str, value: object, *, low: float = 0.0, above: bool = False) -> None:
+    """Refuse what is not a finite number of at least `low` (more than `low` where `above`)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise InputError(f"{name} {value!r}: expected a finite number")
+    if value < low or (above and value == low):
+        raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:g}")

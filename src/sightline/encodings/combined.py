@@ -1,0 +1,77 @@
+"""Two or more encodings together are an encoding that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from sightline.attention.pattern import Pattern
+from sightline.attention.rotation import Rotation
+from sightline.encodings.base import Knob, PositionEncoding, RotaryEncoding, TrunkShape
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+
+
+class Combined(PositionEncoding):
+    """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
+    one. Part `i` holds its parameters as `parts.i`."""
+
+    source: ClassVar = "the sources of its parts"
+    new_grid: ClassVar = "the rules of its parts"
+
+    def __init__(self, parts: Sequence[PositionEncoding], shape: TrunkShape) -> None:
+        super().__init__(tuple(part.config for part in parts), shape)
+        turning = {part.pairing for part in parts if isinstance(part, RotaryEncoding)}
+        if len(turning) > 1:
+            names = "+".join(part.name for part in parts)
+            raise InputError(
+                f"encoding {names!r}: its rotations pair channels differently ({', '.join(sorted(turning))})"
+            )
+        self.parts = nn.ModuleList(parts)
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        """Symmetric only where every part is."""
+        return all(part.symmetric for part in self._parts())
+
+    def _parts(self) -> list[PositionEncoding]:
+        return [part for part in self.parts if isinstance(part, PositionEncoding)]
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        total = None
+        for part in self._parts():
+            one = part.added(layer, layout)
+            total = one if total is None else total if one is None else total + one
+        return total
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        total = None
+        for part in self._parts():
+            one = part.rotation(layer, layout)
+            total = one if total is None else total if one is None else total + one
+        return total
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        total = None
+        for part in self._parts():
+            one = part.pattern(layer, layout)
+            total = one if total is None else total if one is None else total + one
+        return total
+
+    def _tuned(self) -> PositionEncoding | None:
+        return next((part for part in self._parts() if part.knob is not None), None)
+
+    @property
+    def knob(self) -> Knob | None:
+        tuned = self._tuned()
+        return tuned.knob if tuned is not None else None
+
+    def _turn_knob(self, value: float) -> None:
+        tuned = self._tuned()
+        assert tuned is not None
+        tuned.set_knob(value)
+
+    def no_weight_decay(self) -> set[str]:
+        return {f"parts.{index}.{name}" for index, part in enumerate(self._parts()) for name in part.no_weight_decay()}

@@ -1,0 +1,82 @@
+"""From a name and a configuration to an encoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sightline.encodings.base import PositionEncoding, TrunkShape, configure
+from sightline.encodings.combined import Combined
+from sightline.encodings.discovery import registry
+from sightline.errors import InputError, choose
+from sightline.grid import Grid
+
+
+def create_encoding(
+    name: str,
+    *,
+    depth: int,
+    heads: int,
+    dim: int,
+    train_grid: Grid | tuple[int, int] = (14, 14),
+    num_prefix_tokens: int = 1,
+    **config: Any,
+) -> PositionEncoding:
+    """Build a position encoding.
+
+    Args:
+        name: a registered name (`list_encodings()`), or some joined by "+", as "rope_mixed+learned_1d".
+        depth, heads, dim: the transformer's.
+        train_grid: (rows, cols) of the training resolution, in patches.
+        num_prefix_tokens: CLS and register tokens.
+        **config: fields of the encoding's `Config`. Where several are joined, a field that more than one has is
+            given as "part.field".
+
+    Raises:
+        InputError: an unknown name or option (names the nearest), or a value out of range.
+    """
+    shape = TrunkShape(depth, heads, dim, Grid.checked(train_grid, "train_grid"), num_prefix_tokens)
+    names = str(name).split("+")
+    known = registry()
+    for part in names:
+        if not isinstance(part, str) or part not in known:
+            raise choose("encoding", part, known)
+    shared = _share_options(names, config)
+    parts = []
+    for part, options in zip(names, shared, strict=True):
+        cls = known[part]
+        encoding = cls(configure(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
+        encoding.name = part
+        parts.append(encoding)
+    if len(parts) == 1:
+        return parts[0]
+    combined = Combined(parts, shape)
+    combined.name = name
+    return combined
+
+
+def _share_options(names: list[str], config: dict[str, Any]) -> list[dict[str, Any]]:
+    """The options of each part of a joined name."""
+    fields = [set(registry()[name].Config.__dataclass_fields__) for name in names]
+    shared: list[dict[str, Any]] = [{} for _ in names]
+    flat = {}
+    for key, value in config.items():
+        # A group of keys named as a part is that part's options, as a configuration file writes them.
+        if len(names) > 1 and key in names and isinstance(value, dict):
+            flat |= {f"{key}.{inner}": one for inner, one in value.items()}
+        else:
+            flat[key] = value
+    for key, value in flat.items():
+        part, _, field = key.rpartition(".")
+        owners = [i for i, name in enumerate(names) if (part == name if part else field in fields[i])]
+        if not part and len(owners) > 1:
+            options = ", ".join(f"{names[i]}.{field}" for i in owners)
+            raise InputError(f"encoding {'+'.join(names)}: option {key!r} is ambiguous (expected one of {options})")
+        if not owners:
+            allowed = [
+                f"{name}.{one}" if len(names) > 1 else one
+                for name, own in zip(names, fields, strict=True)
+                for one in own
+            ]
+            raise choose(f"encoding {'+'.join(names)}: option", key, allowed)
+        shared[owners[0]][field] = value
+    return shared

@@ -1,0 +1,102 @@
+"""The folder is the registry: every encoding file in `added/`, `rotation/` and `pattern/` is found here."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from sightline.encodings.base import PositionEncoding
+from sightline.errors import InputError
+
+KINDS = ("added", "rotation", "pattern")
+ENTRY_POINTS = "sightline.encodings"
+
+_found: dict[str, type[PositionEncoding]] = {}
+
+
+def _register(module: ModuleType, where: str) -> list[str]:
+    new: dict[str, type[PositionEncoding]] = {}
+    for _, cls in inspect.getmembers(module, inspect.isclass):
+        if not issubclass(cls, PositionEncoding) or cls.__module__ != module.__name__ or not cls.names:
+            continue
+        for name in cls.names:
+            known = _found.get(name)
+            if known is not None and known.__module__ != cls.__module__:
+                raise InputError(f"{where}: encoding name {name!r} is already taken by {known.__module__}")
+            if "+" in name or not name.isidentifier():
+                raise InputError(f"{where}: encoding name {name!r} must be a plain identifier")
+            new[name] = cls
+    # All or none: a refused file leaves nothing behind.
+    _found.update(new)
+    return list(new)
+
+
+def registry() -> dict[str, type[PositionEncoding]]:
+    """Every registered name and the class that builds it."""
+    if "none" not in _found:
+        for kind in KINDS:
+            package = importlib.import_module(f"sightline.encodings.{kind}")
+            for info in pkgutil.iter_modules(package.__path__):
+                module = importlib.import_module(f"{package.__name__}.{info.name}")
+                _register(module, info.name)
+        for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+            loaded = point.load()
+            _register(loaded if inspect.ismodule(loaded) else sys.modules[loaded.__module__], point.name)
+    return _found
+
+
+def list_encodings() -> list[str]:
+    """The registered names, sorted; any two may be joined as "first+second"."""
+    return sorted(registry())
+
+
+def add_encodings(path: str | Path) -> list[str]:
+    """Register the encodings of a Python file, or of every file in a folder, from outside the package.
+
+    Returns:
+        The names that were found.
+
+    Raises:
+        InputError: nothing is there, a file cannot be imported, has no encoding, or takes a name that is taken.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    files = [file for file in files if not file.name.startswith("_")]
+    if not files:
+        raise InputError(f"{path}: holds no Python file")
+    registry()
+    names = []
+    for file in files:
+        names += _load(file)
+    return names
+
+
+def _load(file: Path) -> list[str]:
+    unique = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
+    module_name = f"sightline_outside_{file.stem}_{unique}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{file}: is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, so that its dataclasses and pickles find their module.
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+        names = _register(module, str(file))
+    except Exception as error:
+        del sys.modules[module_name]
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file}: cannot be imported ({type(error).__name__}: {error})") from error
+    if not names:
+        raise InputError(f"{file}: defines no PositionEncoding with `names`")
+    return names

@@ -1,0 +1,83 @@
+"""Tables made for another grid than they were trained on: the rule is part of a model's configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.grid import Grid
+
+Interpolation = Literal["bilinear", "bicubic", "bicubic_antialias", "corner_aligned"]
+INTERPOLATIONS: tuple[Interpolation, ...] = ("bilinear", "bicubic", "bicubic_antialias", "corner_aligned")
+
+
+def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:
+    """Resize a table of vectors over a grid, in float32.
+
+    Args:
+        table: [old.rows * old.cols, dim], row-major.
+        interpolation: `bilinear` (LookHere's baselines; a single column makes it linear along one axis, as for
+            factorised tables), `bicubic` (RoPE-ViT's APE) and `bicubic_antialias` (timm), all with half-pixel
+            centres; `corner_aligned` linear from corner to corner (big_vision's zoom of order 1).
+
+    Returns:
+        float32 [new.rows * new.cols, dim]; the table itself where the grids are equal.
+    """
+    if old == new:
+        return table
+    image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
+    aligned = interpolation == "corner_aligned"
+    resized = F.interpolate(
+        image,
+        size=(new.rows, new.cols),
+        mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
+        align_corners=aligned,
+        antialias=interpolation == "bicubic_antialias",
+    )
+    return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)
+
+
+def resize_axis(table: Tensor, length: int, interpolation: Interpolation) -> Tensor:
+    """Resize a table along one axis: [old length, dim] -> float32 [length, dim]."""
+    return resize_table(table, Grid(table.shape[0], 1), Grid(length, 1), interpolation)
+
+
+def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
+    """BEiT's interpolation of relative positions along one axis, as a matrix.
+
+    The old displacements are spread over the new range by a geometric progression, dense at the centre, and read
+    linearly between. Built by tensor operations, so `new` may be symbolic.
+
+    Args:
+        old, new: lengths of the axis, odd: 2 * side - 1.
+
+    Returns:
+        float32 [new, old]; each row sums to 1.
+    """
+    half = old // 2
+    offsets = torch.arange(new, device=device, dtype=torch.float64)
+    offsets = offsets - offsets[-1] / 2
+    reach = offsets[-1]
+    low, high = offsets.new_tensor(1.01), offsets.new_tensor(1.5)
+    ratio = low
+    # The bisection of the public code, [1.01, 1.5] down to 1e-6: 19 halvings.
+    for _ in range(19):
+        ratio = (low + high) / 2
+        too_far = (1 - ratio**half) / (1 - ratio) > reach
+        high = torch.where(too_far, ratio, high)
+        low = torch.where(too_far, low, ratio)
+    steps = ratio ** torch.arange(half, device=device, dtype=torch.float64)
+    positive = steps.cumsum(0)
+    positions = torch.cat((-positive.flip(0), positive.new_zeros(1), positive))
+    if half == 0:
+        return positions.new_ones(1, 1, dtype=torch.float32).expand(new, 1)
+    # Clamped: beyond the last known displacement its value holds.
+    inside = torch.minimum(torch.maximum(offsets, positions[0]), positions[-1])
+    right = torch.searchsorted(positions, inside).clamp(1, old - 1)
+    left = right - 1
+    weight = (inside - positions[left]) / (positions[right] - positions[left])
+    matrix = F.one_hot(left, old) * (1 - weight).unsqueeze(1) + F.one_hot(right, old) * weight.unsqueeze(1)
+    return matrix.float()

@@ -1,0 +1,1 @@
+"""Encodings that bias the scores, one a file."""

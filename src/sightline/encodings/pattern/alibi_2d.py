@@ -1,0 +1,63 @@
+"""2D-ALiBi: a penalty that grows with the distance, the same in every direction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline.attention.pattern import Directed, Pattern, View
+from sightline.encodings.base import Knob, PatternEncoding, TrunkShape, require_number
+
+
+@dataclass(frozen=True)
+class Alibi2dConfig:
+    """Configuration of `Alibi2d`.
+
+    Attributes:
+        global_slope: multiplies the slopes of all heads; the knob.
+    """
+
+    global_slope: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_number("alibi_2d global_slope", self.global_slope)
+
+
+def alibi_slopes(heads: int) -> tuple[float, ...]:
+    """2^(-8k/n) for k = 1..n where n is a power of two; else those of the next lower power of two, followed by every
+    second slope of the next higher one (ALiBi section 3)."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * k / power) for k in range(1, power + 1)]
+    between = [2.0 ** (-8 * k / (2 * power)) for k in range(1, 2 * power + 1, 2)]
+    return tuple(slopes + between[: heads - power])
+
+
+class Alibi2d(PatternEncoding):
+    """bias = -s_g slope_h * Euclidean distance (ALiBi in two dimensions, as in CROMA and LookHere's baselines).
+
+    Prefix tokens see and are seen by all at no penalty. The encoding cannot tell left from right or rows from
+    columns.
+    """
+
+    names: ClassVar = {"alibi_2d": {}}
+    Config: ClassVar = Alibi2dConfig
+    source: ClassVar = "ALiBi (2022), section 3; CROMA (2023); LookHere (2024), baseline"
+    new_grid: ClassVar = "the same distances in cells; nothing is resized"
+    symmetric: ClassVar = True
+
+    def __init__(self, config: Alibi2dConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        self.global_slope = float(config.global_slope)
+
+    @property
+    def knob(self) -> Knob:
+        candidates = (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0)
+        return Knob("global_slope", self.global_slope, float(self.config.global_slope), 0.0, 1e6, candidates)
+
+    def _turn_knob(self, value: float) -> None:
+        self.global_slope = value
+
+    def layer_pattern(self, layer: int) -> Pattern:
+        heads = self.shape.heads
+        term = Directed((View(),) * heads, alibi_slopes(heads), (False,) * heads, scale=self.global_slope)
+        return Pattern((term,))

@@ -1,0 +1,276 @@
+"""LookHere: each head looks one way, and pays for distance (Fuller et al., 2024, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import ClassVar
+
+from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
+from sightline.encodings.base import Knob, PatternEncoding, TrunkShape, require, require_number
+from sightline.errors import InputError, choose
+
+# Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
+_UP, _DOWN, _LEFT, _RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)
+_UP_RIGHT, _UP_LEFT, _DOWN_RIGHT, _DOWN_LEFT = (-1, 1), (-1, -1), (1, 1), (1, -1)
+
+
+@dataclass(frozen=True)
+class _Head:
+    view: View = field(default_factory=View)
+    penalised: bool = True
+    from_centre: bool = False
+
+
+def _looking(*planes: tuple[tuple[int, int], ...]) -> tuple[_Head, ...]:
+    return tuple(_Head(View(pair)) for pair in planes)
+
+
+_HALVES = _looking((_UP,), (_DOWN,), (_LEFT,), (_RIGHT,))
+_CORNERS = _looking((_UP, _LEFT), (_UP, _RIGHT), (_DOWN, _LEFT), (_DOWN, _RIGHT))
+_TRIANGLES = _looking(
+    (_UP_LEFT, _UP_RIGHT), (_DOWN_LEFT, _DOWN_RIGHT), (_UP_LEFT, _DOWN_LEFT), (_UP_RIGHT, _DOWN_RIGHT)
+)
+_DIAGONALS = _looking((_UP_RIGHT,), (_UP_LEFT,), (_DOWN_RIGHT,), (_DOWN_LEFT,))
+_EIGHTHS1 = _looking((_UP_RIGHT, _LEFT), (_DOWN_RIGHT, _LEFT), (_DOWN_LEFT, _UP), (_DOWN_RIGHT, _UP))
+_EIGHTHS2 = _looking((_UP_LEFT, _RIGHT), (_DOWN_LEFT, _RIGHT), (_UP_LEFT, _DOWN), (_UP_RIGHT, _DOWN))
+_NONE, _ZERO, _CENTER = _Head(), _Head(penalised=False), _Head(from_centre=True)
+
+
+def _unpenalised(heads: tuple[_Head, ...]) -> tuple[_Head, ...]:
+    return tuple(replace(head, penalised=False) for head in heads)
+
+
+GROUPS: dict[str, tuple[_Head, ...]] = {
+    "none": (_NONE,) * 4,
+    "zero": (_ZERO,) * 4,
+    "none1zero3": (_NONE,) + (_ZERO,) * 3,
+    "none2zero2": (_NONE,) * 2 + (_ZERO,) * 2,
+    "none3zero1": (_NONE,) * 3 + (_ZERO,),
+    "center": (_CENTER,) * 4,
+    "halves": _HALVES,
+    "corners": _CORNERS,
+    "triangles": _TRIANGLES,
+    "diagonals": _DIAGONALS,
+    "eighths1": _EIGHTHS1,
+    "eighths2": _EIGHTHS2,
+    "zerohalves": _unpenalised(_HALVES),
+    "zerocorners": _unpenalised(_CORNERS),
+    "zerotriangles": _unpenalised(_TRIANGLES),
+}
+"""The names of the public code's language, four heads each."""
+
+# (heads, names joined) -> how many heads each name gets: all that the public code accepts beside one name.
+_COUNTS: dict[tuple[int, int], tuple[int, ...]] = {
+    (6, 2): (4, 2),
+    (12, 2): (8, 4),
+    (16, 2): (8, 8),
+    (12, 3): (4, 4, 4),
+    (16, 3): (8, 4, 4),
+    (16, 4): (4, 4, 4, 4),
+}
+_ACCEPTED = (
+    "one name: any multiple of 4 heads; two: 12, 16, or 6 with none, zero or center second; three: 12 or 16; four: 16"
+)
+
+_UNDIRECTED_SLOPES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
+
+
+@dataclass(frozen=True)
+class _Preset:
+    language: str
+    clockwise: tuple[_Head, ...]
+    """The eight directions, clockwise from up."""
+
+
+def _clockwise(cardinal: tuple[_Head, ...], diagonal: tuple[_Head, ...], order: Sequence[int]) -> tuple[_Head, ...]:
+    up, down, left, right = cardinal
+    up_right, down_right, down_left, up_left = (diagonal[index] for index in order)
+    return (up, up_right, right, down_right, down, down_left, left, up_left)
+
+
+PRESETS: dict[str, _Preset] = {
+    "lookhere_180": _Preset("halves-diagonals-none", _clockwise(_HALVES, _DIAGONALS, (0, 2, 3, 1))),
+    "lookhere_90": _Preset("triangles-corners-none", _clockwise(_TRIANGLES, _CORNERS, (1, 3, 2, 0))),
+    "lookhere_45": _Preset(
+        "eighths1-eighths2-none",
+        (
+            *(_EIGHTHS2[0], _EIGHTHS1[3], _EIGHTHS2[3], _EIGHTHS2[1]),
+            *(_EIGHTHS1[1], _EIGHTHS2[2], _EIGHTHS1[2], _EIGHTHS1[0]),
+        ),
+    ),
+}
+
+
+def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
+    """The heads of one layer from the public code's language: (what it sees, its slope).
+
+    Raises:
+        InputError: an unknown name, or a number of heads that the public code does not accept for these names.
+    """
+    names = directions.split("-")
+    for name in names:
+        if name not in GROUPS:
+            raise choose(f"lookhere directions {directions!r}: name", name, GROUPS)
+    if len(names) == 1 and heads % 4 == 0:
+        counts = (heads,)
+    else:
+        counts = _COUNTS.get((heads, len(names)), ())
+    # Two heads of a directed name, or a run of six equal names, have no slopes in the public code.
+    if heads == 6 and counts and (not _is_undirected(names[1]) or names[0] == names[1]):
+        counts = ()
+    if not counts:
+        raise InputError(
+            f"lookhere directions {directions!r} with {heads} heads: expected {_ACCEPTED}; the presets "
+            f"{', '.join(sorted(PRESETS))} take any number of heads"
+        )
+    dealt = []
+    named = []
+    for name, count in zip(names, counts, strict=True):
+        dealt += [GROUPS[name][index % 4] for index in range(count)]
+        named += [name] * count
+    slopes: list[float] = []
+    for name, run in groupby(named):
+        length = len(list(run))
+        slopes += _spread(length) if _is_undirected(name) else [2.0 ** -(1 + index // 4) for index in range(length)]
+    return list(zip(dealt, slopes, strict=True))
+
+
+def _is_undirected(name: str) -> bool:
+    """As the public code: names with zero in them take the undirected slopes, also where a view remains."""
+    return any(word in name for word in ("none", "zero", "center"))
+
+
+def _spread(count: int) -> list[float]:
+    """`count` undirected slopes: the first ones of four, or each of the four equally often."""
+    return [_UNDIRECTED_SLOPES[index if count <= 4 else 4 * index // count] for index in range(count)]
+
+
+def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
+    """The heads of a preset for any number of heads.
+
+    12 and 16 heads are the public code's. Otherwise round(2 heads / 3) heads are directed, at least one is not
+    where there are two or more, and a single head is undirected; the directed ones take every 8/n-th of the eight
+    directions, clockwise from up. The first head of a direction has slope 1/2, the second 1/4, and so on. The
+    undirected ones take 1/4, 1/16, 1/64, 1/256 in turn, evenly.
+    """
+    preset = PRESETS[name]
+    if heads in (12, 16):
+        return parse_directions(preset.language, heads)
+    directed = min(round(2 * heads / 3), heads - 1)
+    dealt: list[tuple[_Head, float]] = []
+    used = [0] * 8
+    for index in range(directed):
+        direction = 8 * index // directed
+        used[direction] += 1
+        dealt.append((preset.clockwise[direction], 2.0 ** -used[direction]))
+    return dealt + [(_NONE, slope) for slope in _spread(heads - directed)]
+
+
+@dataclass(frozen=True)
+class LookHereConfig:
+    """Configuration of `LookHere`.
+
+    Attributes:
+        directions: the public code's language ("eighths1-eighths2-none"), a preset's name, or one of them a layer.
+        layer_slopes: slopes of the first and last layer, evenly spaced between.
+        head_slopes: one a head, or None for the public code's.
+        global_slope: multiplies all slopes; the knob. 0 keeps the masks and removes the penalty.
+        distance: how the penalty grows with the Euclidean distance.
+        fill: what stands outside a field of view: a mask, the greatest penalty of the grid, or no penalty.
+        rounding: `official` rounds the bias once to bfloat16, as the public code, `exact` does not.
+    """
+
+    directions: str | tuple[str, ...] = "lookhere_90"
+    layer_slopes: tuple[float, float] = (1.5, 0.5)
+    head_slopes: tuple[float, ...] | None = None
+    global_slope: float = 1.0
+    distance: Distance = "linear"
+    fill: Outside = "inf"
+    rounding: Rounding = "official"
+
+    def __post_init__(self) -> None:
+        # Lists, as YAML and the public code write them, become tuples so that the configuration can be hashed.
+        for name in ("directions", "layer_slopes", "head_slopes"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+        names = self.directions if isinstance(self.directions, tuple) else (self.directions,)
+        if not all(isinstance(name, str) for name in names):
+            raise InputError(
+                f"lookhere directions {self.directions!r}: expected a text, or a list of one for each layer"
+            )
+        require("lookhere distance", self.distance, ("linear", "sqrt", "square"))
+        require("lookhere fill", self.fill, ("inf", "max", "zero"))
+        require("lookhere rounding", self.rounding, ("official", "exact"))
+        require_number("lookhere global_slope", self.global_slope)
+        if not isinstance(self.layer_slopes, tuple) or len(self.layer_slopes) != 2:
+            raise InputError(f"lookhere layer_slopes {self.layer_slopes!r}: expected (first, last)")
+        for slope in self.layer_slopes:
+            require_number("lookhere layer_slopes", slope)
+        if self.head_slopes is not None and not isinstance(self.head_slopes, tuple):
+            raise InputError(f"lookhere head_slopes {self.head_slopes!r}: expected one number a head, or none")
+        for slope in self.head_slopes or ():
+            require_number("lookhere head_slopes", slope)
+
+
+class LookHere(PatternEncoding):
+    """Directed heads with a linear penalty: bias = -s_g s_l s_h f(distance) inside the head's field of view
+    (LookHere section 3, equation 1). No parameter; computed from the geometry on any grid."""
+
+    names: ClassVar = {"lookhere": {}, **{name: {"directions": name} for name in PRESETS}}
+    Config: ClassVar = LookHereConfig
+    source: ClassVar = "LookHere (2024), section 3, equation 1"
+    new_grid: ClassVar = "the same geometry in cells; nothing is resized"
+
+    def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        given = config.directions
+        layers = (given,) * shape.depth if isinstance(given, str) else given
+        if len(layers) != shape.depth:
+            raise InputError(
+                f"lookhere directions: {len(layers)} given for a depth of {shape.depth}, expected one each"
+            )
+        if config.head_slopes is not None and len(config.head_slopes) != shape.heads:
+            raise InputError(
+                f"lookhere head_slopes: {len(config.head_slopes)} given for {shape.heads} heads, expected one each"
+            )
+        self.global_slope = float(config.global_slope)
+        self.heads_of_layer = [
+            deal_preset(name, shape.heads) if name in PRESETS else parse_directions(name, shape.heads)
+            for name in layers
+        ]
+
+    @property
+    def knob(self) -> Knob:
+        candidates = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+        return Knob("global_slope", self.global_slope, float(self.config.global_slope), 0.0, 1e6, candidates)
+
+    def _turn_knob(self, value: float) -> None:
+        self.global_slope = value
+
+    def layer_slope(self, layer: int) -> float:
+        """The slope of a layer, evenly spaced from the first to the last."""
+        first, last = self.config.layer_slopes
+        step = (last - first) / (self.shape.depth - 1) if self.shape.depth > 1 else 0.0
+        return last if layer and layer == self.shape.depth - 1 else first + layer * step
+
+    def layer_pattern(self, layer: int) -> Pattern:
+        config, heads = self.config, self.heads_of_layer[layer]
+        slopes = config.head_slopes or tuple(slope for _, slope in heads)
+        return Pattern(
+            (
+                Directed(
+                    views=tuple(head.view for head, _ in heads),
+                    slopes=tuple(
+                        float(slope) if head.penalised else 0.0 for (head, _), slope in zip(heads, slopes, strict=True)
+                    ),
+                    from_centre=tuple(head.from_centre for head, _ in heads),
+                    scale=self.global_slope * self.layer_slope(layer),
+                    distance=config.distance,
+                    outside=config.fill,
+                    rounding=config.rounding,
+                ),
+            )
+        )

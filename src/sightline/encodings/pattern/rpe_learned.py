@@ -1,0 +1,78 @@
+"""A learned bias for each displacement: BEiT's relative position table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.pattern import Pattern, Table
+from sightline.encodings.base import PatternEncoding, TrunkShape, require, require_bool, without_autocast
+from sightline.encodings.interpolate import INTERPOLATIONS, beit_axis, resize_table
+from sightline.grid import Grid
+
+
+@dataclass(frozen=True)
+class RpeLearnedConfig:
+    """Configuration of `RpeLearned`.
+
+    Attributes:
+        shared: one table for all layers, else one a layer.
+        interpolation: `beit` (a geometric progression, dense at the centre), or a rule of `interpolate`.
+    """
+
+    shared: bool = False
+    interpolation: Literal["beit", "bilinear", "bicubic", "bicubic_antialias", "corner_aligned"] = "beit"
+
+    def __post_init__(self) -> None:
+        require_bool("rpe_learned shared", self.shared)
+        require("rpe_learned interpolation", self.interpolation, ("beit", *INTERPOLATIONS))
+
+
+class RpeLearned(PatternEncoding):
+    """bias_ij = table[query - key] with three extra entries for prefix tokens (BEiT, as in Swin equation 4).
+
+    `tables` is [1 or depth, (2 rows - 1)(2 cols - 1) + 3, heads] in BEiT's order: displacement query - key
+    row-major, then prefix -> patch, patch -> prefix, prefix -> prefix; without the three where the trunk has no
+    prefix token.
+    """
+
+    names: ClassVar = {"rpe_learned": {}, "rpe_learned_shared": {"shared": True}}
+    Config: ClassVar = RpeLearnedConfig
+    source: ClassVar = "BEiT (2022); Swin (2021), equation 4"
+    new_grid: ClassVar = "the table is resized by BEiT's geometric progression; the prefix entries are copied"
+
+    def __init__(self, config: RpeLearnedConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        cells = (2 * shape.train_grid.rows - 1) * (2 * shape.train_grid.cols - 1)
+        extra = 3 if shape.num_prefix_tokens else 0
+        self.tables = nn.Parameter(torch.empty(1 if config.shared else shape.depth, cells + extra, shape.heads))
+        nn.init.trunc_normal_(self.tables, std=0.02)
+
+    def layer_pattern(self, layer: int) -> Pattern:
+        table = self.tables[0 if self.config.shared else layer]
+        cells = table.shape[0] - (3 if self.shape.num_prefix_tokens else 0)
+
+        def values(grid: Grid) -> Tensor:
+            resized = self.resized(table[:cells], grid)
+            # The table is by query - key, the pattern by key - query.
+            return resized.reshape(2 * grid.rows - 1, 2 * grid.cols - 1, -1).permute(2, 0, 1).flip(1, 2)
+
+        return Pattern((Table(values, table[cells:] if self.shape.num_prefix_tokens else None),))
+
+    def resized(self, table: Tensor, grid: Grid | tuple[int, int]) -> Tensor:
+        """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
+        grid = Grid(*grid)
+        if grid == self.shape.train_grid:
+            return table
+        old = Grid(2 * self.shape.train_grid.rows - 1, 2 * self.shape.train_grid.cols - 1)
+        new = Grid(2 * grid.rows - 1, 2 * grid.cols - 1)
+        if self.config.interpolation != "beit":
+            return resize_table(table, old, new, self.config.interpolation)
+        # In float32 whatever the autocast: it is a rule of the weights, not an activation.
+        with without_autocast(table.device):
+            rows = beit_axis(old.rows, new.rows, table.device)
+            cols = beit_axis(old.cols, new.cols, table.device)
+            return torch.einsum("rp,pqh,cq->rch", rows, table.float().reshape(*old, -1), cols).flatten(0, 1)

@@ -1,0 +1,71 @@
+"""Axial rotary position encoding: half of the channel pairs turn with x, half with y."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape, require, require_number
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+
+@dataclass(frozen=True)
+class RopeAxialConfig:
+    """Configuration of `RopeAxial`.
+
+    Attributes:
+        theta: the base frequency, more than 1; the knob.
+        axis_order: `xy` gives x the first half of the channels (RoPE-ViT), `yx` gives y the first half (EVA).
+        coordinates: `extended` counts cells from 0 on any grid; `squeezed` scales each axis to the training grid.
+    """
+
+    theta: float = 100.0
+    axis_order: Literal["xy", "yx"] = "xy"
+    coordinates: Literal["extended", "squeezed"] = "extended"
+
+    def __post_init__(self) -> None:
+        require_number("rope_axial theta", self.theta, low=1.0, above=True)
+        require("rope_axial axis_order", self.axis_order, ("xy", "yx"))
+        require("rope_axial coordinates", self.coordinates, ("extended", "squeezed"))
+
+
+class RopeAxial(RotaryEncoding):
+    """angles = [x f_0, x f_1, ..., y f_0, y f_1, ...] with f_j = theta^(-4j/d) (RoPE-ViT equations 12 and 13).
+
+    The public code concatenates the axes where the paper's equation 12 interleaves them; this is the code's order.
+    """
+
+    names: ClassVar = {"rope_axial": {}}
+    Config: ClassVar = RopeAxialConfig
+    source: ClassVar = "RoPE-ViT (2024), equations 12 and 13"
+    new_grid: ClassVar = "angles at the new coordinates (extended), or squeezed to the training grid"
+
+    def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        if shape.head_dim % 4:
+            raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
+        self.theta = float(config.theta)
+
+    @property
+    def knob(self) -> Knob:
+        candidates = (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
+        return Knob("theta", self.theta, float(self.config.theta), 1.0 + 1e-6, 1e9, candidates)
+
+    def _turn_knob(self, value: float) -> None:
+        self.theta = value
+
+    def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
+        where = coords.float()
+        if self.config.coordinates == "squeezed":
+            # As tensors, so that symbolic sizes stay symbolic.
+            rows, cols = (torch.full((), side, device=coords.device, dtype=torch.float32) for side in grid)
+            where = where / torch.stack((rows, cols)) * where.new_tensor(self.shape.train_grid)
+        y, x = where.unsqueeze(-1).unbind(-2)
+        exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).float() / self.shape.head_dim
+        frequencies = 1.0 / (self.theta**exponents)
+        first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
+        return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)

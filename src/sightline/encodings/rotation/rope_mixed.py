@@ -1,0 +1,72 @@
+"""Mixed rotary position encoding: each layer and head learns its own directions and frequencies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape, require_number
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+
+@dataclass(frozen=True)
+class RopeMixedConfig:
+    """Configuration of `RopeMixed`.
+
+    Attributes:
+        theta: the base of the frequencies at the start of training, more than 1; the knob afterwards.
+    """
+
+    theta: float = 10.0
+
+    def __post_init__(self) -> None:
+        require_number("rope_mixed theta", self.theta, low=1.0, above=True)
+
+
+class RopeMixed(RotaryEncoding):
+    """angle = x f_x + y f_y, with f_x and f_y learned for each layer and head (RoPE-ViT equation 14).
+
+    `freqs` is [2, depth, heads, head_dim / 2], x then y. At the start each head has one random direction a and
+    magnitudes theta^(-4j/d): f_x = [m cos a, m cos(a + pi/2)], f_y = [m sin a, m sin(a + pi/2)]. Turning the knob
+    scales channel j of both halves by (theta / trained theta)^(-4j/d), as a start from the new theta would have.
+    """
+
+    names: ClassVar = {"rope_mixed": {}}
+    Config: ClassVar = RopeMixedConfig
+    source: ClassVar = "RoPE-ViT (2024), equation 14"
+    new_grid: ClassVar = "angles at the new coordinates, counted from 0"
+
+    def __init__(self, config: RopeMixedConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        if shape.head_dim % 4:
+            raise InputError(f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
+        self.theta = float(config.theta)
+        direction = torch.rand(shape.depth, shape.heads, 1) * 2 * math.pi
+        magnitude = 1.0 / (config.theta ** self._exponents(direction.device))
+        turned = torch.cat((direction.expand(-1, -1, magnitude.shape[0]), direction + math.pi / 2 + 0 * magnitude), -1)
+        self.freqs = nn.Parameter(torch.stack((turned.cos(), turned.sin())) * magnitude.repeat(2))
+
+    def _exponents(self, device: torch.device) -> Tensor:
+        return torch.arange(0, self.shape.head_dim, 4, device=device).float() / self.shape.head_dim
+
+    @property
+    def knob(self) -> Knob:
+        candidates = (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
+        return Knob("theta", self.theta, float(self.config.theta), 1.0 + 1e-6, 1e9, candidates)
+
+    def _turn_knob(self, value: float) -> None:
+        self.theta = value
+
+    def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
+        # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 always.
+        along_x, along_y = self.freqs[:, layer].float().unsqueeze(2)
+        if self.theta != self.config.theta:
+            scale = (self.theta / self.config.theta) ** -self._exponents(coords.device)
+            along_x, along_y = along_x * scale.repeat(2), along_y * scale.repeat(2)
+        y, x = coords.float().unsqueeze(1).unsqueeze(-1).unbind(-2)
+        return x * along_x + y * along_y

@@ -1,0 +1,235 @@
+"""Where each token stands: the one record that uniform, packed and token-dropped batches share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+_COORDS: dict[tuple[Grid, torch.device], Tensor] = {}
+_COORDS_LIMIT = 256
+
+
+def grid_coords(grid: Grid, device: torch.device) -> Tensor:
+    """The (y, x) of each patch of a grid, row-major: int64 [rows * cols, 2].
+
+    Cached by (grid, device), never by the token count; not while compiling or exporting, where the sizes may be
+    symbolic, nor where tensors are fake, which neither come from the cache nor go into it.
+    """
+    key = (grid, device)
+    symbolic = torch.compiler.is_compiling() or type(grid.rows) is not int or type(grid.cols) is not int
+    caching = not symbolic and type(torch.empty(0, device=device)) is Tensor
+    if caching and key in _COORDS:
+        return _COORDS[key]
+    # A tensor born under inference mode could never be used in training.
+    with torch.inference_mode(False):
+        rows = torch.arange(grid.rows, device=device).unsqueeze(1).expand(grid.rows, grid.cols)
+        cols = torch.arange(grid.cols, device=device).unsqueeze(0).expand(grid.rows, grid.cols)
+        coords = torch.stack((rows, cols), dim=-1).reshape(grid.rows * grid.cols, 2)
+    if caching:
+        if len(_COORDS) >= _COORDS_LIMIT:
+            _COORDS.clear()
+        _COORDS[key] = coords
+    return coords
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The patches of one image: its own grid, and which of them are here.
+
+    Attributes:
+        grid: the grid of the whole image, also when patches were dropped.
+        coords: int64 [1 or rows, patches, 2] as (y, x) in cells.
+        complete: every patch of the grid is here, in row-major order.
+    """
+
+    grid: Grid
+    coords: Tensor
+    complete: bool = True
+
+    @property
+    def patches(self) -> int:
+        """How many patches of the image are here."""
+        return self.coords.shape[1]
+
+    @property
+    def indices(self) -> Tensor:
+        """The row-major index of each patch in its grid: int64 [1 or rows, patches]."""
+        return self.coords[..., 0] * self.grid.cols + self.coords[..., 1]
+
+
+class TokenLayout:
+    """Tokens [rows, slots, dim] that know where they stand.
+
+    A uniform batch has one image a row and one segment that all rows share; a pack has one row and a segment for
+    each image. In both, an image is its prefix tokens (CLS, registers) followed by its patches.
+
+    Attributes:
+        segments: the images of one row, in order.
+        rows: rows of the token tensor.
+        num_prefix_tokens: prefix tokens of each image.
+    """
+
+    def __init__(self, segments: Sequence[Segment], *, rows: int, num_prefix_tokens: int) -> None:
+        self.segments = tuple(segments)
+        self.rows = rows
+        self.num_prefix_tokens = num_prefix_tokens
+
+    @classmethod
+    def uniform(
+        cls,
+        grid: Grid | tuple[int, int],
+        rows: int,
+        *,
+        num_prefix_tokens: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> TokenLayout:
+        """A batch of `rows` images that all have one grid."""
+        grid = Grid(*grid)
+        segment = Segment(grid, grid_coords(grid, torch.device(device)).unsqueeze(0))
+        return cls((segment,), rows=rows, num_prefix_tokens=num_prefix_tokens)
+
+    @classmethod
+    def packed(
+        cls,
+        grids: Iterable[Grid | tuple[int, int]],
+        *,
+        num_prefix_tokens: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> TokenLayout:
+        """One row that holds images of any grids, one after the other, with nothing between them."""
+        device = torch.device(device)
+        grids = [Grid(*grid) for grid in grids]
+        segments = [Segment(grid, grid_coords(grid, device).unsqueeze(0)) for grid in grids]
+        return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
+
+    def keep(self, indices: Tensor | Sequence[Tensor]) -> TokenLayout:
+        """The layout after token dropping; the images keep their original grids.
+
+        Args:
+            indices: int64 [rows, kept] row-major patch indices for a uniform batch, or for a pack one [kept]
+                tensor for each image.
+
+        Raises:
+            InputError: the number of index tensors is not the number of images.
+        """
+        given = [indices] if isinstance(indices, Tensor) else [index.unsqueeze(0) for index in indices]
+        if len(given) != len(self.segments):
+            raise InputError(f"keep: {len(given)} index tensors for {len(self.segments)} images")
+        segments = []
+        for segment, index in zip(self.segments, given, strict=True):
+            every = segment.coords.expand(index.shape[0], -1, -1)
+            coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, 2))
+            segments.append(Segment(segment.grid, coords, complete=False))
+        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=self.num_prefix_tokens)
+
+    def queries(self, count: int) -> TokenLayout:
+        """A layout of `count` prefix tokens and no patch for each image: the probes of attention pooling."""
+        segments = [Segment(segment.grid, segment.coords[:, :0], complete=False) for segment in self.segments]
+        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=count)
+
+    def patches_only(self) -> TokenLayout:
+        """The same images without their prefix tokens."""
+        return TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Slots of each image of one row, its prefix tokens included."""
+        return [self.num_prefix_tokens + segment.patches for segment in self.segments]
+
+    @property
+    def slots(self) -> int:
+        """Slots of one row."""
+        return sum(self.lengths)
+
+    @property
+    def images(self) -> int:
+        """Images in all rows."""
+        return self.rows * len(self.segments)
+
+    @property
+    def device(self) -> torch.device:
+        return self.segments[0].coords.device if self.segments else torch.device("cpu")
+
+    @property
+    def coords(self) -> Tensor:
+        """(y, x) of each slot, 0 at prefix slots: int64 [1 or rows, slots, 2]."""
+        return self._per_slot([segment.coords for segment in self.segments])
+
+    @property
+    def grids(self) -> Tensor:
+        """(rows, cols) of the image of each slot: int64 [1, slots, 2]."""
+        pieces = []
+        for segment, length in zip(self.segments, self.lengths, strict=True):
+            side = [torch.full((1, length), size, device=self.device) for size in segment.grid]
+            pieces.append(torch.stack(side, dim=-1))
+        return torch.cat(pieces, dim=1)
+
+    @property
+    def image_ids(self) -> Tensor:
+        """The image of each slot, counted over all rows: int64 [rows, slots]."""
+        row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.lengths)]
+        first = torch.arange(self.rows, device=self.device).unsqueeze(1) * len(self.segments)
+        return torch.cat(row).unsqueeze(0) + first
+
+    @property
+    def is_prefix(self) -> Tensor:
+        """True at prefix slots: bool [slots]."""
+        pieces = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.lengths]
+        return torch.cat(pieces)
+
+    def _per_slot(self, per_patch: Sequence[Tensor], prefix: Tensor | None = None) -> Tensor:
+        """Join values of patches [1 or rows, patches, ...] with those of prefix slots (0 unless given)."""
+        count = self.num_prefix_tokens
+        if count == 0:
+            return per_patch[0] if len(per_patch) == 1 else torch.cat(list(per_patch), dim=1)
+        pieces = []
+        for values in per_patch:
+            shape = (values.shape[0], count, *values.shape[2:])
+            pieces += [values.new_zeros(shape) if prefix is None else prefix.to(values).expand(shape), values]
+        return torch.cat(pieces, dim=1)
+
+    def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
+        """Lay patch tokens and prefix tokens into slots.
+
+        Args:
+            patches: [1 or rows, patches of all images of a row, ...].
+            prefix: [num_prefix_tokens, ...], the same for each image; zeros where None.
+
+        Returns:
+            [1 or rows, slots, ...].
+        """
+        counts = [segment.patches for segment in self.segments]
+        pieces = [patches] if len(counts) == 1 else list(patches.split(counts, dim=1))
+        return self._per_slot(pieces, prefix)
+
+    def split(self, tokens: Tensor) -> list[Tensor]:
+        """The slots of each image: a list of [rows, its slots, ...], one for each segment."""
+        return [tokens] if len(self.segments) == 1 else list(tokens.split(self.lengths, dim=1))
+
+    def __reduce__(self):
+        """Pickled as grids and kept indices: the coordinates are made again."""
+        grids = [tuple(segment.grid) for segment in self.segments]
+        kept = [None if segment.complete else segment.indices for segment in self.segments]
+        return _rebuild, (grids, kept, self.rows, self.num_prefix_tokens, str(self.device))
+
+    def __repr__(self) -> str:
+        grids = ", ".join(f"{segment.grid.rows}x{segment.grid.cols}" for segment in self.segments)
+        return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens})"
+
+
+def _rebuild(grids, kept, rows: int, num_prefix_tokens: int, device: str) -> TokenLayout:
+    segments = []
+    for grid, indices in zip(grids, kept, strict=True):
+        coords = grid_coords(Grid(*grid), torch.device(device))
+        segments.append(
+            Segment(Grid(*grid), coords.unsqueeze(0))
+            if indices is None
+            else Segment(Grid(*grid), coords[indices], complete=False)
+        )
+    return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens)

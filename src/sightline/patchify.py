@@ -1,0 +1,77 @@
+"""Images to flat patches and back, and what happens to a size that the patch does not divide."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+Fit = Literal["exact", "pad", "resize"]
+FITS: tuple[Fit, ...] = ("exact", "pad", "resize")
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Cut images into flat patches (ViT section 3.1).
+
+    Args:
+        images: [batch, channels, height, width], sides divisible by `patch_size`.
+
+    Returns:
+        [batch, rows * cols, channels * patch_size**2]; row-major patches, each flattened as (channel, y, x), so
+        that a linear layer over them is the convolution with the same weight reshaped.
+    """
+    batch, channels, height, width = images.shape
+    rows, cols = height // patch_size, width // patch_size
+    cut = images.reshape(batch, channels, rows, patch_size, cols, patch_size)
+    return cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, rows * cols, channels * patch_size * patch_size)
+
+
+def unpatchify(patches: Tensor, grid: Grid, patch_size: int) -> Tensor:
+    """The inverse of `patchify`: [batch, rows * cols, channels * patch_size**2] to images."""
+    batch = patches.shape[0]
+    cut = patches.reshape(batch, grid.rows, grid.cols, -1, patch_size, patch_size)
+    return cut.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, grid.rows * patch_size, grid.cols * patch_size)
+
+
+def _nearest(side: int, patch_size: int) -> list[int]:
+    below = side // patch_size * patch_size
+    return [below] if below == side else [size for size in (below, below + patch_size) if size > 0]
+
+
+def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple[Tensor, Grid]:
+    """Make both sides multiples of the patch.
+
+    Args:
+        images: [batch, channels, height, width].
+        fit: `exact` refuses other sizes; `pad` adds zeros at the bottom and right (timm's `dynamic_img_pad`);
+            `resize` scales each side to the nearest multiple (bilinear, antialiased).
+
+    Returns:
+        The images, and their grid.
+
+    Raises:
+        InputError: a side is 0, or is not a multiple and `fit` is `exact`; names the nearest sizes.
+    """
+    height, width = images.shape[-2:]
+    if height == 0 or width == 0:
+        raise InputError(f"image of {height}x{width} pixels: both sides must be at least 1")
+    if fit == "pad":
+        bottom, right = -height % patch_size, -width % patch_size
+        images = F.pad(images, (0, right, 0, bottom))
+    elif height % patch_size or width % patch_size:
+        if fit == "exact":
+            sizes = [f"{h}x{w}" for h in _nearest(height, patch_size) for w in _nearest(width, patch_size)]
+            raise InputError(
+                f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
+                f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize'"
+            )
+        sides = [max(1, round(side / patch_size)) * patch_size for side in (height, width)]
+        # In float32: torch has no antialiased resize of 16-bit images on a CPU.
+        wide = images.float() if images.dtype.itemsize < 4 else images
+        wide = F.interpolate(wide, size=sides, mode="bilinear", align_corners=False, antialias=True)
+        images = wide.to(images.dtype)
+    return images, Grid(images.shape[-2] // patch_size, images.shape[-1] // patch_size)

@@ -1,0 +1,149 @@
+"""The dense back end: both forms, one image at a time, and nothing kept that grows with the square of the tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import sightline.attention.dispatch as dispatching
+from sightline.attention import attend
+from sightline.attention.backends import dense
+from sightline.attention.backends.dense import explicit_attention, sdpa
+from sightline.encodings import create_encoding
+from sightline.layout import TokenLayout
+from sightline.models import create_model
+
+HEADS, HEAD_DIM = 12, 4
+
+
+def qkv(layout: TokenLayout, requires_grad: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(3, layout.rows, HEADS, layout.slots, HEAD_DIM, generator=generator)
+    q, k, v = (one.requires_grad_(requires_grad) for one in values.clone().unbind(0))
+    return q, k, v
+
+
+def pattern(name: str = "lookhere_45", **config):
+    return create_encoding(name, depth=1, heads=HEADS, dim=HEADS * HEAD_DIM, **config).layer_pattern(0)
+
+
+@pytest.mark.parametrize("rounding", ["official", "exact"])
+@pytest.mark.parametrize("grid", [(1, 1), (1, 7), (3, 5), (14, 14)])
+def test_both_forms_agree(grid: tuple[int, int], rounding: str) -> None:
+    layout = TokenLayout.uniform(grid, 2)
+    segment = layout.segments[0]
+    bias = pattern(rounding=rounding).bias(segment, segment, 1, 1)
+    results = []
+    for form in (explicit_attention, sdpa):
+        q, k, v = (one.detach().requires_grad_() for one in qkv(layout))
+        out = form(q, k, v, bias)
+        out.square().sum().backward()
+        results.append((out, q.grad, k.grad, v.grad))
+    for one, other in zip(*results, strict=True):
+        assert one.isfinite().all()
+        assert (one - other).abs().max() < 1e-5 * max(1.0, float(other.abs().max()))
+
+
+def test_against_the_formula_in_float64() -> None:
+    layout = TokenLayout.uniform((3, 5), 2)
+    q, k, v = qkv(layout)
+    segment = layout.segments[0]
+    bias = pattern().bias(segment, segment, 1, 1).double()
+    scores = torch.einsum("bhqd,bhkd->bhqk", q.double(), k.double()) / HEAD_DIM**0.5
+    expected = (scores + bias).softmax(-1) @ v.double()
+    assert (attend(q, k, v, pattern(), layout) - expected).abs().max() < 1e-5
+    plain = scores.softmax(-1) @ v.double()
+    assert (attend(q, k, v, None, layout) - plain).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("explicit_limit", [0, 10_000])
+def test_gradients_are_the_same_with_the_bias_made_again(explicit_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(dense.EXPLICIT_MAX_TOKENS, torch.float32, explicit_limit)
+    layout = TokenLayout.packed([(3, 5), (2, 2)])
+    encoding = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM, train_grid=(4, 4))
+    torch.nn.init.normal_(encoding.tables)
+    q, k, v = qkv(layout, requires_grad=True)
+    attend(q, k, v, encoding.layer_pattern(0), layout).square().sum().backward()
+    found = [q.grad, k.grad, v.grad, encoding.tables.grad]
+
+    encoding.tables.grad = None
+    rq, rk, rv = qkv(layout, requires_grad=True)
+    outs = []
+    for segment, qi, ki, vi in zip(
+        layout.segments, *(layout.split(one.transpose(1, 2)) for one in (rq, rk, rv)), strict=True
+    ):
+        scores = qi.transpose(1, 2) @ ki.transpose(1, 2).transpose(-1, -2) / HEAD_DIM**0.5
+        scores = scores + encoding.layer_pattern(0).bias(segment, segment, 1, 1)
+        outs.append(scores.softmax(-1) @ vi.transpose(1, 2))
+    torch.cat(outs, dim=2).square().sum().backward()
+    for one, other in zip(found, [rq.grad, rk.grad, rv.grad, encoding.tables.grad], strict=True):
+        assert one.norm() > 0
+        assert (one - other).norm() < 1e-5 * other.norm() + 1e-6
+
+
+def test_images_of_a_pack_do_not_meet() -> None:
+    layout = TokenLayout.packed([(3, 5), (2, 2)])
+    q, k, v = qkv(layout)
+    together = attend(q, k, v, pattern(), layout)
+    first = TokenLayout.uniform((3, 5), 1)
+    alone = attend(q[:, :, :16], k[:, :, :16], v[:, :, :16], pattern(), first)
+    assert torch.equal(together[:, :, :16], alone)
+
+
+def test_queries_of_their_own() -> None:
+    layout = TokenLayout.packed([(3, 5), (2, 2)], num_prefix_tokens=0)
+    _, k, v = qkv(layout)
+    probes = torch.randn(1, HEADS, 2, HEAD_DIM)
+    out = attend(probes, k, v, None, layout, queries=layout.queries(1))
+    assert out.shape == (1, HEADS, 2, HEAD_DIM)
+    expected = sdpa(probes[:, :, 1:], k[:, :, 15:], v[:, :, 15:], None)
+    assert (out[:, :, 1:] - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "rpe_learned", "rope_axial", "lookhere_90+rpe_learned"])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_no_bias_is_kept_for_the_backward_pass(name: str, as_list: bool) -> None:
+    """SDPA would keep its mask: a bias for every layer. Everything kept is linear in the tokens."""
+    torch.manual_seed(0)
+    model = create_model("vit_micro_patch4", encoding=name, num_classes=5, dim=48, depth=3).train()
+    images = torch.randn(1, 3, 64, 64)
+    tokens = 1 + 16 * 16
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(list(images) if as_list else images)
+    assert kept
+    widest = max(tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in kept)
+    assert widest <= tokens * 4 * 48, "the hidden layer of an MLP is the largest that has to be kept"
+    logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_the_measure_above_sees_a_kept_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "checkpoint", lambda function, *args, **_: function(*args))
+    with pytest.raises(AssertionError, match="hidden layer"):
+        test_no_bias_is_kept_for_the_backward_pass("lookhere_90", False)
+
+
+def test_dispatch_ends_with_one_that_supports_everything() -> None:
+    layout = TokenLayout.packed([(3, 5)])
+    assert list(dispatching.BACKENDS)[-1] == "dense"
+    for one in (None, pattern()):
+        assert dispatching.dispatch(one, layout).supports(one, layout)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masks_survive_16_bits(dtype: torch.dtype) -> None:
+    """In float16 the mask becomes -inf: still finite outputs, as every query sees itself."""
+    layout = TokenLayout.uniform((5, 7), 1)
+    q, k, v = qkv(layout)
+    expected = attend(q, k, v, pattern(), layout)
+    found = attend(q.to(dtype), k.to(dtype), v.to(dtype), pattern(), layout)
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    assert (found.float() - expected).abs().max() < 0.05

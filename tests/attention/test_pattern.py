@@ -1,0 +1,152 @@
+"""A pattern as a matrix, against the same thing written out pair by pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sightline.attention import Directed, Pattern, Table, View
+from sightline.attention.pattern import BFLOAT16_MAX
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+
+CPU = torch.device("cpu")
+normals = st.tuples(st.integers(-2, 2), st.integers(-2, 2))
+views = st.builds(View, st.lists(normals, max_size=2).map(tuple), st.sampled_from(["all", "any"]))
+directed = st.builds(
+    lambda heads, scale, distance, outside, rounding: Directed(
+        tuple(view for view, _, _ in heads),
+        tuple(slope for _, slope, _ in heads),
+        tuple(central for _, _, central in heads),
+        scale,
+        distance,
+        outside,
+        rounding,
+    ),
+    st.lists(st.tuples(views, st.sampled_from([0.0, 0.25, 0.5]), st.booleans()), min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.3, 1.5]),
+    st.sampled_from(["linear", "sqrt", "square"]),
+    st.sampled_from(["inf", "max", "zero"]),
+    st.sampled_from(["official", "exact"]),
+)
+
+
+def by_hand(term: Directed, grid: Grid) -> Tensor:
+    """The definition, one number at a time."""
+    f = {"linear": lambda d: d, "sqrt": math.sqrt, "square": lambda d: d * d}[term.distance]
+    farthest = math.hypot(grid.rows - 1, grid.cols - 1)
+    cells = [(y, x) for y in range(grid.rows) for x in range(grid.cols)]
+    bias = torch.zeros(len(term.views), grid.cells, grid.cells)
+    for head, (view, slope, central) in enumerate(zip(term.views, term.slopes, term.from_centre, strict=True)):
+        for i, (qy, qx) in enumerate(cells):
+            for j, (ky, kx) in enumerate(cells):
+                dy, dx = ky - qy, kx - qx
+                inside = [a * dy + b * dx >= 0 for a, b in view.planes]
+                seen = not inside or (all(inside) if view.join == "all" else any(inside))
+                if central:
+                    away = math.hypot(ky - (grid.rows - 1) / 2, kx - (grid.cols - 1) / 2)
+                    penalty = term.scale * slope * away if seen or term.outside != "inf" else math.inf
+                elif seen:
+                    penalty = term.scale * slope * f(math.hypot(dy, dx))
+                else:
+                    penalty = {"inf": math.inf, "zero": 0.0, "max": term.scale * slope * f(farthest)}[term.outside]
+                bias[head, i, j] = -penalty
+    return bias
+
+
+@settings(deadline=None, max_examples=60)
+@given(directed, st.integers(1, 4), st.integers(1, 5))
+def test_directed_equals_its_definition(term: Directed, rows: int, cols: int) -> None:
+    grid = Grid(rows, cols)
+    segment = TokenLayout.uniform(grid, 1).segments[0]
+    found = Pattern((term,)).bias(segment, segment, 0, 0)[0]
+    expected = by_hand(term, grid)
+    assert found.dtype == torch.float32
+    masked = expected.isinf()
+    assert torch.equal(found == (-BFLOAT16_MAX if term.rounding == "official" else -math.inf), masked)
+    tolerance = 4e-3 * expected[~masked].abs() + 1e-6 if term.rounding == "official" else 1e-5
+    assert ((found - expected)[~masked].abs() <= tolerance).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(directed, st.integers(1, 4), st.integers(1, 5), st.integers(0, 2), st.integers(0, 2), st.randoms())
+def test_kept_patches_are_rows_and_columns_of_the_whole(
+    term, rows: int, cols: int, queries: int, keys: int, random
+) -> None:
+    layout = TokenLayout.uniform((rows, cols), 1)
+    whole = layout.segments[0]
+    chosen = [sorted(random.sample(range(rows * cols), random.randint(1, rows * cols))) for _ in range(2)]
+    random.shuffle(chosen[0])
+    some, others = (layout.keep(torch.tensor([indices])).segments[0] for indices in chosen)
+    pattern = Pattern((term,))
+    expected = pattern.bias(whole, whole, queries, keys)[0]
+    row = [*range(queries), *(queries + index for index in chosen[0])]
+    column = [*range(keys), *(keys + index for index in chosen[1])]
+    assert torch.equal(pattern.bias(some, others, queries, keys)[0], expected[:, row][:, :, column])
+
+
+def test_view_boundaries_are_inclusive() -> None:
+    dy, dx = torch.meshgrid(torch.arange(-1, 2), torch.arange(-1, 2), indexing="ij")
+    up, corner = View(((-1, 0),)), View(((-1, 0), (0, -1)))
+    either = View(((-1, 0), (0, -1)), "any")
+    assert up.visible(dy, dx).tolist() == [[True] * 3, [True] * 3, [False] * 3]
+    assert corner.visible(dy, dx).tolist() == [[True, True, False]] * 2 + [[False] * 3]
+    assert either.visible(dy, dx).tolist() == [[True] * 3] * 2 + [[True, True, False]]
+    assert View().visible(dy, dx).all()
+
+
+def test_table_is_by_key_minus_query() -> None:
+    grid = Grid(3, 5)
+    table = torch.randn(2, 5, 9)
+    segment = TokenLayout.uniform(grid, 1).segments[0]
+    bias = Pattern((Table(lambda _: table),)).bias(segment, segment, 0, 0)[0]
+    for query, key in [(0, 14), (14, 0), (7, 3), (6, 6)]:
+        dy, dx = key // 5 - query // 5, key % 5 - query % 5
+        assert torch.equal(bias[:, query, key], table[:, dy + 2, dx + 4])
+
+
+def test_prefix_rows_of_a_table() -> None:
+    extra = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    segment = TokenLayout.uniform((1, 2), 1).segments[0]
+    bias = Pattern((Table(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 2, 2)[0]
+    assert bias[0].tolist() == [[3, 3, 1, 1], [3, 3, 1, 1], [2, 2, 0, 0], [2, 2, 0, 0]]
+    assert torch.equal(bias[1], 10 * bias[0])
+    no_queries = Pattern((Table(lambda _: torch.zeros(2, 1, 3), extra),)).bias(segment, segment, 0, 1)[0]
+    assert no_queries[0].tolist() == [[2, 0, 0], [2, 0, 0]]
+
+
+def test_terms_add_up() -> None:
+    one = Directed((View(),) * 2, (0.5, 0.25), (False, True))
+    other = Directed((View(((1, 0),)), View()), (0.1, 0.0), (False, False), outside="inf")
+    segment = TokenLayout.uniform((3, 4), 1).segments[0]
+    both = (Pattern((one,)) + Pattern((other,))).bias(segment, segment, 1, 1)
+    apart = [Pattern((term,)).bias(segment, segment, 1, 1) for term in (one, other)]
+    assert torch.equal(both, apart[0] + apart[1])
+
+
+def test_mask_and_no_penalty_is_no_nan() -> None:
+    """0 times infinity."""
+    term = Directed((View(((1, 0),)),), (0.0,), (False,), scale=0.0)
+    segment = TokenLayout.uniform((3, 3), 1).segments[0]
+    bias = Pattern((term,)).bias(segment, segment, 1, 1)
+    assert not bias.isnan().any()
+    assert bias.isinf().any()
+    assert not bias[bias.isfinite()].any()
+
+
+@pytest.mark.parametrize("rounding", ["official", "exact"])
+def test_shifted_coordinates(rounding: str) -> None:
+    """A relative pattern does not know where the patches stand; one from the centre does."""
+    layout = TokenLayout.uniform((8, 9), 1).keep(torch.tensor([[0, 1, 10, 12]]))
+    segment = layout.segments[0]
+    moved = replace(segment, coords=segment.coords + torch.tensor([3, 2]))
+    relative = Pattern((Directed((View(((1, 1),)),), (0.3,), (False,), rounding=rounding),))
+    central = Pattern((Directed((View(),), (0.3,), (True,), rounding=rounding),))
+    assert torch.equal(relative.bias(segment, segment, 1, 1), relative.bias(moved, moved, 1, 1))
+    assert not torch.equal(central.bias(segment, segment, 1, 1), central.bias(moved, moved, 1, 1))
