@@ -1,0 +1,159 @@
+"""What a vision transformer is made of, in one record."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sightline.encodings.base import require, require_bool, require_number, require_whole
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.models.block import Gelu
+from sightline.models.head import HEADS, Head
+from sightline.models.pooling import POOLS, Pool
+from sightline.patchify import FITS, Fit
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """Configuration of `VisionTransformer`.
+
+    Attributes:
+        patch_size: side of a patch in pixels.
+        dim, depth, heads: width, layers and attention heads of the trunk.
+        mlp_ratio: hidden width of the MLPs over `dim`.
+        num_classes: outputs of the head; 0 leaves the pooled features.
+        image_size: (height, width) or one side in pixels of the training images; any size runs.
+        channels: of the images.
+        encoding: a registered position encoding, or some joined by "+".
+        encoding_options: its configuration.
+        pool: `cls`, `mean` over patches, or `attention` by a learned probe.
+        class_token: None has one where `pool` is `cls`.
+        num_registers: register tokens beside the CLS token.
+        qkv_bias, qk_norm: biases of q, k and v; LayerNorm of q and k in each head.
+        layer_scale: initial factor of the residual branches, or None for no LayerScale.
+        drop_path: rate at which an image skips a residual branch in training, the same in all layers.
+        norm_eps: of every LayerNorm.
+        gelu: `exact`, or the `tanh` approximation (big_vision).
+        final_norm: before or after pooling.
+        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
+        head_bias: logit of every class before training, or None for 0.
+        fit: what happens to sizes that the patch does not divide.
+        mean, std, interpolation, crop: how images are prepared: normalisation of [0, 1] values, the filter of the
+            resize, and the fraction of the shorter side that the centre crop keeps.
+        class_names: of the outputs, or None where they are not known.
+    """
+
+    patch_size: int = 16
+    dim: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_ratio: float = 4.0
+    num_classes: int = 1000
+    image_size: int | tuple[int, int] = 224
+    channels: int = 3
+    encoding: str = "learned_1d"
+    encoding_options: dict[str, Any] = field(default_factory=dict)
+    pool: Pool = "cls"
+    class_token: bool | None = None
+    num_registers: int = 0
+    qkv_bias: bool = True
+    qk_norm: bool = False
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+    norm_eps: float = 1e-6
+    gelu: Gelu = "exact"
+    final_norm: Literal["before_pool", "after_pool"] = "before_pool"
+    head: Head = "linear"
+    head_hidden: int | None = None
+    head_bias: float | None = None
+    fit: Fit = "exact"
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
+    crop: float = 1.0
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("image_size", "mean", "std", "class_names"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+        for name in ("patch_size", "dim", "depth", "heads", "channels"):
+            require_whole(name, getattr(self, name), 1)
+        require_whole("num_classes", self.num_classes, 0)
+        require_whole("num_registers", self.num_registers, 0)
+        if self.head_hidden is not None:
+            require_whole("head_hidden", self.head_hidden, 1)
+        if self.dim % self.heads:
+            raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
+        require_number("mlp_ratio", self.mlp_ratio, above=True)
+        if self.mlp_hidden < 1:
+            raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
+        if not isinstance(self.encoding_options, dict):
+            raise InputError(f"encoding_options {self.encoding_options!r}: expected names and values")
+        require_number("norm_eps", self.norm_eps, above=True)
+        for name, allowed in (
+            ("pool", POOLS),
+            ("gelu", ("exact", "tanh")),
+            ("final_norm", ("before_pool", "after_pool")),
+            ("head", HEADS),
+            ("fit", FITS),
+            ("interpolation", ("bicubic", "bilinear", "lanczos")),
+        ):
+            require(name, getattr(self, name), allowed)
+        if self.pool == "cls" and self.class_token is False:
+            raise InputError("class_token false: pool 'cls' needs a CLS token (expected pool 'mean' or 'attention')")
+        require_number("drop_path", self.drop_path)
+        if self.drop_path >= 1:
+            raise InputError(f"drop_path {self.drop_path}: expected 0 to less than 1")
+        for name in ("layer_scale", "head_bias"):
+            value = getattr(self, name)
+            if value is not None:
+                require_number(name, value, low=-math.inf)
+        require_number("crop", self.crop, above=True)
+        if self.crop > 1:
+            raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
+        for name in ("qkv_bias", "qk_norm"):
+            require_bool(name, getattr(self, name))
+        if self.class_token is not None:
+            require_bool("class_token", self.class_token)
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or len(values) != 3:
+                raise InputError(f"{name} {values!r}: expected three numbers")
+            for value in values:
+                require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise InputError(f"class_names: {len(self.class_names)} names for {self.num_classes} classes")
+        height, width = Grid.checked(self.image_size, "image_size")
+        for side in (height, width):
+            if side % self.patch_size:
+                below = side // self.patch_size * self.patch_size
+                raise InputError(
+                    f"image_size {side}: must be a multiple of patch_size {self.patch_size} "
+                    f"(nearest: {below or self.patch_size} or {below + self.patch_size})"
+                )
+
+    @property
+    def train_grid(self) -> Grid:
+        height, width = Grid.checked(self.image_size, "image_size")
+        return Grid(height // self.patch_size, width // self.patch_size)
+
+    @property
+    def has_class_token(self) -> bool:
+        return self.pool == "cls" if self.class_token is None else self.class_token
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        return int(self.has_class_token) + self.num_registers
+
+    @property
+    def mlp_hidden(self) -> int:
+        return round(self.dim * self.mlp_ratio)
+
+    def replace(self, **changes: Any) -> ViTConfig:
+        """A copy with fields changed, checked anew."""
+        return dataclasses.replace(self, **changes)

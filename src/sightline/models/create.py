@@ -1,0 +1,48 @@
+"""From a name to a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sightline.errors import choose
+from sightline.models.config import ViTConfig
+from sightline.models.sizes import SIZES
+from sightline.models.vit import VisionTransformer
+
+
+def list_models() -> list[str]:
+    """The registered model names, sorted."""
+    return sorted(SIZES)
+
+
+def model_config(name: str, **overrides: Any) -> ViTConfig:
+    """The configuration of a registered model with fields changed.
+
+    Raises:
+        InputError: an unknown name or field (names the nearest), or a value out of range.
+    """
+    if name not in SIZES:
+        raise choose("model", name, SIZES)
+    allowed = [field.name for field in dataclasses.fields(ViTConfig)]
+    for key in overrides:
+        if key not in allowed:
+            raise choose(f"model {name}: option", key, allowed)
+    return ViTConfig(**{**SIZES[name], **overrides})
+
+
+def create_model(
+    name: str, *, encoding: str = "learned_1d", num_classes: int = 1000, **overrides: Any
+) -> VisionTransformer:
+    """Build a vision transformer.
+
+    Args:
+        name: a registered model (`list_models()`), as "vit_base_patch16".
+        encoding: a registered position encoding (`list_encodings()`), or some joined by "+".
+        num_classes: outputs of the head; 0 for features.
+        **overrides: fields of `ViTConfig`, as `image_size=384`, `pool="mean"`, `encoding_options={"theta": 100.0}`.
+
+    Raises:
+        InputError: an unknown name or field (names the nearest), or a value out of range.
+    """
+    return VisionTransformer(model_config(name, encoding=encoding, num_classes=num_classes, **overrides))

@@ -1,0 +1,36 @@
+"""From a pooled vector to logits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+Head = Literal["linear", "mlp"]
+HEADS: tuple[Head, ...] = ("linear", "mlp")
+
+
+class TanhMlpHead(nn.Module):
+    """Linear, tanh, linear: ViT's head while pre-training (section 3.1), and LookHere's."""
+
+    def __init__(self, dim: int, hidden: int, num_classes: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(x).tanh())
+
+
+def make_head(kind: Head, dim: int, hidden: int, num_classes: int) -> nn.Module:
+    """The head of that kind; the identity for no classes."""
+    if num_classes == 0:
+        return nn.Identity()
+    return TanhMlpHead(dim, hidden, num_classes) if kind == "mlp" else nn.Linear(dim, num_classes)
+
+
+def last_layer(head: nn.Module) -> nn.Linear | None:
+    """The layer that gives the logits, or None where there is none."""
+    if isinstance(head, TanhMlpHead):
+        return head.fc2
+    return head if isinstance(head, nn.Linear) else None

@@ -1,0 +1,92 @@
+"""Losses of classification, and top-k accuracy, whole and in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Loss = Literal["bce", "ce"]
+LOSSES: tuple[Loss, ...] = ("bce", "ce")
+
+
+def classification_loss(logits: Tensor, labels: Tensor, loss: Loss, label_smoothing: float = 0.0) -> Tensor:
+    """The mean loss over images, in float32.
+
+    Args:
+        logits: [images, classes]; labels: int64 [images].
+        loss: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
+            entropy (ViT).
+        label_smoothing: share of the target that is spread over all classes.
+    """
+    if loss == "ce":
+        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+    classes = logits.shape[-1]
+    target = F.one_hot(labels, classes).float() * (1 - label_smoothing) + label_smoothing / classes
+    return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).mean()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model said of a split, in the split's order.
+
+    Attributes:
+        logits: float32 [images, classes]; labels: int64 [images].
+        groups: the confusable group of each image, or None; sizes: float32 [images], nan where unknown.
+        seconds: of the forward passes and the rendering or reading of images.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    groups: Sequence[str | None]
+    sizes: np.ndarray
+    seconds: float
+
+
+def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) -> dict[str, tuple[float, int]]:
+    """Each metric as (fraction, images measured).
+
+    `top1` and `top5` of all; where the images have groups `top1_group_<name>` and `top1_within_group` (the best of
+    the classes of the true group alone); where they have sizes `top1_size_q1` (smallest) to `q5`, fifths of equal
+    count.
+    """
+    labels, logits = predictions.labels, predictions.logits
+    count = len(labels)
+    if count == 0:
+        return {}
+    # Ranks rather than a sort: how many classes score higher than the true one.
+    own = np.take_along_axis(logits, labels[:, None], axis=1)
+    above = (logits > own).sum(axis=1) + ((logits == own).cumsum(axis=1)[np.arange(count), labels] - 1)
+    right = above == 0
+    measured = {"top1": (float(right.mean()), count), "top5": (float((above < 5).mean()), count)}
+    named = np.array([group or "" for group in predictions.groups])
+    for group in groups:
+        inside = named == group
+        if inside.any():
+            measured[f"top1_group_{group.replace(' ', '_')}"] = (float(right[inside].mean()), int(inside.sum()))
+    if groups and (named != "").any():
+        masked = np.full_like(logits, -np.inf)
+        for group, classes in groups.items():
+            rows = np.flatnonzero(named == group)
+            own_classes = np.ix_(rows, np.asarray(classes))
+            masked[own_classes] = logits[own_classes]
+        known = named != ""
+        within = masked.argmax(axis=1) == labels
+        measured["top1_within_group"] = (float(within[known].mean()), int(known.sum()))
+    if np.isfinite(predictions.sizes).all() and count >= 5:
+        order = np.argsort(predictions.sizes, kind="stable")
+        for number, part in enumerate(np.array_split(order, 5), start=1):
+            measured[f"top1_size_q{number}"] = (float(right[part].mean()), len(part))
+    return measured
+
+
+def to_model_input(images: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Tensor:
+    """uint8 [batch, 3, height, width] to normalised float32 on a device."""
+    shift = torch.tensor(mean, device=device).view(1, 3, 1, 1)
+    scale = torch.tensor(std, device=device).view(1, 3, 1, 1)
+    return (images.to(device, non_blocking=True).float() / 255 - shift) / scale

@@ -1,0 +1,135 @@
+"""Every registered encoding, and some together, against the contract."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.contract.contract import (
+    FOR_EACH_POOL,
+    ONCE,
+    assert_same_gradients,
+    build,
+    gradients,
+    images,
+    loss_of,
+)
+
+import sightline.attention.dispatch as dispatching
+from sightline.encodings import create_encoding, list_encodings
+from sightline.layout import TokenLayout
+
+JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d", "rope_axial+rpe_learned", "rope_axial+rope_mixed"]
+NAMES = [*list_encodings(), *JOINED]
+POOLS = ["cls", "mean", "attention"]
+ALL_BUT_NONE = {
+    "alibi_2d", "factorized", "factorized_fractional", "fourier", "fourier_fractional", "learned_1d", "learned_2d",
+    "lookhere", "lookhere_180", "lookhere_45", "lookhere_90", "rope_axial", "rope_mixed", "rpe_learned",
+    "rpe_learned_shared", "sincos_2d",
+}  # fmt: skip
+
+
+def test_the_promised_encodings_are_there() -> None:
+    names = list_encodings()
+    assert names == sorted(set(names))
+    assert ALL_BUT_NONE | {"none"} <= set(names)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("check", FOR_EACH_POOL)
+def test_contract_with_each_pooling(check, pool: str, name: str) -> None:
+    check(name, pool)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("check", ONCE)
+def test_contract(check, name: str) -> None:
+    check(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("backend", list(dispatching.BACKENDS))
+def test_every_back_end_equals_dense(backend: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits and gradients, on grids that are not square, of the back ends that support the pattern there."""
+    model = build(name, "attention")
+    given = [images((3, 5), 1)[0], images((7, 2), 1)[0]]
+    results = []
+    for preferred in ("dense", backend):
+        order = {preferred: dispatching.BACKENDS[preferred], **dispatching.BACKENDS}
+        with monkeypatch.context() as patched:
+            patched.setattr(dispatching, "BACKENDS", order)
+            logits = model(given)
+            loss_of(logits).backward()
+            results.append((logits.detach(), gradients(model)))
+    (dense, expected), (other, found) = results
+    assert (dense - other).abs().max() < 1e-5
+    assert_same_gradients(found, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hooks_do_not_know_the_batch(name: str) -> None:
+    """Whatever a hook gives is one row for all, or one each; past layer 0 nothing is added twice."""
+    model = build(name)
+    layout = TokenLayout.uniform((3, 5), 4, num_prefix_tokens=1)
+    added = model.encoding.added(0, layout)
+    assert added is None or added.shape == (1, 16, 96)
+    assert model.encoding.added(1, layout) is None
+    rotation = model.encoding.rotation(1, layout)
+    assert rotation is None or (rotation.angles.shape[2:] == (16, 4) and not rotation.angles[:, :, 0].any())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_prefix_tokens(name: str) -> None:
+    """Registers beside the CLS token: finite, a list still equals a batch, each register has a gradient."""
+    model = build(name, num_registers=2)
+    assert model.num_prefix_tokens == 3
+    given = images((3, 5), 2)
+    logits = model(given)
+    assert (logits - model(list(given))).abs().max() < 2e-5
+    loss_of(logits).backward()
+    assert (gradients(model)["reg_token"].abs().sum(dim=-1) > 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_model(name: str) -> None:
+    """A model whose parameters are all held in bfloat16 still works, near its float32 self."""
+    model = build(name)
+    given = images((5, 7))
+    with torch.no_grad():
+        expected = model(given)
+        found = model.to(torch.bfloat16)(given.bfloat16())
+    assert found.dtype == torch.bfloat16
+    assert found.isfinite().all()
+    assert (found.float() - expected).abs().max() < 0.15 * expected.abs().max()
+
+
+def test_encodings_differ_from_each_other() -> None:
+    """The same trunk and the same images give another answer with each encoding."""
+    given, answers = images((3, 5)), {}
+    for name in NAMES:
+        if name == "lookhere":
+            continue  # its default is lookhere_90
+        torch.manual_seed(0)
+        model = build(name)
+        with torch.no_grad():
+            for parameter, values in build("none").state_dict().items():
+                model.state_dict()[parameter].copy_(values)
+            answers[name] = model(given)
+    for name, one in answers.items():
+        for other in answers:
+            assert name == other or (one - answers[other]).abs().max() > 1e-4, (name, other)
+
+
+def test_joined_parts_keep_their_own_hooks() -> None:
+    parts = {"depth": 2, "heads": 3, "dim": 48, "train_grid": (4, 4)}
+    joined = create_encoding("rope_axial+rpe_learned+learned_1d", **parts)
+    layout = TokenLayout.uniform((3, 5), 2)
+    assert torch.equal(
+        joined.rotation(0, layout).angles, create_encoding("rope_axial", **parts).rotation(0, layout).angles
+    )
+    assert joined.pattern(0, layout).terms
+    assert joined.added(0, layout).shape == (1, 16, 48)
+    assert joined.knob.name == "theta"
+    double = create_encoding("rope_axial+rope_axial", **parts)
+    single = create_encoding("rope_axial", **parts)
+    assert torch.equal(double.rotation(0, layout).angles, 2 * single.rotation(0, layout).angles)

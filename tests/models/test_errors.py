@@ -1,0 +1,148 @@
+"""What is refused, and in which words; and the empty cases that are not errors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models import ViTConfig, create_model
+
+SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        ({"name": "vit_bas_patch16"}, "did you mean 'vit_base_patch16'"),
+        ({"name": "resnet50"}, "vit_micro_patch4"),
+        ({"encoding": "lookhere_9"}, "did you mean 'lookhere_90'"),
+        ({"encoding": "rope_mixd+learned_1d"}, "did you mean 'rope_mixed'"),
+        ({"encoding_options": {"theta": 3.0}}, "option 'theta'"),
+        ({"encoding": "rope_axial", "encoding_options": {"tetha": 3.0}}, "did you mean 'theta'"),
+        ({"drop_pth": 0.1}, "did you mean 'drop_path'"),
+        ({"pool": "avg"}, "attention, cls, mean"),
+        ({"pool": "mena"}, "did you mean 'mean'"),
+        ({"fit": "crop"}, "exact, pad, resize"),
+        ({"head": "cosine"}, "linear, mlp"),
+        ({"gelu": "quick"}, "exact, tanh"),
+        ({"final_norm": "none"}, "after_pool"),
+        ({"interpolation": "bicubik"}, "did you mean 'bicubic'"),
+        ({"class_token": False}, "needs a CLS token"),
+        ({"class_token": "yes"}, "true or false"),
+        ({"qk_norm": "no"}, "true or false"),
+        ({"dim": 50}, "divisible by heads 12"),
+        ({"dim": 48.0}, "whole number"),
+        ({"depth": 0}, "at least 1"),
+        ({"depth": True}, "whole number"),
+        ({"heads": -1}, "at least 1"),
+        ({"num_classes": -1}, "at least 0"),
+        ({"num_classes": "5"}, "whole number"),
+        ({"num_registers": -2}, "at least 0"),
+        ({"drop_path": 1.5}, "less than 1"),
+        ({"drop_path": -0.1}, "at least 0"),
+        ({"mlp_ratio": 0}, "more than 0"),
+        ({"mlp_ratio": 0.001}, "mlp_ratio"),
+        ({"norm_eps": math.nan}, "finite"),
+        ({"layer_scale": math.inf}, "finite"),
+        ({"head_bias": "low"}, "finite"),
+        ({"crop": 1.5}, "at most 1"),
+        ({"mean": (0.5, 0.5)}, "three numbers"),
+        ({"std": (0.5, 0.0, 0.5)}, "more than 0"),
+        ({"image_size": 30}, "nearest: 28 or 32"),
+        ({"image_size": (16, 0)}, "at least 1"),
+        ({"image_size": "16"}, "image_size"),
+        ({"encoding_options": None}, "encoding_options"),
+        ({"encoding": "rope_axial", "heads": 24}, "head_dim 2"),
+        ({"encoding": "lookhere", "encoding_options": {"directions": "halves-diagonals-none"}, "heads": 6}, "6 heads"),
+    ],
+)
+def test_wrong_configurations(call: dict, match: str) -> None:
+    with pytest.raises(InputError, match=match) as raised:
+        create_model(**{"name": "vit_micro_patch4", **SMALL, **call})
+    assert "\n" not in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def model():
+    return create_model("vit_micro_patch4", encoding="learned_1d", **SMALL).eval()
+
+
+@pytest.mark.parametrize(
+    ("images", "match"),
+    [
+        (lambda: torch.rand(1, 3, 33, 32), "nearest: 32x32, 36x32"),
+        (lambda: torch.rand(1, 3, 3, 3), "nearest: 4x4"),
+        (lambda: torch.rand(1, 3, 0, 8), "at least 1"),
+        (lambda: torch.rand(3, 16, 16), "batch, channels, height, width"),
+        (lambda: torch.rand(1, 1, 3, 16, 16), "batch, channels, height, width"),
+        (lambda: torch.rand(16, 16), "batch, channels, height, width"),
+        (lambda: torch.rand(1, 1, 16, 16), "3 channels"),
+        (lambda: torch.rand(1, 16, 16, 3), "3 channels"),
+        (lambda: torch.zeros(1, 3, 16, 16, dtype=torch.uint8), "uint8"),
+        (lambda: torch.zeros(1, 3, 16, 16, dtype=torch.int64), "int64"),
+        (lambda: torch.zeros(1, 3, 16, 16, dtype=torch.bool), "bool"),
+        (lambda: [torch.rand(3, 16, 16), torch.rand(3, 17, 16)], "17x16"),
+        (lambda: [torch.rand(3, 16, 16), torch.rand(1, 3, 16, 16)], "image 1"),
+        (lambda: [torch.rand(3, 16, 16), torch.rand(16, 16)], "image 1"),
+        (lambda: [torch.rand(4, 16, 16)], "image 0"),
+        (lambda: [torch.rand(3, 16, 16), None], "image 1.*NoneType"),
+        (lambda: [torch.zeros(3, 16, 16, dtype=torch.uint8)], "image 0"),
+        (lambda: None, "NoneType"),
+        (lambda: torch.zeros(3, 16, 16).numpy(), "ndarray|image 0"),
+        (lambda: "cat.jpg", "str"),
+    ],
+)
+def test_wrong_images(model, images, match: str) -> None:
+    for call in (model, model.forward_features, model.forward_intermediates):
+        with pytest.raises(InputError, match=match):
+            call(images())
+
+
+def test_wrong_layouts(model) -> None:
+    with pytest.raises(InputError, match="prefix tokens"):
+        model(torch.rand(1, 16, 48), layout=TokenLayout.uniform((4, 4), 1, num_prefix_tokens=2))
+    for patches in (torch.rand(1, 15, 48), torch.rand(2, 16, 48), torch.rand(1, 16, 47), torch.rand(16, 48)):
+        with pytest.raises(InputError, match="patches"):
+            model(patches, layout=TokenLayout.uniform((4, 4), 1))
+
+
+@pytest.mark.parametrize("encoding", ["learned_1d", "lookhere_90", "rope_mixed", "rpe_learned"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
+def test_no_images(pool: str, encoding: str) -> None:
+    model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, **SMALL)
+    for train in (False, True):
+        model.train(train)
+        assert model(torch.rand(0, 3, 16, 24)).shape == (0, 5)
+        assert model([]).shape == (0, 5)
+        assert model.forward_features(torch.rand(0, 3, 16, 24)).shape == (0, model.num_prefix_tokens + 24, 48)
+        assert model.forward_features([]) == []
+        assert model.forward_head([]).shape == (0, 5)
+        assert model.forward_intermediates(torch.rand(0, 3, 16, 24), intermediates_only=True)[0].shape == (0, 48, 4, 6)
+    model(torch.rand(0, 3, 16, 24)).sum().backward()
+
+
+@pytest.mark.parametrize("fit", ["pad", "resize"])
+def test_sizes_that_do_not_divide(fit: str, randomise) -> None:
+    model = randomise(create_model("vit_micro_patch4", fit=fit, **SMALL)).eval()
+    images = [torch.rand(3, 5, 11), torch.rand(3, 1, 50), torch.rand(3, 16, 16)]
+    with torch.no_grad():
+        together = model(images)
+        alone = torch.cat([model(image[None]) for image in images])
+    assert together.isfinite().all()
+    assert (together - alone).abs().max() < 2e-5
+    features = model.forward_features(images)
+    cells = {"pad": [2 * 3, 1 * 13, 16], "resize": [1 * 3, 1 * 12, 16]}[fit]
+    assert [len(one) - 1 for one in features] == cells
+
+
+def test_a_configuration_is_checked_when_replaced() -> None:
+    config = ViTConfig(patch_size=4, image_size=16)
+    assert config.replace(dim=96).dim == 96
+    assert ViTConfig(image_size=[32, 64]).image_size == (32, 64)
+    with pytest.raises(InputError, match="depth"):
+        config.replace(depth=0)

@@ -1,0 +1,62 @@
+"""Every registered model is what its name says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.encodings import list_encodings
+from sightline.models import ViTConfig, create_model, list_models, model_config
+
+WIDTHS = {
+    "tiny": (192, 12, 3), "small": (384, 12, 6), "base": (768, 12, 12), "large": (1024, 24, 16),
+    "huge": (1280, 32, 16), "giant": (1408, 40, 16),
+}  # fmt: skip
+# Millions of parameters with a CLS token and 1000 classes, as published.
+PUBLISHED = {
+    "vit_tiny_patch16": 5.72, "vit_small_patch16": 22.05, "vit_base_patch16": 86.6, "vit_base_patch32": 88.2,
+    "vit_large_patch16": 304.3, "vit_huge_patch14": 632.0, "vit_giant_patch14": 1012.6,
+}  # fmt: skip
+
+
+def test_the_promised_models_are_there() -> None:
+    promised = {f"vit_{width}_patch{patch}" for width in WIDTHS for patch in (4, 8, 14, 16, 32)}
+    assert promised | {"vit_micro_patch4"} <= set(list_models())
+    assert list_models() == sorted(set(list_models()))
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_builds(name: str) -> None:
+    config = model_config(name)
+    assert isinstance(config, ViTConfig)
+    _, width, patch = name.split("_")
+    assert config.patch_size == int(patch.removeprefix("patch"))
+    if width in WIDTHS:
+        assert (config.dim, config.depth, config.heads) == WIDTHS[width]
+    with torch.device("meta"):
+        model = create_model(name)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert len(model.blocks) == config.depth
+    if name in PUBLISHED:
+        millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+        assert millions == pytest.approx(PUBLISHED[name], rel=0.002)
+
+
+@pytest.mark.parametrize("name", list_encodings())
+def test_every_encoding_on_the_meta_device(name: str) -> None:
+    """A base model of each encoding, built and run without memory, as one does to count before a large run."""
+    with torch.device("meta"):
+        model = create_model("vit_base_patch16", encoding=name)
+        logits = model(torch.empty(2, 3, 224, 160))
+        listed = model([torch.empty(3, 32, 48), torch.empty(3, 16, 16)])
+    assert logits.shape == (2, 1000)
+    assert listed.shape == (2, 1000)
+    assert logits.is_meta
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16", "vit_giant_patch14"])
+@pytest.mark.parametrize("encoding", ["lookhere_90", "rope_axial", "rope_mixed", "sincos_2d", "rpe_learned"])
+def test_encodings_fit_other_sizes(name: str, encoding: str) -> None:
+    """3 heads and 16; a head_dim of 64 and 88."""
+    with torch.device("meta"):
+        create_model(name, encoding=encoding)
