@@ -1,0 +1,73 @@
+"""Examples of a source side by side, to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sightline.data.source import Source
+
+_MARGIN = 6
+_CAPTION = 14
+
+
+def contact_sheet(
+    source: Source,
+    split: str,
+    image_sizes: Sequence[tuple[int, int]] = ((32, 32), (64, 64), (148, 148), (96, 192), (192, 96)),
+    *,
+    columns: int = 8,
+    rows: int = 1,
+    seed: int = 0,
+) -> np.ndarray:
+    """The first examples of a split at several sizes, each with its class name below.
+
+    Args:
+        source: where the examples come from.
+        split: one of the source's splits.
+        image_sizes: (height, width) in pixels; each gets its own rows, with the same examples.
+        columns: examples in a row.
+        rows: rows for each image size.
+        seed: the run's seed, which matters for `train`.
+
+    Returns:
+        uint8 [height, width, 3], white between the images; every image is shown pixel for pixel.
+
+    Raises:
+        InputError: no such split, or an image size below 1.
+    """
+    count = columns * rows
+    length = source.length(split)
+    indices = range(count if length is None else min(count, length))
+    font = ImageFont.load_default(size=11)
+    bands = []
+    for height, width in image_sizes:
+        cell_height, cell_width = height + _CAPTION + _MARGIN, max(width, 72) + _MARGIN
+        band = Image.new("RGB", (columns * cell_width + _MARGIN, rows * cell_height + _CAPTION), "white")
+        pen = ImageDraw.Draw(band)
+        pen.text((_MARGIN, 0), f"{source.name} {source.task} {split}, {height}x{width}", fill="black", font=font)
+        for place, index in enumerate(indices):
+            example = source.example(split, index, (height, width), seed=seed)
+            row, column = divmod(place, columns)
+            left, top = _MARGIN + column * cell_width, _CAPTION + _MARGIN // 2 + row * cell_height
+            band.paste(Image.fromarray(example.image), (left, top))
+            caption = _fitting(source.classes[example.label], font, cell_width - _MARGIN)
+            pen.text((left, top + height), caption, fill="black", font=font)
+        bands.append(np.asarray(band))
+    sheet = np.full((sum(len(band) for band in bands), max(band.shape[1] for band in bands), 3), 255, dtype=np.uint8)
+    top = 0
+    for band in bands:
+        sheet[top : top + len(band), : band.shape[1]] = band
+        top += len(band)
+    return sheet
+
+
+def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    """The text, cut with two dots where it is wider than `width` pixels."""
+    shown = text
+    while font.getlength(shown) > width and text:
+        text = text[:-1]
+        shown = text + ".."
+    return shown

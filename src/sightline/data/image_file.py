@@ -1,0 +1,149 @@
+"""Image files as they are found in the world, as RGB."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from sightline.errors import UnreadableDataError
+
+MAX_PIXELS = 89_478_485
+"""The largest image that is decoded: the number from which Pillow warns of a decompression bomb."""
+
+BACKGROUND = (255, 255, 255)
+"""What shows through where an image is transparent: white, as on the pages that such images were made for."""
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow's names of the formats that are read; others run programs (EPS) or are not photographs."""
+
+_ORIENTATION = 0x0112
+_UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: stored[::-1, ::-1].swapaxes(0, 1),
+    8: lambda stored: np.rot90(stored),
+}
+_SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
+_STRIP_PIXELS = 1 << 22
+
+
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """An image file as RGB, upright, first frame only.
+
+    The format is told by the content, not by the name. The EXIF orientation is applied. Transparency is laid over
+    `BACKGROUND`. 16 bits are scaled to 8, not clipped; 1-bit, palette and CMYK images are converted.
+
+    Args:
+        path: the file.
+        max_pixels: largest height x width, checked before anything is decoded. Twice `MAX_PIXELS` is the most that
+            Pillow itself allows.
+
+    Returns:
+        uint8 [height, width, 3].
+
+    Raises:
+        UnreadableDataError: the file is missing, not a readable image in one of `FORMATS`, damaged, too large, or of
+            a kind without a known range (floating point). One line: "PATH: reason".
+    """
+    reason = _not_a_file(Path(path))
+    if reason:
+        raise UnreadableDataError(f"{path}: {reason}")
+    try:
+        # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _decode(path, max_pixels)
+    except UnreadableDataError:
+        raise
+    except UnidentifiedImageError:
+        raise UnreadableDataError(f"{path}: not an image in a known format ({', '.join(FORMATS)})") from None
+    except Image.DecompressionBombError:
+        raise UnreadableDataError(f"{path}: {_too_large('what its header declares', max_pixels)}") from None
+    # Pillow's decoders raise nearly anything on a damaged file.
+    except Exception as error:
+        raise UnreadableDataError(f"{path}: {_one_line(error)}") from None
+
+
+def _not_a_file(path: Path) -> str | None:
+    """Why there is no file to read, or None. A pipe or a device is refused: opening it might never return."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return "a link to a missing file" if path.is_symlink() else "no such file"
+    except (OSError, ValueError) as error:
+        return _one_line(error)
+    if stat.S_ISDIR(status.st_mode):
+        return "a folder, not an image file"
+    if not stat.S_ISREG(status.st_mode):
+        return "not a regular file"
+    return "the file is empty" if status.st_size == 0 else None
+
+
+def _one_line(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _too_large(size: str, max_pixels: int) -> str:
+    return f"{size} is too large (allowed: {max_pixels} pixels); shrink it first"
+
+
+def _decode(path: str | os.PathLike[str], max_pixels: int) -> np.ndarray:
+    with Image.open(path, formats=FORMATS) as image:
+        width, height = image.size
+        if width * height > max_pixels:
+            reason = _too_large(f"{width}x{height} = {width * height} pixels", max_pixels)
+            raise UnreadableDataError(f"{path}: {reason}")
+        if width * height == 0:
+            raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
+        orientation = _orientation(image)
+        image.load()
+        _check_range(image, path)
+        pixels = np.empty((height, width, 3), dtype=np.uint8)
+        # In strips of whole rows: a large image as RGBA, RGB and array at once would take over a gigabyte.
+        step = max(_STRIP_PIXELS // width, 1)
+        for top in range(0, height, step):
+            bottom = min(top + step, height)
+            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, width, bottom))))
+    return np.ascontiguousarray(_UPRIGHT[orientation](pixels)) if orientation in _UPRIGHT else pixels
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 where there is none or the metadata is damaged."""
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    # Damaged metadata raises many things, and leaves a good image.
+    except Exception:
+        return 1
+    return value if isinstance(value, int) else 1
+
+
+def _check_range(image: Image.Image, path: str | os.PathLike[str]) -> None:
+    """Refuse pixels that no rule brings to 0..255; mode I holds 16-bit values in 32 bits."""
+    if image.mode == "F":
+        raise UnreadableDataError(f"{path}: floating-point pixels have no known range (expected: 8 or 16 bits)")
+    if image.mode == "I":
+        low, high = image.getextrema()
+        if low < 0 or high > 65535:  # pyright: ignore[reportOperatorIssue]  # one channel: two numbers
+            raise UnreadableDataError(f"{path}: 32-bit pixels from {low} to {high} (expected: 0 to 65535)")
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode in _SIXTEEN_BIT:
+        values = np.asarray(image).astype(np.uint32)
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        rgb = Image.new("RGB", layer.size, BACKGROUND)
+        rgb.paste(layer, mask=layer.getchannel("A"))
+        return rgb
+    return image.convert("RGB")

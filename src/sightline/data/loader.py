@@ -1,0 +1,147 @@
+"""Batches of a source in a given order, the same for any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sightline.data.source import Source
+from sightline.data.streams import generator
+from sightline.errors import InputError, SightlineError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Some examples of one image size.
+
+    Attributes:
+        images: torch.uint8 [b, 3, height, width], RGB.
+        labels: torch.int64 [b].
+        groups: for each image the name of its confusable group, or None.
+        sizes: torch.float32 [b], the object's longest side over the image's shorter side; nan where unknown.
+        indices: torch.int64 [b], the index of each image in its split.
+        names: for each image the name of its example, such as its file.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    groups: list[str | None]
+    sizes: torch.Tensor
+    indices: torch.Tensor
+    names: list[str]
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.names)
+
+
+def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of one epoch: int64 [length], each index from 0 to length - 1 once, by seed and epoch alone."""
+    return generator("epoch_order/1", seed, epoch=epoch).permutation(length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Examples:
+    """What a worker needs to make a batch: it holds no state, so any worker makes the same one."""
+
+    source: Source
+    split: str
+    image_size: tuple[int, int]
+    seed: int
+    epoch: int
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        import torch
+
+        height, width = self.image_size
+        examples = [
+            self.source.example(self.split, index, self.image_size, seed=self.seed, epoch=self.epoch)
+            for index in indices
+        ]
+        images = torch.empty((len(examples), 3, height, width), dtype=torch.uint8)
+        for image, example in zip(images.numpy(), examples, strict=True):
+            image[...] = example.image.transpose(2, 0, 1)
+        sizes = [float("nan") if example.size is None else example.size for example in examples]
+        return Batch(
+            images=images,
+            labels=torch.tensor([example.label for example in examples], dtype=torch.int64),
+            groups=[example.group for example in examples],
+            sizes=torch.tensor(sizes, dtype=torch.float32),
+            indices=torch.tensor(indices, dtype=torch.int64),
+            names=[example.name for example in examples],
+        )
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch | SightlineError:
+        # Returned, not raised: a worker's exception comes back with its traceback as its message.
+        try:
+            return self.batch(indices)
+        except SightlineError as error:
+            return error
+
+
+def batches(
+    source: Source,
+    split: str,
+    *,
+    indices: Sequence[int] | np.ndarray,
+    image_size: tuple[int, int],
+    batch_size: int,
+    seed: int = 0,
+    epoch: int = 0,
+    workers: int = 0,
+) -> Iterator[Batch]:
+    """The examples at `indices`, in that order, in batches of `batch_size`, the last one smaller where it must be.
+
+    The batches are the same, bit for bit, for any number of workers, and no global random state is read or changed.
+
+    Args:
+        source: the data set.
+        split: one of its splits.
+        indices: which examples; none gives no batch.
+        image_size: (height, width) in pixels.
+        batch_size: images in a batch, at least 1.
+        seed: the run's seed.
+        epoch: the pass over the data.
+        workers: processes that make batches ahead; 0 makes each when it is asked for.
+
+    Raises:
+        InputError: the batch size or the number of workers is out of range, or the source refuses an argument; what
+            can be checked without reading an image is checked before the first batch.
+        UnreadableDataError: an image could not be read, when its batch is asked for.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size {batch_size} is out of range (expected: at least 1)")
+    if workers < 0:
+        raise InputError(f"workers {workers} is out of range (expected: at least 0)")
+    order = [int(index) for index in indices]
+    for index in {min(order), max(order)} if order else ():
+        source.check(split, index, image_size)
+    parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch)
+    if workers == 0 or not parts:
+        return map(examples.batch, parts)
+    return _from_workers(examples, parts, min(workers, len(parts)))
+
+
+def _from_workers(examples: _Examples, parts: list[list[int]], workers: int) -> Iterator[Batch]:
+    import torch
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(
+        examples,  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
+        batch_size=None,
+        sampler=parts,  # pyright: ignore[reportArgumentType]  # keys of any kind, here lists of indices
+        num_workers=workers,
+        # Its own generator: without one the loader takes a number from torch's global state.
+        generator=torch.Generator(),
+    )
+    for batch in loader:
+        if isinstance(batch, SightlineError):
+            raise batch
+        yield batch

@@ -1,0 +1,97 @@
+"""Images as a model wants them: its size, its filter, its normalisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sightline.data.image_file import read_image
+from sightline.data.transforms import eval_view, native_view
+from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image to the tensor that a model takes.
+
+    Attributes:
+        resolution: the training images' (height, width) in pixels.
+        patch_size: of the model.
+        mean, std: of values in [0, 1]; interpolation: the filter of the resize; crop: the fraction of the shorter
+            side that the centre crop keeps.
+    """
+
+    resolution: tuple[int, int]
+    patch_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    interpolation: str
+    crop: float
+
+    def view(
+        self, image: np.ndarray, resolution: int | Literal["native"] | None = None, max_tokens: int | None = None
+    ) -> np.ndarray:
+        """The pixels that the model sees: uint8 [height, width, 3].
+
+        Args:
+            image: uint8 [height, width, 3].
+            resolution: a square side to resize and crop to; `native` keeps the aspect ratio and goes to the nearest
+                multiples of the patch; None is the training size.
+            max_tokens: with `native`, the most patches; larger images are scaled down with their aspect kept.
+        """
+        if resolution == "native":
+            return native_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
+        size = self.resolution if resolution is None else (resolution, resolution)
+        return eval_view(image, size, interpolation=self.interpolation, crop=self.crop)
+
+    def normalise(self, pixels: np.ndarray) -> torch.Tensor:
+        """uint8 [height, width, 3] to normalised float32 [3, height, width]."""
+        import torch
+
+        values = (pixels.astype(np.float32) / 255 - np.asarray(self.mean, np.float32)) / np.asarray(
+            self.std, np.float32
+        )
+        return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+
+    def __call__(
+        self,
+        image: str | Path | np.ndarray | Any,
+        resolution: int | Literal["native"] | None = None,
+        max_tokens: int | None = None,
+    ) -> torch.Tensor:
+        """A file, a PIL image, or uint8 [height, width, 3], to float32 [3, height, width]; see `view`.
+
+        Raises:
+            InputError: not an image of that kind.
+            UnreadableDataError: the file cannot be read.
+        """
+        if isinstance(image, str | Path):
+            image = read_image(image)
+        elif not isinstance(image, np.ndarray):
+            image = np.asarray(image.convert("RGB"))
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
+        return self.normalise(self.view(image, resolution, max_tokens))
+
+
+def preprocessing(model: Any) -> Preprocessing:
+    """How to prepare images for a model, from its `pretrained_cfg` (ours or timm's).
+
+    Returns:
+        A function of an image; `model(preprocessing(model)(path)[None])` gives logits.
+    """
+    cfg = model.pretrained_cfg
+    return Preprocessing(
+        resolution=tuple(cfg["input_size"][1:]),
+        patch_size=model.patch_embed.patch_size[0],
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+        interpolation=cfg["interpolation"],
+        crop=cfg["crop_pct"],
+    )

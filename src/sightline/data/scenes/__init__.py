@@ -1,0 +1,1 @@
+"""Vector scenes: described by numbers, then drawn at any height and width."""

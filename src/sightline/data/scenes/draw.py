@@ -1,0 +1,189 @@
+"""The scenes of both tasks: which numbers are drawn, from which ranges, and in which order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
+from sightline.data.scenes.geometry import object_points
+from sightline.data.scenes.outlines import SHAPES, glyph_set
+from sightline.data.streams import generator
+from sightline.errors import choose
+
+DRAW_ORDER = 1
+"""The version of the draws below: whatever changes what is drawn, or the order, makes other scenes and raises it."""
+
+GLYPH_GROUPS = ("bdpq", "un", "hy", "69", "ae", "MW", "NZ", "S25", "LJ7", "E3")
+GLYPH_CLASSES = tuple("".join(GLYPH_GROUPS))
+RELATIONS = ("left of", "right of", "above", "below")
+PAIRS = tuple((first, second) for place, first in enumerate(SHAPES) for second in SHAPES[place + 1 :])
+PAIR_CLASSES = tuple(f"{first} {relation} {second}" for first, second in PAIRS for relation in RELATIONS)
+SPLITS = {
+    "glyphs": ("train", "minival", "test", "heldout_fonts"),
+    "pairs": ("train", "minival", "test"),
+}
+
+SIZE = (0.3, 0.95)
+ROTATION = (-15.0, 15.0)
+SHEAR = (-0.15, 0.15)
+ASPECT = (-0.15, 0.15)
+BACKGROUND_COLOUR = (0.0, 0.35)
+OBJECT_COLOUR = (0.65, 1.0)
+BACKGROUND_GRADIENT = (-0.15, 0.15)
+OBJECT_GRADIENT = (-0.1, 0.1)
+GRATINGS = 4
+GRATING_FREQUENCY = (1.0, 8.0)
+GRATING_AMPLITUDE = (-0.04, 0.04)
+STROKE_WIDTH = (0.02, 0.06)
+STROKE_COLOUR = (0.35, 0.85)
+PAIR_GAP = 0.1
+"""Room between the two boxes of a pair, at least, as a fraction of the pair's size."""
+PAIR_SHARE = (0.4, 0.6)
+"""Part of the remaining room that the first object's longest side takes; the second takes the rest."""
+PAIR_SLANT = (-0.5, 0.5)
+"""Offset across the relation's axis as a fraction of the offset along it: at 1 the relation would be ambiguous."""
+
+_DRAWS = 80
+_TURN = (0.0, 2 * math.pi)
+
+
+class _Draws:
+    """The uniform numbers of one scene, taken one after the other."""
+
+    def __init__(self, task: str, split: str, seed: int, index: int) -> None:
+        stream = f"scenes/{task}/{split}/{DRAW_ORDER}"
+        numbers = generator(stream, seed, index).random(_DRAWS).tolist()
+        self.next: Callable[[], float] = iter(numbers).__next__
+
+    def within(self, limits: tuple[float, float]) -> float:
+        low, high = limits
+        return low + (high - low) * self.next()
+
+    def pair(self) -> Pair:
+        return self.next(), self.next()
+
+    def colour(self, limits: tuple[float, float]) -> Colour:
+        return self.within(limits), self.within(limits), self.within(limits)
+
+    def choice(self, count: int) -> int:
+        return int(self.next() * count)
+
+
+def _grating(draws: _Draws) -> Grating:
+    frequency, direction = draws.within(GRATING_FREQUENCY), draws.within(_TURN)
+    return Grating(
+        frequency=(frequency * math.sin(direction), frequency * math.cos(direction)),
+        phase=draws.within(_TURN),
+        amplitude=draws.colour(GRATING_AMPLITUDE),
+    )
+
+
+def _background(draws: _Draws) -> Background:
+    return Background(
+        colour=draws.colour(BACKGROUND_COLOUR),
+        gradient=draws.colour(BACKGROUND_GRADIENT),
+        gradient_angle=draws.within(_TURN),
+        gratings=tuple(_grating(draws) for _ in range(GRATINGS)),
+    )
+
+
+def _strokes(draws: _Draws) -> tuple[Stroke, ...]:
+    # All numbers are taken whether or not the stroke is there: what follows must not depend on it.
+    present = draws.next() < 0.5
+    stroke = Stroke(
+        start=draws.pair(), end=draws.pair(), width=draws.within(STROKE_WIDTH), colour=draws.colour(STROKE_COLOUR)
+    )
+    return (stroke,) if present else ()
+
+
+def _object(draws: _Draws, outline: tuple[str, str], size: float) -> SceneObject:
+    return SceneObject(
+        outline=outline,
+        size=size,
+        rotation=draws.within(ROTATION),
+        shear=draws.within(SHEAR),
+        aspect=draws.within(ASPECT),
+        colour=draws.colour(OBJECT_COLOUR),
+        gradient=draws.colour(OBJECT_GRADIENT),
+        gradient_angle=draws.within(_TURN),
+    )
+
+
+def _check(task: str, split: str) -> None:
+    if task not in SPLITS:
+        raise choose("task of scenes", task, SPLITS)
+    if split not in SPLITS[task]:
+        raise choose(f"split of scenes:{task}", split, SPLITS[task])
+
+
+def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
+    """The scene with this index, independent of batches, processes and resolution.
+
+    Args:
+        task: "glyphs" or "pairs".
+        split: "train", "minival", "test", or for glyphs "heldout_fonts".
+        index: 0 to 2**64 - 1.
+        seed: 0 to 2**64 - 1; the other splits than `train` are those of seed 0 whatever it is.
+
+    Raises:
+        InputError: the task, the split or a number is not allowed.
+    """
+    _check(task, split)
+    seed = seed if split == "train" else 0
+    draws = _Draws(task, split, seed, index)
+    if task == "glyphs":
+        return _draw_glyph(draws, split, index, seed)
+    return _draw_pair(draws, split, index, seed)
+
+
+def _draw_glyph(draws: _Draws, split: str, index: int, seed: int) -> Scene:
+    glyphs = glyph_set()
+    faces = glyphs.held_out_faces if split == "heldout_fonts" else glyphs.train_faces
+    label = draws.choice(len(GLYPH_CLASSES))
+    face = faces[draws.choice(len(faces))]
+    size, position = draws.within(SIZE), draws.pair()
+    item = _object(draws, (face, GLYPH_CLASSES[label]), size)
+    return Scene(
+        task="glyphs",
+        split=split,
+        seed=seed,
+        index=index,
+        label=label,
+        size=size,
+        position=position,
+        background=_background(draws),
+        strokes=_strokes(draws),
+        objects=(item,),
+        offsets=((0.0, 0.0),),
+    )
+
+
+def _draw_pair(draws: _Draws, split: str, index: int, seed: int) -> Scene:
+    """Two shapes in a box whose longest side is `size`, along the axis of their relation."""
+    label = draws.choice(len(PAIR_CLASSES))
+    names, relation = PAIRS[label // len(RELATIONS)], label % len(RELATIONS)
+    size, position = draws.within(SIZE), draws.pair()
+    share, slant = draws.within(PAIR_SHARE), draws.within(PAIR_SLANT)
+    room = size * (1 - PAIR_GAP)
+    first = _object(draws, ("shape", names[0]), room * share)
+    second = _object(draws, ("shape", names[1]), room * (1 - share))
+    axis = 1 if relation < 2 else 0
+    extents = [float(object_points(item)[1][axis]) for item in (first, second)]
+    # The box of both reaches exactly `size`, so the gap takes what the longest sides leave.
+    distance = size - sum(extents) / 2
+    along = distance if relation % 2 == 0 else -distance
+    across = distance * slant
+    return Scene(
+        task="pairs",
+        split=split,
+        seed=seed,
+        index=index,
+        label=label,
+        size=size,
+        position=position,
+        background=_background(draws),
+        strokes=_strokes(draws),
+        objects=(first, second),
+        offsets=((0.0, 0.0), (across, along) if axis == 1 else (along, across)),
+    )

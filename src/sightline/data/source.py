@@ -1,0 +1,124 @@
+"""What a data set is: examples that are a pure function of split, index, seed and epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from sightline.data.resize import check_image_size
+from sightline.errors import InputError, choose
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """One image with its label.
+
+    Attributes:
+        image: uint8 [height, width, 3], RGB.
+        label: index into the source's `classes`.
+        group: name of the confusable group of the label, None where the source has none.
+        size: longest side of the object's box as a fraction of the image's shorter side, None where unknown.
+        name: the file it came from, or a name such as "scenes/glyphs/test/17".
+    """
+
+    image: np.ndarray
+    label: int
+    group: str | None = None
+    size: float | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An example that could not be read, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+class Source(ABC):
+    """A data set with named splits.
+
+    `example` is a pure function of its arguments: the same in any order, in any process. `seed` and `epoch` change
+    the `train` split alone; every other split is the same for every seed, so that runs are comparable.
+
+    Attributes:
+        name: the name it is opened by.
+        task: what there is to learn, such as "glyphs", "pairs" or "classification".
+        classes: the names of the classes, in the order of the labels.
+        groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
+        splits: the names of the splits, `train` first where there is one.
+    """
+
+    name: ClassVar[str]
+    task: str
+    classes: tuple[str, ...]
+    groups: Mapping[str, tuple[int, ...]]
+    splits: tuple[str, ...]
+
+    @classmethod
+    @abstractmethod
+    def open(cls, argument: str) -> Self:
+        """The source for what follows the colon in `name:argument` ("" for none).
+
+        Raises:
+            InputError: the argument names nothing that this source has.
+        """
+
+    @abstractmethod
+    def length(self, split: str) -> int | None:
+        """The number of examples in a split; None for an endless one.
+
+        Raises:
+            InputError: no such split.
+        """
+
+    @abstractmethod
+    def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
+        """One example.
+
+        Args:
+            split: one of `splits`.
+            index: 0 up to `length(split)`, or any whole number below 2**64 of an endless split.
+            image_size: (height, width) in pixels of the image returned.
+            seed: the run's seed; changes `train` alone.
+            epoch: the pass over the data; changes `train` alone, and only where images are augmented.
+
+        Raises:
+            InputError: no such split, or the index or image size is out of range.
+            UnreadableDataError: the image could not be read.
+        """
+
+    def check_readable(
+        self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[Self, tuple[Unreadable, ...]]:
+        """Read every image of a split once, before hours of work depend on it.
+
+        Args:
+            split: one of `splits`.
+            max_unreadable: how many unreadable images may be left out.
+            progress: called with (images read, images in all).
+
+        Returns:
+            The source to use from here on, without the unreadable images and with every other label as it was, and
+            the images left out, in order.
+
+        Raises:
+            UnreadableDataError: more than `max_unreadable` images could not be read; the line names the first ones.
+        """
+        self.check(split)
+        return self, ()
+
+    def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
+        """Raise InputError unless there is such a split, such an index in it, and such an image."""
+        if split not in self.splits:
+            raise choose(f"split of {self.name}", split, self.splits)
+        length = self.length(split)
+        if index < 0 or (length is not None and index >= max(length, 1)):
+            last = "2**64 - 1" if length is None else length - 1
+            raise InputError(f"index {index} is outside {self.name}/{split} (allowed: 0 to {last})")
+        check_image_size(image_size)

@@ -1,0 +1,1 @@
+"""Terminal tables, plots and the HTML report: they read rows and arrays, and never import torch."""

@@ -1,0 +1,125 @@
+"""The look of every figure: palette, fonts, and how a figure becomes SVG text that is the same on every run."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from sightline.reports.series import printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which stay apart for the colour-blind, without their black and yellow (unseen on a dark or
+# a white page) and with a brown and a grey instead. The markers tell runs apart where colour does not.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A4038", "#6E6E78")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+
+# Colours that the HTML page replaces by its own (text, lines, masked cells, ground): figures follow dark mode.
+INK = "#1d2129"
+FAINT = "#8b909a"
+GRID = "#e3e5e9"
+PAGE = "#fefefe"
+
+_LABEL_LENGTH = 34
+
+# On the page a figure's text of 10 points is as large as the text around it, whatever the width of the figure.
+_PIXELS_PER_POINT = 1.467
+
+
+def colour(run: str, order: Sequence[str]) -> str:
+    """The colour of a run: by its place among the runs of the report, so that it is the same in every figure."""
+    return PALETTE[order.index(run) % len(PALETTE)]
+
+
+def marker(run: str, order: Sequence[str]) -> str:
+    """The marker of a run; it shifts by one each time the palette starts again."""
+    place = order.index(run)
+    return MARKERS[(place + place // len(PALETTE)) % len(MARKERS)]
+
+
+def short(label: str) -> str:
+    """`label` cut in its middle to what fits beside a plot."""
+    text = printable(label)
+    half = _LABEL_LENGTH // 2 - 1
+    return text if len(text) <= _LABEL_LENGTH else f"{text[:half]}…{text[-half:]}"
+
+
+def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
+    """The SVG text of a figure of `width` x `height` inches that `paint` fills.
+
+    No display is needed, no global state of matplotlib is changed, and equal drawings give equal text. Text stays text.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    settings: dict[str, Any] = {
+        "svg.hashsalt": "sightline",
+        "svg.fonttype": "none",
+        "font.family": "DejaVu Sans",
+        "font.size": 10,
+        "text.color": INK,
+        "text.usetex": False,
+        "axes.facecolor": "none",
+        "axes.labelcolor": INK,
+        "axes.edgecolor": FAINT,
+        "axes.titlesize": 10.5,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.8,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "hatch.linewidth": 0.8,
+        "hatch.color": FAINT,
+    }
+    buffer = StringIO()
+    with mpl.rc_context(), warnings.catch_warnings():
+        # The user's own matplotlibrc must not change the report.
+        mpl.rcdefaults()
+        mpl.rcParams.update(settings)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        # A name in a script that the measuring font lacks is still shown by the reader's font.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        figure.patch.set_alpha(0)
+        FigureCanvasSVG(figure)
+        paint(figure)
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", metadata=nothing)
+    return _without_links(buffer.getvalue())
+
+
+def _without_links(svg: str) -> str:
+    """`svg` without document type and xlink: what is left names the SVG namespace and nothing else outside itself."""
+    svg = re.sub(r"<\?xml[^>]*\?>\s*|<!DOCTYPE[^>]*>\s*", "", svg, count=2)
+    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "", 1).replace("xlink:href=", "href=")
+    return svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans', sans-serif")
+
+
+def inline(svg: str, prefix: str, description: str) -> str:
+    """`svg` made fit to stand in an HTML page: its ids start with `prefix`, it shrinks with the page, it is described.
+
+    `prefix` is letters and digits. Colours of text and lines become the page's variables, for dark mode.
+    """
+    from html import escape
+
+    svg = svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
+    svg = re.sub(r'\b(id|href)="(#?)([^":]*)"', rf'\1="\g<2>{prefix}-\g<3>"', svg)
+    svg = svg.replace("url(#", f"url(#{prefix}-")
+    for name, value in (("ink", INK), ("faint", FAINT), ("grid", GRID), ("page", PAGE)):
+        svg = svg.replace(value, f"var(--{name})")
+
+    def opening(match: re.Match[str]) -> str:
+        width = round(float(match[2]) * _PIXELS_PER_POINT)
+        return f'<svg {match[1]} width="{width}" role="img" aria-label="{escape(description)}">'
+
+    return re.sub(r'^\s*<svg [^>]*?(viewBox="0 0 ([\d.]+) [\d.]+")[^>]*>', opening, svg, count=1)

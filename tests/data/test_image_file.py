@@ -1,0 +1,301 @@
+"""Files as they come: every mode gives RGB, every fault gives one line."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFile, ImageOps
+
+from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image
+from sightline.errors import UnreadableDataError
+
+INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
+
+READABLE = {
+    "animated.gif": (16, 16),
+    "bilevel.png": (32, 32),
+    "cmyk.jpg": (32, 32),
+    **{f"exif_{n}.jpg": (48, 64) if n < 5 else (64, 48) for n in range(1, 9)},
+    "good.jpg": (64, 48),
+    "gray16_ramp.png": (64, 48),
+    "gray8.png": (32, 32),
+    "la.png": (32, 32),
+    "one_pixel.png": (1, 1),
+    "overwritten_middle.jpg": (64, 48),
+    "palette_transparent.png": (32, 32),
+    "rgba.png": (32, 32),
+    "spaces_and_umlaut.png": (16, 16),
+    "strip_1x131070.png": (131070, 1),
+}
+UNREADABLE = {
+    "bomb_100000x100000.png": "too large",
+    "bomb_10000x10000_decodes.png": "10000x10000 = 100000000 pixels is too large",
+    "header_only.jpg": "known format",
+    "text.jpg": "known format",
+    "truncated.jpg": "truncated",
+    "zero_bytes.jpg": "empty",
+    "zero_width.png": "known format",
+}
+
+
+def refused(path: Path | str) -> str:
+    with pytest.raises(UnreadableDataError) as caught:
+        read_image(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    assert caught.value.exit_code == 3
+    return text
+
+
+def outcome(path: Path) -> np.ndarray | str:
+    """The image, or the line that refuses it; any other error fails the test."""
+    try:
+        return read_image(path)
+    except UnreadableDataError as error:
+        return str(error)
+
+
+def test_every_image_among_the_bad_inputs_is_tried() -> None:
+    images = {path.name for path in INPUTS.iterdir() if path.suffix in (".png", ".jpg", ".gif")}
+    assert images == set(READABLE) | set(UNREADABLE)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_readable_files(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = read_image(INPUTS / name), read_image(str(INPUTS / name))
+    assert first.dtype == np.uint8
+    assert first.shape == (*READABLE[name], 3)
+    assert (first == second).all()
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_unreadable_files(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert UNREADABLE[name] in refused(INPUTS / name)
+
+
+@pytest.mark.parametrize("name", ["binary.yaml", "truncated.pt", "nan_weights.safetensors"])
+def test_other_files_are_not_images(name: str) -> None:
+    assert "known format" in refused(INPUTS / name)
+
+
+def test_what_is_not_a_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.jpg").mkdir()
+    (tmp_path / "link.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (tmp_path / "ring.jpg").symlink_to(tmp_path / "ring.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    assert "folder" in refused(tmp_path / "folder.jpg")
+    assert "link to a missing file" in refused(tmp_path / "link.jpg")
+    assert "not a regular file" in refused(tmp_path / "pipe.jpg")
+    assert "no such file" in refused(tmp_path / "missing.jpg")
+    refused(tmp_path / "ring.jpg")
+    refused(tmp_path / "good.jpg" / "below.jpg")
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret.png"
+    path.write_bytes((INPUTS / "gray8.png").read_bytes())
+
+    def denied(*arguments: object, **keywords: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    # The superuser may read everything, so the refusal of the system is played.
+    monkeypatch.setattr(Image, "open", denied)
+    assert refused(path) == f"{path}: Permission denied"
+
+
+@pytest.mark.parametrize("name", ["gray8.png", "rgba.png", "animated.gif", "good.jpg", "la.png"])
+def test_files_cut_anywhere_are_refused_or_read_whole(name: str, tmp_path: Path) -> None:
+    data = (INPUTS / name).read_bytes()
+    whole = read_image(INPUTS / name)
+    path = tmp_path / name
+    for length in np.linspace(0, len(data) - 1, 25).astype(int):
+        path.write_bytes(data[:length])
+        image = outcome(path)
+        assert "\n" not in image if isinstance(image, str) else image.shape == whole.shape
+
+
+@pytest.mark.parametrize("name", ["rgba.png", "good.jpg", "exif_6.jpg", "palette_transparent.png", "gray16_ramp.png"])
+def test_flipped_bytes_never_raise_anything_else(name: str, tmp_path: Path) -> None:
+    data = (INPUTS / name).read_bytes()
+    random = np.random.default_rng(0)
+    path = tmp_path / name
+    for _ in range(150):
+        damaged = bytearray(data)
+        for place in random.integers(0, len(data), 3):
+            damaged[place] ^= int(random.integers(1, 256))
+        path.write_bytes(damaged)
+        image = outcome(path)
+        assert "\n" not in image if isinstance(image, str) else image.shape[2] == 3
+
+
+def test_names_with_spaces_and_other_letters(tmp_path: Path) -> None:
+    path = tmp_path / "ein schönes Bild, 図.png"
+    path.write_bytes((INPUTS / "spaces_and_umlaut.png").read_bytes())
+    assert (read_image(path) == read_image(INPUTS / "spaces_and_umlaut.png")).all()
+
+
+def test_the_content_and_not_the_name_tells_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "photo.xyz"
+    path.write_bytes((INPUTS / "good.jpg").read_bytes())
+    assert (read_image(path) == read_image(INPUTS / "good.jpg")).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_is_applied(orientation: int, tmp_path: Path) -> None:
+    path = INPUTS / f"exif_{orientation}.jpg"
+    with Image.open(path) as image:
+        expected = np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    assert (read_image(path) == expected).all()
+    # One scene stored in eight ways reads as one scene: the stored pixels are the scene with the inverse applied.
+    scene = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3) * 3
+    inverse = {2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+    stored = Image.fromarray(scene)
+    if orientation in inverse:
+        exif = stored.getexif()
+        exif[0x0112] = inverse[orientation]
+        stored.info["exif"] = exif.tobytes()
+        stored = ImageOps.exif_transpose(stored)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored.save(tmp_path / "scene.png", exif=exif)
+    assert (read_image(tmp_path / "scene.png") == scene).all()
+
+
+def test_a_senseless_orientation_is_ignored(tmp_path: Path) -> None:
+    pixels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    for value in (0, 9, 65535):
+        exif = Image.Exif()
+        exif[0x0112] = value
+        Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+        assert (read_image(tmp_path / "a.png") == pixels).all()
+
+
+def png(bits: int, colour: int, values: np.ndarray) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, colour, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in values)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_sixteen_bits_are_scaled_in_every_container(tmp_path: Path) -> None:
+    assert read_image(INPUTS / "gray16_ramp.png").mean() / 255 == pytest.approx(0.5, abs=0.01)
+    ramp = np.linspace(0, 65535, 64 * 48).round().reshape(48, 64)
+    expected = np.round(ramp / 257)[..., None]
+    Image.fromarray(ramp.astype(np.uint16)).save(tmp_path / "u16.tif")
+    Image.fromarray(ramp.astype(np.int32)).save(tmp_path / "i32.tif")
+    (tmp_path / "u16.pgm").write_bytes(b"P5 64 48 65535\n" + ramp.astype(">u2").tobytes())
+    (tmp_path / "gray.png").write_bytes(png(16, 0, ramp.astype(">u2")))
+    (tmp_path / "rgb.png").write_bytes(png(16, 2, np.repeat(ramp[..., None], 3, axis=2).astype(">u2")))
+    with_alpha = np.stack([ramp, np.full_like(ramp, 65535)], axis=2).astype(">u2")
+    (tmp_path / "la.png").write_bytes(png(16, 4, with_alpha))
+    for name in ("u16.tif", "i32.tif", "u16.pgm", "gray.png", "rgb.png", "la.png"):
+        # Pillow itself drops the lower byte of 16-bit colour.
+        assert np.abs(read_image(tmp_path / name) - expected).max() <= 1, name
+
+
+def test_pixels_without_a_known_range_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 4), 0.5, dtype=np.float32)).save(tmp_path / "float.tif")
+    Image.fromarray(np.full((4, 4), 70_000, dtype=np.int32)).save(tmp_path / "int.tif")
+    Image.fromarray(np.full((4, 4), -1, dtype=np.int32)).save(tmp_path / "negative.tif")
+    assert "floating-point" in refused(tmp_path / "float.tif")
+    assert "70000" in refused(tmp_path / "int.tif")
+    assert "-1" in refused(tmp_path / "negative.tif")
+
+
+def test_transparency_is_laid_over_white(tmp_path: Path) -> None:
+    assert BACKGROUND == (255, 255, 255)
+    pixels = np.zeros((1, 4, 4), dtype=np.uint8)
+    pixels[0, :, 0] = 200
+    pixels[0, :, 3] = [0, 51, 128, 255]
+    Image.fromarray(pixels).save(tmp_path / "rgba.png")
+    alpha = pixels[..., 3:] / 255
+    expected = pixels[..., :3] * alpha + 255 * (1 - alpha)
+    assert np.abs(read_image(tmp_path / "rgba.png") - expected).max() <= 1
+    gray = Image.fromarray(np.array([[10, 20]], dtype=np.uint8))
+    gray.save(tmp_path / "trns.png", transparency=10)
+    assert read_image(tmp_path / "trns.png")[0, :, 0].tolist() == [255, 20]
+    palette = Image.fromarray(np.array([[0, 1]], dtype=np.uint8))
+    palette.putpalette([9, 9, 9, 70, 80, 90])
+    palette.save(tmp_path / "p.png", transparency=0)
+    assert read_image(tmp_path / "p.png")[0].tolist() == [[255, 255, 255], [70, 80, 90]]
+    for name in ("rgba.png", "la.png", "palette_transparent.png"):
+        with Image.open(INPUTS / name) as image:
+            layer = image.convert("RGBA")
+        white = Image.new("RGBA", layer.size, (*BACKGROUND, 255))
+        white.alpha_composite(layer)
+        expected = np.asarray(white.convert("RGB")).astype(int)
+        assert np.abs(read_image(INPUTS / name) - expected).max() <= 1
+
+
+def test_plain_modes_keep_their_values(tmp_path: Path) -> None:
+    assert (read_image(INPUTS / "gray8.png") == 77).all()
+    bilevel = np.eye(5, dtype=bool)
+    Image.fromarray(bilevel).save(tmp_path / "one.png")
+    assert (read_image(tmp_path / "one.png") == bilevel[..., None] * 255).all()
+    with Image.open(INPUTS / "cmyk.jpg") as image:
+        assert (read_image(INPUTS / "cmyk.jpg") == np.asarray(image.convert("RGB"))).all()
+    with Image.open(INPUTS / "animated.gif") as image:
+        assert image.n_frames > 1  # pyright: ignore[reportAttributeAccessIssue]
+        first = np.asarray(image.convert("RGB"))
+    assert (read_image(INPUTS / "animated.gif") == first).all()
+
+
+def test_large_images_are_read_in_strips_without_a_seam(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2600, 1700), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "large.png", compress_level=0)
+    assert (read_image(tmp_path / "large.png") == pixels[..., None]).all()
+    wide = (pixels.astype(np.uint16) << 8) + pixels
+    Image.fromarray(wide).save(tmp_path / "large.tif")
+    assert (read_image(tmp_path / "large.tif") == pixels[..., None]).all()
+
+
+def test_the_pixel_limit_can_be_chosen() -> None:
+    path = INPUTS / "good.jpg"
+    assert read_image(path, max_pixels=64 * 48).shape == (64, 48, 3)
+    with pytest.raises(UnreadableDataError, match="allowed: 3071"):
+        read_image(path, max_pixels=64 * 48 - 1)
+    assert MAX_PIXELS == Image.MAX_IMAGE_PIXELS
+
+
+def test_bombs_take_no_memory_and_no_setting_is_changed() -> None:
+    code = (
+        "import sys\n"
+        "from PIL import Image, ImageFile\n"
+        "from sightline.data.image_file import read_image\n"
+        "from sightline.errors import UnreadableDataError\n"
+        "for path in sys.argv[1:3]:\n"
+        "    try:\n"
+        "        read_image(path)\n"
+        "        raise SystemExit('a bomb was decoded')\n"
+        "    except UnreadableDataError:\n"
+        "        pass\n"
+        "read_image(sys.argv[3])\n"
+        "assert Image.MAX_IMAGE_PIXELS == 89478485 and not ImageFile.LOAD_TRUNCATED_IMAGES\n"
+        "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])\n"
+    )
+    names = ("bomb_100000x100000.png", "bomb_10000x10000_decodes.png", "strip_1x131070.png")
+    run = subprocess.run(
+        [sys.executable, "-c", code, *(str(INPUTS / name) for name in names)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert int(run.stdout) < 200_000  # KiB
+    assert not ImageFile.LOAD_TRUNCATED_IMAGES

@@ -1,0 +1,194 @@
+"""What is drawn: the ranges, the balance, the streams, and what the relation of a pair may not be read from."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from sightline.data.scenes.description import Scene, SceneObject
+from sightline.data.scenes.draw import GLYPH_CLASSES, PAIR_CLASSES, RELATIONS, SPLITS, draw
+from sightline.data.scenes.geometry import placed_points
+from sightline.data.scenes.outlines import glyph_set
+from sightline.errors import InputError
+
+COUNT = 10_000
+EVERY_SPLIT = [(task, split) for task, splits in SPLITS.items() for split in splits]
+
+
+@lru_cache(maxsize=8)
+def scenes(task: str, split: str = "train", seed: int = 0, count: int = COUNT) -> tuple[Scene, ...]:
+    return tuple(draw(task, split, index, seed) for index in range(count))
+
+
+def objects(task: str) -> list[SceneObject]:
+    return [item for scene in scenes(task) for item in scene.objects]
+
+
+def assert_uniform(values: list[float], low: float, high: float) -> None:
+    """Within the range, close to its ends, and even between them."""
+    array = np.array(values)
+    span = high - low
+    assert array.min() >= low
+    assert array.max() <= high
+    assert array.min() < low + 0.005 * span
+    assert array.max() > high - 0.005 * span
+    counts, _ = np.histogram(array, bins=10, range=(low, high))
+    expected = len(array) / 10
+    assert ((counts - expected) ** 2 / expected).sum() < 33.7  # chi-squared, 9 degrees of freedom, p = 1e-4
+
+
+@pytest.mark.parametrize("task", ["glyphs", "pairs"])
+def test_size_and_position_ranges(task: str) -> None:
+    assert_uniform([scene.size for scene in scenes(task)], 0.3, 0.95)
+    for axis in (0, 1):
+        assert_uniform([scene.position[axis] for scene in scenes(task)], 0, 1)
+
+
+@pytest.mark.parametrize("task", ["glyphs", "pairs"])
+def test_object_ranges(task: str) -> None:
+    items = objects(task)
+    assert_uniform([item.rotation for item in items], -15, 15)
+    assert_uniform([item.shear for item in items], -0.15, 0.15)
+    assert_uniform([item.aspect for item in items], -0.15, 0.15)
+    for channel in range(3):
+        assert_uniform([item.colour[channel] for item in items], 0.65, 1)
+
+
+@pytest.mark.parametrize("task", ["glyphs", "pairs"])
+def test_background_ranges(task: str) -> None:
+    backgrounds = [scene.background for scene in scenes(task)]
+    for channel in range(3):
+        assert_uniform([background.colour[channel] for background in backgrounds], 0, 0.35)
+        assert_uniform([background.gradient[channel] for background in backgrounds], -0.15, 0.15)
+    assert {len(background.gratings) for background in backgrounds} == {4}
+    waves = [wave for background in backgrounds for wave in background.gratings]
+    assert_uniform([math.hypot(*wave.frequency) for wave in waves], 1, 8)
+    assert_uniform([wave.phase for wave in waves], 0, 2 * math.pi)
+    assert_uniform([wave.amplitude[1] for wave in waves], -0.04, 0.04)
+
+
+@pytest.mark.parametrize("task", ["glyphs", "pairs"])
+def test_half_of_the_scenes_have_one_stroke(task: str) -> None:
+    counts = np.bincount([len(scene.strokes) for scene in scenes(task)])
+    assert len(counts) == 2
+    assert abs(counts[1] / COUNT - 0.5) < 4 * 0.5 / math.sqrt(COUNT)
+    strokes = [stroke for scene in scenes(task) for stroke in scene.strokes]
+    assert_uniform([stroke.width for stroke in strokes], 0.02, 0.06)
+    assert_uniform([stroke.start[0] for stroke in strokes], 0, 1)
+    assert_uniform([stroke.end[1] for stroke in strokes], 0, 1)
+
+
+@pytest.mark.parametrize(("task", "split"), EVERY_SPLIT)
+def test_classes_are_balanced(task: str, split: str) -> None:
+    labels = [scene.label for scene in scenes(task, split)]
+    counts = np.bincount(labels, minlength=24)
+    assert len(counts) == 24
+    expected = COUNT / 24
+    assert ((counts - expected) ** 2 / expected).sum() < 57.0  # chi-squared, 23 degrees of freedom, p = 1e-4
+
+
+def test_the_outline_is_that_of_the_class() -> None:
+    assert all(scene.objects[0].outline[1] == GLYPH_CLASSES[scene.label] for scene in scenes("glyphs"))
+    for scene in scenes("pairs"):
+        first, second = (item.outline[1] for item in scene.objects)
+        assert PAIR_CLASSES[scene.label] == f"{first} {RELATIONS[scene.label % 4]} {second}"
+
+
+def test_held_out_fonts_are_in_no_other_split() -> None:
+    glyphs = glyph_set()
+    assert len(glyphs.train_faces) == 16
+    assert len(glyphs.held_out_faces) == 5
+    assert not set(glyphs.train_faces) & set(glyphs.held_out_faces)
+    for split in ("train", "minival", "test"):
+        faces = [scene.objects[0].outline[0] for scene in scenes("glyphs", split)]
+        counts = np.array([faces.count(face) for face in glyphs.train_faces])
+        assert counts.sum() == COUNT
+        assert ((counts - COUNT / 16) ** 2 / (COUNT / 16)).sum() < 44.3  # 15 degrees of freedom, p = 1e-4
+    assert {scene.objects[0].outline[0] for scene in scenes("glyphs", "heldout_fonts")} == set(glyphs.held_out_faces)
+
+
+def numbers(scene: Scene) -> tuple[float, ...]:
+    return (scene.size, *scene.position, *scene.background.colour, scene.objects[0].rotation)
+
+
+def test_no_two_scenes_of_any_split_or_seed_share_a_number() -> None:
+    drawn: list[float] = []
+    for task, split in EVERY_SPLIT:
+        for seed in (0, 1) if split == "train" else (0,):
+            drawn += [number for index in range(500) for number in numbers(draw(task, split, index, seed))]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_the_seed_changes_train_alone() -> None:
+    for task, split in EVERY_SPLIT:
+        same = draw(task, split, 7, seed=1) == draw(task, split, 7, seed=2)
+        assert same == (split != "train")
+
+
+def test_large_seeds_and_indices_are_exact() -> None:
+    high = [draw("glyphs", "train", index, seed) for index in (2**64 - 1, 2**64 - 2) for seed in (2**64 - 1, 2**63)]
+    assert all(a.size != b.size for a, b in itertools.combinations(high, 2))
+
+
+def test_draw_order_has_not_changed() -> None:
+    """These numbers are what version 1 draws; another order of drawing must raise DRAW_ORDER and renew them."""
+    scene = draw("glyphs", "train", 17, 3)
+    assert (scene.label, scene.objects[0].outline) == (18, ("dejavu-serif-italic", "5"))
+    assert scene.size == pytest.approx(0.9418487166920257, abs=1e-12)
+    assert scene.background.gratings[3].phase == pytest.approx(5.5256216209730225, abs=1e-12)
+    pair = draw("pairs", "test", 17)
+    assert pair.label == 7
+    assert pair.offsets[1] == pytest.approx((-0.16891891979970342, 0.06571604355539364), abs=1e-9)
+
+
+def test_unknown_names_and_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'glyphs'"):
+        draw("glyph", "train", 0)
+    with pytest.raises(InputError, match="heldout_fonts"):
+        draw("pairs", "heldout_fonts", 0)
+    with pytest.raises(InputError, match="seed -1"):
+        draw("glyphs", "train", 0, -1)
+    with pytest.raises(InputError, match="index"):
+        draw("glyphs", "train", 2**64, 0)
+
+
+def pair_boxes(count: int = 3000) -> Iterator[tuple[Scene, np.ndarray]]:
+    for scene in scenes("pairs")[:count]:
+        yield scene, placed_points(scene, (100, 100))[1]
+
+
+def test_pairs_do_not_overlap_and_their_relation_is_plain() -> None:
+    for scene, boxes in pair_boxes():
+        first, second = boxes
+        y, x = (second[:2] + second[2:] - first[:2] - first[2:]) / 2
+        along, across = (x, y) if scene.label % 4 < 2 else (y, x)
+        assert abs(across) <= 0.5 * abs(along) + 1e-9
+        expected = 1 if scene.label % 2 == 0 else -1
+        assert np.sign(along) == expected
+        axis = 1 if scene.label % 4 < 2 else 0
+        before, after = (first, second) if along > 0 else (second, first)
+        assert after[axis] - before[axis + 2] >= 0.1 * scene.size * 100 - 1e-9
+        sides = boxes[:, 2:].max(axis=0) - boxes[:, :2].min(axis=0)
+        assert sides.max() == pytest.approx(scene.size * 100)
+        assert sides[axis] == pytest.approx(scene.size * 100)
+
+
+def test_appearance_does_not_tell_the_relation() -> None:
+    """By construction the relation moves the objects and nothing else; every other number has the same mean in all."""
+    relations = np.array([scene.label % 4 for scene in scenes("pairs")])
+    columns = []
+    for scene in scenes("pairs"):
+        row = [scene.size, *scene.position, len(scene.strokes), *scene.background.colour]
+        for item in scene.objects:
+            row += [item.size / scene.size, item.rotation, item.shear, item.aspect, *item.colour, *item.gradient]
+        columns.append(row)
+    table = np.array(columns)
+    errors = table.std(axis=0) / math.sqrt(COUNT / 4)
+    for relation in range(4):
+        difference = np.abs(table[relations == relation].mean(axis=0) - table.mean(axis=0)) / errors
+        assert difference.max() < 4.5

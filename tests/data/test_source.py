@@ -1,0 +1,170 @@
+"""Streams of random numbers, finding a source by its name, and what every source promises."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data.discovery import list_sources, open_source, source_class
+from sightline.data.source import Source
+from sightline.data.streams import generator
+from sightline.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for split, name, number in itertools.product(("train", "test"), ("a", "b"), range(3)):
+        (root / split / name).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+    return root
+
+
+@pytest.fixture(params=["scenes", "scenes:pairs", "digits", "imagefolder"])
+def source(request: pytest.FixtureRequest, folder: Path) -> Source:
+    spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
+    return open_source(spec)
+
+
+def test_every_file_in_sources_is_a_data_set() -> None:
+    assert {"digits", "imagefolder", "scenes"} <= set(list_sources())
+    assert all(source_class(name).name == name for name in list_sources())
+
+
+def test_unknown_sources_and_arguments_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'scenes'"):
+        open_source("scene")
+    with pytest.raises(InputError, match="did you mean 'glyphs'"):
+        open_source("scenes:glyph")
+    with pytest.raises(InputError, match="imagefolder:DIR"):
+        open_source("imagefolder")
+    with pytest.raises(InputError, match="takes no argument"):
+        open_source("digits:8")
+
+
+def test_examples_are_a_pure_function(source: Source) -> None:
+    for split in source.splits:
+        order = [4, 0, 3, 1, 4]
+        first = {index: source.example(split, index, (24, 36), seed=3, epoch=2) for index in range(5)}
+        for index in order:
+            again = source.example(split, index, (24, 36), seed=3, epoch=2)
+            assert again.image.dtype == np.uint8
+            assert again.image.shape == (24, 36, 3)
+            assert (again.image == first[index].image).all()
+            assert (again.label, again.group, again.size, again.name) == (
+                first[index].label,
+                first[index].group,
+                first[index].size,
+                first[index].name,
+            )
+
+
+def test_seed_and_epoch_change_no_split_but_train(source: Source) -> None:
+    for split in source.splits:
+        images = [
+            np.stack([source.example(split, index, (24, 24), seed=seed, epoch=epoch).image for index in range(5)])
+            for seed, epoch in ((0, 0), (1, 0), (0, 1))
+        ]
+        assert (images[0] != images[1]).any() == (split == "train")
+        # The scenes are endless: their train split has no second epoch.
+        assert (images[0] != images[2]).any() == (split == "train" and source.name != "scenes")
+
+
+def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
+    assert len(set(source.classes)) == len(source.classes)
+    if source.groups:
+        grouped = sorted(label for labels in source.groups.values() for label in labels)
+        assert grouped == list(range(len(source.classes)))
+    for split in source.splits:
+        for index in range(6):
+            example = source.example(split, index, (16, 16))
+            assert 0 <= example.label < len(source.classes)
+            assert (example.group is None) == (not source.groups)
+            if example.group is not None:
+                assert example.label in source.groups[example.group]
+            assert (example.size is None) == (source.name != "scenes")
+            if example.size is not None:
+                assert 0.3 <= example.size <= 0.95
+            assert example.name.endswith(str(index)) or Path(example.name).is_file()
+
+
+def test_wrong_splits_indices_and_sizes_are_refused(source: Source) -> None:
+    with pytest.raises(InputError, match="test"):
+        source.length("tset")
+    with pytest.raises(InputError, match="test"):
+        source.example("tset", 0, (8, 8))
+    length = source.length("test")
+    assert length is not None
+    for index in (-1, length):
+        with pytest.raises(InputError, match=f"index {index}"):
+            source.example("test", index, (8, 8))
+    with pytest.raises(InputError, match="0x8"):
+        source.example("test", 0, (0, 8))
+
+
+def test_scenes_have_the_stated_splits_and_lengths() -> None:
+    scenes, pairs = open_source("scenes"), open_source("scenes:pairs")
+    assert scenes.splits == ("train", "minival", "test", "heldout_fonts")
+    assert pairs.splits == ("train", "minival", "test")
+    assert [scenes.length(split) for split in scenes.splits] == [None, 2000, 10000, 10000]
+    assert len(scenes.classes) == len(pairs.classes) == 24
+    assert list(scenes.groups) == ["bdpq", "un", "hy", "69", "ae", "MW", "NZ", "S25", "LJ7", "E3"]
+    assert "disc left of square" in pairs.classes
+    assert {len(labels) for labels in pairs.groups.values()} == {4}
+    with pytest.raises(InputError, match="heldout_fonts"):
+        pairs.example("heldout_fonts", 0, (8, 8))
+
+
+def test_digits_splits_are_disjoint_stratified_and_complete() -> None:
+    digits = open_source("digits")
+    lengths = {split: digits.length(split) for split in digits.splits}
+    assert lengths == {"train": 1297, "minival": 200, "test": 300}
+    members = digits._members  # pyright: ignore[reportAttributeAccessIssue]
+    assert sorted(np.concatenate(list(members.values()))) == list(range(1797))
+    whole = np.bincount(digits._labels) / 1797  # pyright: ignore[reportAttributeAccessIssue]
+    for split, length in lengths.items():
+        labels = [digits.example(split, index, (8, 8)).label for index in range(length or 0)]
+        assert np.abs(np.bincount(labels, minlength=10) - whole * len(labels)).max() <= 1
+
+
+def test_digits_are_the_images_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    digits = open_source("digits")
+    for index in range(20):
+        example = digits.example("test", index, (8, 8))
+        member = digits._members["test"][index]  # pyright: ignore[reportAttributeAccessIssue]
+        assert example.label == labels[member]
+        assert example.image[..., 0] == pytest.approx(images[member].reshape(8, 8) * 255 / 16, abs=0.51)
+        assert (example.image == example.image[..., :1]).all()
+
+
+def test_digits_keep_their_aspect_and_move_in_training() -> None:
+    digits = open_source("digits")
+    square, wide = digits.example("test", 0, (32, 32)).image, digits.example("test", 0, (32, 64)).image
+    assert (wide[:, 16:48] == square).all()
+    assert not wide[:, :16].any()
+    assert not wide[:, 48:].any()
+    views = [digits.example("train", 0, (32, 32), epoch=epoch).image for epoch in range(4)]
+    assert all((a != b).any() for a, b in itertools.combinations(views, 2))
+
+
+def test_streams_differ_and_repeat() -> None:
+    def numbers(*arguments: object, **keywords: int) -> tuple[float, ...]:
+        return tuple(generator(*arguments, **keywords).random(4))  # pyright: ignore[reportArgumentType]
+
+    assert numbers("a", 1, 2, epoch=3) == numbers("a", 1, 2, epoch=3)
+    keys = [("a", 1, 2, 3), ("b", 1, 2, 3), ("a", 2, 2, 3), ("a", 1, 3, 3), ("a", 1, 2, 4), ("a", 2**64 - 1, 2, 3)]
+    keys += [("a", 2**64 - 2, 2, 3), ("a", 1, 2**64 - 1, 3), ("a", 1, 2, 2**64 - 1), ("a", 1, 2, 2**64 - 2)]
+    drawn = [number for stream, seed, index, epoch in keys for number in numbers(stream, seed, index, epoch=epoch)]
+    assert len(set(drawn)) == len(drawn)
+    for seed, index, epoch in ((-1, 0, 0), (2**64, 0, 0), (0, -1, 0), (0, 0, -1)):
+        with pytest.raises(InputError, match="out of range"):
+            generator("a", seed, index, epoch=epoch)

@@ -1,0 +1,177 @@
+"""Views: what is cut, what is kept, and at which size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sightline.data.resize import INTERPOLATIONS, native_grid, resize
+from sightline.data.transforms import eval_view, native_view, train_view
+from sightline.errors import InputError
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
+RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[None] * 2, 0), axis=2).astype(np.uint8)
+
+
+def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
+    """The usual evaluation: resize the shorter side, then cut the centre."""
+    height, width = image.shape[:2]
+    short = math.floor(side / crop)
+    size = (short, int(short * width / height)) if height <= width else (int(short * height / width), short)
+    resized = Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    top, left = round((size[0] - side) / 2), round((size[1] - side) / 2)
+    return np.asarray(resized)[top : top + side, left : left + side]
+
+
+@pytest.mark.parametrize("shape", [(61, 97), (97, 61), (64, 64), (33, 200)])
+@pytest.mark.parametrize("side", [24, 32, 61, 100])
+@pytest.mark.parametrize("crop", [1.0, 0.875])
+def test_eval_view_is_resize_and_centre_crop(shape: tuple[int, int], side: int, crop: float) -> None:
+    # Between the extremes: Pillow clips between its two passes, whose order depends on the sizes.
+    image = np.random.default_rng(1).integers(100, 156, (*shape, 3), dtype=np.uint8)
+    view = eval_view(image, (side, side), crop=crop)
+    assert view.shape == (side, side, 3)
+    assert np.abs(view.astype(int) - two_steps(image, side, crop)).max() <= 2
+
+
+@pytest.mark.parametrize("size", [(32, 32), (16, 48), (48, 16), (200, 30), (1, 1)])
+def test_eval_view_covers_any_size_and_is_centred(size: tuple[int, int]) -> None:
+    view = eval_view(RAMP, size).astype(float)
+    assert view.shape == (*size, 3)
+    assert view[..., 0].mean() == pytest.approx(RAMP[..., 0].mean(), abs=3)
+    assert view[..., 1].mean() == pytest.approx(RAMP[..., 1].mean(), abs=3)
+    if min(size) > 10:
+        # Both axes are scaled alike: the ramps are equally steep.
+        steps = [np.diff(view[..., 0], axis=0)[2:-2].mean(), np.diff(view[..., 1], axis=1)[:, 2:-2].mean()]
+        assert steps[0] == pytest.approx(steps[1], rel=0.06)
+
+
+def test_eval_view_of_the_same_size_is_the_image() -> None:
+    assert (eval_view(IMAGE, (61, 97)) == IMAGE).all()
+
+
+def test_an_extreme_strip_needs_no_memory() -> None:
+    strip = np.zeros((131070, 1, 3), dtype=np.uint8)
+    strip[60000:70000] = 200
+    assert (eval_view(strip, (64, 64)) == 200).all()
+    assert train_view(strip, (64, 64), seed=0, epoch=0, index=0).shape == (64, 64, 3)
+    assert native_view(strip, 16, max_tokens=100).shape == (1600, 16, 3)
+
+
+@pytest.mark.parametrize("name", INTERPOLATIONS)
+def test_interpolations_are_those_of_pillow(name: str) -> None:
+    expected = np.asarray(Image.fromarray(IMAGE).resize((40, 30), INTERPOLATIONS[name]))
+    assert (resize(IMAGE, (30, 40), name) == expected).all()
+
+
+def test_train_view_is_a_function_of_seed_epoch_and_index() -> None:
+    def view(seed: int, epoch: int, index: int) -> bytes:
+        return train_view(IMAGE, (24, 32), seed=seed, epoch=epoch, index=index).tobytes()
+
+    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    assert view(0, 0, 0) == view(0, 0, 0)
+    assert len({view(*key) for key in keys}) == 4
+
+
+def test_train_view_ranges() -> None:
+    """Read off ramps: the part shown, its aspect, its place, and how often it is mirrored."""
+    ramp = np.stack(np.broadcast_arrays(np.arange(250)[:, None], np.arange(250)[None], 0), axis=2).astype(np.uint8)
+    areas, aspects, tops, flipped = [], [], [], 0
+    for index in range(600):
+        view = train_view(ramp, (32, 32), seed=0, epoch=0, index=index, interpolation="bilinear").astype(float)
+        height = np.diff(view[..., 0], axis=0)[4:-4].mean() * 32
+        width = np.diff(view[..., 1], axis=1)[:, 4:-4].mean() * 32
+        flipped += width < 0
+        areas.append(height * abs(width) / 250**2)
+        aspects.append(abs(width) / height)
+        tops.append(view[0, :, 0].mean())
+    assert 0.33 < min(areas) < 0.4
+    assert 0.93 < max(areas) < 1.03
+    assert 0.72 < min(aspects) < 0.8
+    assert 1.27 < max(aspects) < 1.36
+    assert min(tops) < 8
+    assert max(tops) > 70
+    assert 240 < flipped < 360
+
+
+def test_train_view_without_room_takes_the_nearest_aspect() -> None:
+    ramp = np.stack(np.broadcast_arrays(np.zeros((10, 1)), np.arange(250)[None], 0), axis=2).astype(np.uint8)
+    view = train_view(ramp, (32, 32), seed=0, epoch=0, index=0, scale=(1, 1), flip=0, interpolation="bilinear")
+    shown = np.diff(view[..., 1].astype(float), axis=1)[:, 4:-4].mean() * 32
+    assert shown == pytest.approx(10 * 4 / 3, abs=1.5)
+    assert view[..., 1].mean() == pytest.approx(124.5, abs=1)
+
+
+def test_train_view_flip_is_a_probability() -> None:
+    plain = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=0)
+    mirrored = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=1)
+    assert (plain == mirrored[:, ::-1]).all()
+    assert (plain != mirrored).any()
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "expected"),
+    [
+        ((32, 48), None, (2, 3)),
+        ((39, 41), None, (2, 3)),
+        ((1, 1), None, (1, 1)),
+        ((8, 24), None, (1, 2)),
+        ((1, 2000), None, (1, 125)),
+        ((1, 2000), 64, (1, 64)),
+        ((2000, 1), 64, (64, 1)),
+        ((1600, 1600), 100, (10, 10)),
+        ((1600, 1600), 99, (9, 9)),
+        ((640, 320), 128, (16, 8)),
+        ((160, 160), 1, (1, 1)),
+    ],
+)
+def test_native_grid(size: tuple[int, int], limit: int | None, expected: tuple[int, int]) -> None:
+    assert native_grid(size, 16, limit) == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 32), st.integers(1, 600))
+def test_native_grid_fits_and_keeps_the_aspect(height: int, width: int, patch: int, limit: int) -> None:
+    free, grid = native_grid((height, width), patch), native_grid((height, width), patch, limit)
+    assert grid.cells <= max(limit, 1)
+    assert min(grid) >= 1
+    if free.cells <= limit:
+        assert grid == free
+        assert abs(grid.rows * patch - height) <= max(patch / 2, patch - height)
+        return
+    assert (native_grid((width, height), patch, limit).cells) == grid.cells
+    if min(limit * height / width, limit * width / height) >= 4:
+        assert 0.66 < grid.rows / grid.cols / (height / width) < 1.5
+
+
+def test_native_view_keeps_what_fits_and_resizes_the_rest() -> None:
+    fitting = IMAGE[:48, :96]
+    assert native_view(fitting, 16) is fitting
+    view = native_view(IMAGE, 16)
+    assert view.shape == (64, 96, 3)
+    assert (view == resize(IMAGE, (64, 96))).all()
+    assert native_view(IMAGE, 16, max_tokens=6).shape == (32, 48, 3)
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for keywords in ({"scale": (0, 1)}, {"scale": (0.5, 1.1)}, {"aspect": (2, 1)}, {"flip": 2}, {"interpolation": "x"}):
+        with pytest.raises(InputError, match=next(iter(keywords))):
+            train_view(IMAGE, (8, 8), seed=0, epoch=0, index=0, **keywords)
+    for crop in (0, 1.5, float("nan")):
+        with pytest.raises(InputError, match="crop"):
+            eval_view(IMAGE, (8, 8), crop=crop)
+    with pytest.raises(InputError, match="did you mean 'bicubic'"):
+        eval_view(IMAGE, (8, 8), interpolation="bicubics")
+    for arguments in (((0, 4), 16, None), ((4, 4), 0, None), ((4, 4), 16, 0)):
+        with pytest.raises(InputError):
+            native_grid(*arguments)
+    for size in ((0, 8), (8, 0)):
+        with pytest.raises(InputError, match="no pixels"):
+            eval_view(IMAGE, size)
+        with pytest.raises(InputError, match="no pixels"):
+            train_view(IMAGE, size, seed=0, epoch=0, index=0)

@@ -1,0 +1,87 @@
+"""Made-up rows and reports for these tests: the numbers were measured nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
+from sightline.results import ResultRow, binomial_stderr
+
+RESOLUTIONS = (20, 32, 64, 148)
+VALUES: Mapping[str, Sequence[float]] = {
+    "looker": (0.761, 0.938, 0.958, 0.895),
+    "turner": (0.766, 0.943, 0.307, 0.055),
+    "adder": (0.514, 0.655, 0.632, 0.390),
+}
+
+
+def row(run: str = "looker", value: float = 0.5, resolution: int = 32, **changes: Any) -> ResultRow:
+    """A synthetic row of top-1 on the test split, with the stderr of 400 images unless it is changed."""
+    fields: dict[str, Any] = {
+        "run": run, "encoding": run, "task": "glyphs", "data": "scenes", "split": "test", "metric": "top1",
+        "value": value, "stderr": binomial_stderr(value, 400), "resolution": resolution,
+        "grid": (resolution // 4, resolution // 4), "train_resolution": 32, "knob": None, "tuned": False, "seed": 0,
+        "images": 400, "seconds": 1.0, "commit": "0000000", "hardware": "synthetic",
+    }  # fmt: skip
+    return ResultRow(**{**fields, **changes})
+
+
+def accuracy_rows(
+    values: Mapping[str, Sequence[float]] = VALUES, sizes: Sequence[int] = RESOLUTIONS
+) -> list[ResultRow]:
+    return [row(run, value, size) for run, line in values.items() for size, value in zip(sizes, line, strict=True)]
+
+
+def all_rows(values: Mapping[str, Sequence[float]] = VALUES) -> list[ResultRow]:
+    """Synthetic rows of every metric, with held-out fonts."""
+    rows = accuracy_rows(values)
+    for base in list(rows):
+        if base.resolution not in (32, 148):
+            continue
+        for number in range(1, 6):
+            shifted = min(1.0, base.value * (0.8 + 0.05 * number))
+            rows.append(row(base.run, shifted, base.resolution, metric=f"top1_size_q{number}", images=80))
+        for place, group in enumerate(("bdpq", "E3")):
+            rows.append(row(base.run, base.value * (0.9 + 0.05 * place), base.resolution, metric=f"top1_group_{group}"))
+        rows.append(row(base.run, base.value * 0.99, base.resolution, metric="top1_within_group"))
+        rows.append(row(base.run, base.value * 0.7, base.resolution, split="heldout_fonts"))
+        rows.append(row(base.run, min(1.0, base.value + 0.017), base.resolution, metric="top5"))
+    return rows
+
+
+def picture(side: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
+
+
+def view(encoding: str = "looker", grid: tuple[int, int] = (3, 5), heads: int = 4) -> FieldsOfView:
+    """Synthetic weights that fall with distance; half of the first head is masked."""
+    y, x = np.mgrid[: grid[0], : grid[1]]
+    distance = np.hypot(y - grid[0] // 2, x - grid[1] // 2)
+    weight = np.stack([np.exp(-0.3 * (head + 1) * distance) for head in range(heads)]).astype(np.float32)
+    weight[0, :, : grid[1] // 2] = 0
+    return FieldsOfView(encoding, 0, grid, weight)
+
+
+def run_summary(name: str = "looker", **changes: Any) -> RunSummary:
+    fields: dict[str, Any] = {
+        "name": name, "encoding": name, "knob": 0.5, "knob_name": "slope", "knob_default": 1.0, "parameters": 1_812_504,
+        "train_images": 48_000, "train_seconds": 178.2, "evaluate_seconds": 61.0, "precision": "bf16",
+        "config": {"encoding": name, "rate": 0.0015}, "loss": LossCurve([32, 64, 96], [3.0, 2.0, 1.5]),
+        "about": f"Synthetic words about {name}.",
+    }  # fmt: skip
+    return RunSummary(**{**fields, **changes})
+
+
+def full_report(**changes: Any) -> Report:
+    """A synthetic report with every part present."""
+    fields: dict[str, Any] = {
+        "title": "Synthetic report", "command": "sightline demo --seed 7",
+        "runs": [run_summary(name) for name in VALUES], "rows": all_rows(),
+        "samples": [SampleRow(size, [Sample(picture(size, n), f"sample {n}") for n in range(2)]) for size in (32, 64)],
+        "fields": [view()], "seconds_total": 512.3, "hardware": "synthetic cores", "commit": "abc1234",
+        "created": "2020-02-02", "notes": ["a synthetic note"], "other_commands": ["sightline report runs/x"],
+    }  # fmt: skip
+    return Report(**{**fields, **changes})

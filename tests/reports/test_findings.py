@@ -1,0 +1,100 @@
+"""The sentences that are computed from synthetic rows."""
+
+from __future__ import annotations
+
+import pytest
+from tests.reports.synthetic import accuracy_rows, row, run_summary
+
+from sightline.errors import InputError
+from sightline.reports.explain import data_words, encoding_words, guessing, introduction, span_of_seeds
+from sightline.reports.findings import duration, headline
+
+
+def said(rows) -> tuple[str, str]:
+    first, second = headline(rows)
+    return first.replace("\xa0", " "), second.replace("\xa0", " ")
+
+
+def test_the_best_beyond_training_is_named_with_its_numbers():
+    first, second = said(accuracy_rows())
+    assert first.startswith("looker holds up best")
+    assert "89.5 ± 1.5 % at 148 px, 4.6 times" in first
+    assert "after 93.8 % at 32 px" in first
+    # means over 64 and 148 px
+    assert "looker 92.7 %, adder 51.1 %, turner 18.1 %" in second
+
+
+def test_the_best_follows_the_numbers_and_not_the_order():
+    first, _ = said(accuracy_rows({"a": [0.9, 0.2], "b": [0.5, 0.4]}, [32, 64]))
+    assert first.startswith("b holds up best")
+
+
+def test_what_the_errors_cannot_tell_apart_is_not_called_better():
+    first, _ = said(accuracy_rows({"a": [0.9, 0.50], "b": [0.5, 0.51], "c": [0.5, 0.1]}, [32, 64]))
+    assert "cannot be told apart" in first
+    assert "b and a" in first
+
+
+def test_only_resolutions_that_all_runs_share_are_compared():
+    rows = [*accuracy_rows({"a": [0.9, 0.6], "b": [0.9, 0.3]}, [32, 64]), row("b", 1.0, 148)]
+    first, _ = said(rows)
+    assert first.startswith("a holds up best")
+    assert "at 64 px" in first
+
+
+def test_defaults_are_compared_where_only_some_runs_were_tuned():
+    rows = [row("a", 0.4, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), row("b", 0.6, 64)]
+    first, second = said(rows)
+    assert first.startswith("b holds up best")
+    assert "default knob" in second
+
+
+def test_one_run_and_one_resolution():
+    first, _ = said(accuracy_rows({"a": [0.5, 0.4]}, [32, 64]))
+    assert first == "a reaches 50.0 ± 2.5 % at 32 px, as trained, and 40.0 ± 2.4 % at 64 px, 2.0 times that size."
+    first, second = said(accuracy_rows({"a": [0.5], "b": [0.6]}, [32]))
+    assert first == "At 32 px, b reaches a top-1 accuracy of 60.0 ± 2.4 %."
+    assert "No resolution above" in second
+
+
+def test_headline_refuses_no_rows():
+    with pytest.raises(InputError):
+        headline([])
+
+
+def test_introduction_says_what_was_trained_and_tested():
+    text = introduction([run_summary(name) for name in ("looker", "turner", "adder")], accuracy_rows())
+    assert text.startswith("Three vision transformers (1.8 million parameters each, patches of 4")
+    assert "48,000 images" in text
+    assert "20 to 148 px" in text
+    assert "position encoding" in text
+    assert introduction([], [row("a")]).startswith("One vision transformer ")
+
+
+def test_encodings_are_explained_by_family_by_pair_or_by_the_run():
+    assert encoding_words("lookhere_90") == encoding_words("lookhere")
+    assert encoding_words("learned_1d") != encoding_words("learned_2d")
+    pair = encoding_words("rope_mixed+learned_1d")
+    assert encoding_words("rope_mixed") in pair
+    assert encoding_words("learned_1d") in pair
+    assert encoding_words("of_tomorrow") == ""
+    assert encoding_words("looker", [run_summary("looker")]) == "Synthetic words about looker."
+
+
+def test_data_is_described_and_guessing_known():
+    assert guessing(row()) == pytest.approx(1 / 24)
+    assert guessing(row(task="imagefolder", data="photos")) is None
+    assert data_words(row(task="imagefolder", data="photos")) == "The images are those of photos."
+
+
+def test_seeds_are_accounted_for():
+    assert "trained once" in span_of_seeds([row(seed=0)])
+    assert "several seeds" in span_of_seeds([row(seed=0), row(seed=1)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "\u2013"), (0.44, "0.4 s"), (12.2, "12 s"), (59.7, "1 min 00 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds).replace("\xa0", " ") == text

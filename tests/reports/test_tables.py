@@ -1,0 +1,143 @@
+"""The terminal tables on synthetic rows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from tests.reports.synthetic import accuracy_rows, row
+
+from sightline.errors import InputError
+from sightline.reports.tables import accuracy_table, print_accuracy, print_table, simple_table
+
+
+def printed(rows, width: int = 80, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    print_accuracy(rows, Console(file=stream, width=width))
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_best_of_each_column_is_marked_and_no_other():
+    lines = printed(accuracy_rows()).splitlines()
+    looker = next(line for line in lines if "looker" in line).split()
+    turner = next(line for line in lines if "turner" in line).split()
+    adder = next(line for line in lines if "adder" in line).split()
+    assert looker == ["looker", "76.1", "93.8", "95.8*", "89.5*"]
+    assert turner == ["turner", "76.6*", "94.3*", "30.7", "5.5"]
+    assert adder == ["adder", "51.4", "65.5", "63.2", "39.0"]
+
+
+def test_best_is_bold():
+    table = accuracy_table(accuracy_rows({"a": [0.25], "b": [0.5]}, [32]))
+    a, b = list(table.columns[1].cells)[:2]
+    assert "bold" not in str(a.style)
+    assert "bold" in str(b.style)
+
+
+def test_standard_errors_stand_under_their_numbers():
+    lines = printed(accuracy_rows({"a": [0.5, 0.9]}, [32, 64])).splitlines()
+    place = next(number for number, line in enumerate(lines) if line.split()[:1] == ["a"])
+    # sqrt(.5 * .5 / 400) = 2.5 %, sqrt(.9 * .1 / 400) = 1.5 %
+    assert lines[place + 1].split() == ["±2.5", "±1.5"]
+
+
+def test_training_resolution_is_marked():
+    header = [line for line in printed(accuracy_rows()).splitlines() if "px" in line or "trained" in line]
+    top, bottom = header[0], header[1]
+    assert top.split() == ["32", "px"]
+    assert top.index("32 px") + len("32 px") == bottom.index("trained") + len("trained")
+
+
+def test_one_run_has_no_best():
+    assert "*" not in printed(accuracy_rows({"a": [0.5]}, [32])).replace("*: best", "")
+
+
+def test_tuned_and_default_knob_are_separate_lines():
+    rows = [row("a", 0.5, 64, knob=1.0), row("a", 0.7, 64, knob=0.25, tuned=True)]
+    text = printed(rows)
+    default, tuned = text.index("default knob"), text.index("tuned knob")
+    assert default < tuned
+    assert text.index("50.0") < text.index("70.0*")
+    assert "0.25" in text[tuned:]
+
+
+def test_held_out_fonts_have_their_own_table():
+    rows = [*accuracy_rows(), row("looker", 0.123, 32, split="heldout_fonts")]
+    text = printed(rows)
+    assert "12.3" not in text[: text.index("fonts not seen")]
+    assert "12.3" in text[text.index("fonts not seen") :]
+    assert "fonts not seen" not in printed(accuracy_rows())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_every_number_is_shown_whole_at_any_width(width):
+    sizes = [16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128, 148]
+    values = [0.031 + 0.0717 * place for place in range(12)]
+    text = printed(accuracy_rows({"a_run_of_a_name": values, "b": values[::-1]}, sizes), width)
+    assert all(len(line) <= width for line in text.splitlines())
+    for size, value in zip(sizes, values, strict=True):
+        assert f"{100 * value:.1f}" in text
+        assert f"{size} px" in text
+
+
+def test_eight_resolutions_fit_80_columns_in_one_table():
+    text = printed(accuracy_rows({"lookhere_90": [0.5] * 8}, [20, 24, 32, 44, 56, 64, 108, 148]))
+    assert "continued" not in text
+
+
+def test_ascii_terminals_get_ascii():
+    name = "名 … and a name that is longer than its column"
+    rows = [row(name, 0.5, 64, knob=1.0), row(name, 0.7, 64, knob=0.25, tuned=True)]
+    text = printed(rows, encoding="ascii")
+    assert "+-2.5" in text
+    assert "70.0*" in text
+
+
+def test_nothing_but_plain_text_where_the_output_is_no_terminal():
+    assert "\x1b" not in printed([row("\x1b[31mred", 0.5), row("[bold]x[/nope]", 0.4)])
+
+
+def test_markup_in_names_is_only_text():
+    assert "[bold]x[/nope]" in printed([row("[bold]x[/nope]", 0.4)])
+
+
+def test_empty_and_contradicting_rows_are_refused():
+    with pytest.raises(InputError, match="no result rows"):
+        accuracy_table([])
+    with pytest.raises(InputError, match="no result rows"):
+        print_accuracy([])
+    with pytest.raises(InputError, match="there twice"):
+        accuracy_table([row("a", 0.5), row("a", 0.6)])
+    with pytest.raises(InputError, match="several data sets"):
+        accuracy_table([row("a"), row("b", task="pairs")])
+    with pytest.raises(InputError, match="top5"):
+        accuracy_table([row("a")], metric="top5")
+    with pytest.raises(InputError, match="standard error"):
+        accuracy_table([row("a", stderr=float("nan"))])
+
+
+def test_seeds_and_fixed_knobs_are_told_apart():
+    assert "seed 3" in printed([row("a", 0.5, seed=0), row("a", 0.6, seed=3)])
+    text = printed([row("a", 0.5, knob=1.0), row("a", 0.6, knob=2.0)])
+    assert "knob 1" in text
+    assert "knob 2" in text
+
+
+def test_simple_table_prints_any_cells():
+    stream = io.StringIO()
+    console = Console(file=stream, width=80)
+    rows = [["lookhere_90", "a long text " * 12, 1.0, True], ["none", None, None, False]]
+    print_table(["name", "what", "knob", "relative"], rows, title="Encodings", console=console)
+    text = stream.getvalue()
+    assert text.startswith("Encodings\n")
+    assert " ".join(text.split()).count("a long text") == 12
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert next(line for line in text.splitlines() if "none" in line).split() == ["none", "-", "-", "no"]
+
+
+def test_simple_table_refuses_rows_of_another_length():
+    with pytest.raises(InputError, match="2 columns"):
+        simple_table(["a", "b"], [[1]])
