@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.grid import Grid
@@ -166,51 +167,86 @@ class Pattern:
     def __add__(self, other: Pattern) -> Pattern:
         return Pattern(self.terms + other.terms)
 
-    def bias(self, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int) -> Tensor:
+    def bias(
+        self,
+        queries: Segment,
+        keys: Segment,
+        num_prefix_queries: int,
+        num_prefix_keys: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
         """The bias of one image's scores.
 
         Args:
             queries, keys: patches of the same image.
             num_prefix_queries, num_prefix_keys: prefix slots, which stand first.
+            dtype: of the result; the sum of several terms is rounded once.
 
         Returns:
-            float32 [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
+            `dtype` [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
         """
+        # A single term is rounded before it is spread over pairs: the same numbers, less memory.
+        early = dtype if len(self.terms) == 1 else torch.float32
         total = None
         for term in self.terms:
-            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys)
+            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys, early)
             total = one if total is None else total + one
         assert total is not None, "a pattern has at least one term"
-        return total
+        return total.to(dtype)
 
 
-def _render(term: Term, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int) -> Tensor:
+def _render(
+    term: Term, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int, dtype: torch.dtype
+) -> Tensor:
     grid, device = keys.grid, keys.coords.device
-    table = term.relative(grid, device)
-    heads = table.shape[0]
-    if queries.complete and keys.complete:
-        # Rows and columns apart: the index of a whole grid is never made as N x N integers.
-        y = torch.arange(grid.rows, device=device)
-        x = torch.arange(grid.cols, device=device)
-        dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
-        dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)
-        bias = table[:, dy, dx].reshape(1, heads, grid.rows * grid.cols, grid.rows * grid.cols)
+    table, by_key = term.relative(grid, device), term.by_key(grid, device)
+    if by_key is None:
+        table = table.to(dtype)
+    if not (queries.complete and keys.complete):
+        bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
+    elif torch.compiler.is_compiling():
+        bias = _spread_by_index(table, grid)
     else:
-        shift = keys.coords.unsqueeze(1) - queries.coords.unsqueeze(2)
-        bias = table[:, shift[..., 0] + (grid.rows - 1), shift[..., 1] + (grid.cols - 1)].transpose(0, 1)
-    by_key = term.by_key(grid, device)
+        bias = _spread_by_rows(table, grid)
     if by_key is not None:
         at_keys = by_key[:, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
-        bias = bias + at_keys
+        bias = (bias + at_keys).to(dtype)
     return _with_prefix(bias, term.prefix(), num_prefix_queries, num_prefix_keys)
+
+
+def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+    """A table of displacements at pairs of any tokens: coords [1 or rows, n, 2] -> [1 or rows, heads, n, m]."""
+    shift = keys.unsqueeze(1) - queries.unsqueeze(2)
+    return table[:, shift[..., 0] + (grid.rows - 1), shift[..., 1] + (grid.cols - 1)].transpose(0, 1)
+
+
+def _spread_by_index(table: Tensor, grid: Grid) -> Tensor:
+    """A table of displacements at all pairs of a grid, whose sizes may be symbolic: [1, heads, cells, cells]."""
+    y = torch.arange(grid.rows, device=table.device)
+    x = torch.arange(grid.cols, device=table.device)
+    # Rows and columns apart: the index is never made as cells x cells integers.
+    dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
+    dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)
+    return table[:, dy, dx].reshape(1, table.shape[0], grid.rows * grid.cols, grid.rows * grid.cols)
+
+
+def _spread_by_rows(table: Tensor, grid: Grid) -> Tensor:
+    """The same as `_spread_by_index`, faster: the pairs of a row of queries are slices of one small buffer."""
+    x = torch.arange(grid.cols, device=table.device)
+    by_column = table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
+    last = grid.rows - 1
+    bias = torch.stack([by_column[:, :, last - row : last - row + grid.rows] for row in range(grid.rows)], dim=1)
+    return bias.reshape(1, table.shape[0], grid.cells, grid.cells)
 
 
 def _with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:
     """Put the prefix slots' rows and columns before those of the patches."""
     if num_queries == 0 and num_keys == 0:
         return bias
+    if extra is None:
+        return F.pad(bias, (num_keys, 0, num_queries, 0))
     rows, heads, queries, keys = bias.shape
-    values = bias.new_zeros(3, heads) if extra is None else extra.to(bias)
+    values = extra.to(bias)
     on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in values)
     top = torch.cat(
         (among.expand(rows, heads, num_queries, num_keys), on_patches.expand(rows, heads, num_queries, keys)), dim=-1

@@ -26,7 +26,8 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     Returns:
         float32 [new.rows * new.cols, dim]; the table itself where the grids are equal.
     """
-    if old == new:
+    # An exported program serves every size, so it takes no short cut that holds for one; the result is the same.
+    if not torch.compiler.is_exporting() and old == new:
         return table
     image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
     aligned = interpolation == "corner_aligned"

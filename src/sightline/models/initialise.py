@@ -24,7 +24,7 @@ def initialise_trunk(model: nn.Module) -> None:
                 nn.init.zeros_(part.bias)
     for name, parameter in model.named_parameters():
         if not name.startswith("encoding.") and name.rpartition(".")[2] in ("cls_token", "reg_token", "latent"):
-            nn.init.trunc_normal_(parameter, std=0.02)
+            nn.init.normal_(parameter)
 
 
 def initialise_head(head: nn.Module, prior_bias: float | None) -> None:

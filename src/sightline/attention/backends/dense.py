@@ -49,7 +49,7 @@ def _one_image(
 ) -> Tensor:
     def biased(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         assert pattern is not None
-        bias = pattern.bias(query, key, queries.num_prefix_tokens, keys.num_prefix_tokens).to(q.dtype)
+        bias = pattern.bias(query, key, queries.num_prefix_tokens, keys.num_prefix_tokens, q.dtype)
         return form(q, k, v, bias)
 
     explicit = _explicit_is_faster(q, k)

@@ -56,8 +56,8 @@ class Learned2d(AddedEncoding):
 
     def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
         grid = Grid(*grid)
-        longer = max(grid.rows, grid.cols)
-        side = longer if self.config.lookup == "aspect" or longer > self.side else self.side
+        longer = torch.sym_max(grid.rows, grid.cols)
+        side = longer if self.config.lookup == "aspect" else torch.sym_max(longer, self.side)
         table = resize_table(self.table, Grid(self.side, self.side), Grid(side, side), self.config.interpolation)
         y, x = grid_coords(grid, self.table.device).unbind(-1)
         return table[y * side + x]

@@ -65,9 +65,11 @@ class RpeLearned(PatternEncoding):
     def resized(self, table: Tensor, grid: Grid | tuple[int, int]) -> Tensor:
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
         grid = Grid(*grid)
-        if grid == self.shape.train_grid:
+        trained = self.shape.train_grid
+        exporting = torch.compiler.is_exporting()
+        if not exporting and grid == trained:
             return table
-        old = Grid(2 * self.shape.train_grid.rows - 1, 2 * self.shape.train_grid.cols - 1)
+        old = Grid(2 * trained.rows - 1, 2 * trained.cols - 1)
         new = Grid(2 * grid.rows - 1, 2 * grid.cols - 1)
         if self.config.interpolation != "beit":
             return resize_table(table, old, new, self.config.interpolation)
@@ -75,4 +77,15 @@ class RpeLearned(PatternEncoding):
         with without_autocast(table.device):
             rows = beit_axis(old.rows, new.rows, table.device)
             cols = beit_axis(old.cols, new.cols, table.device)
+            if exporting:
+                # One program for every size: on the training grid the table as it is, which the rule does not give.
+                sides = [torch.full((), side, device=table.device) for side in grid]
+                same = (sides[0] == trained.rows) & (sides[1] == trained.cols)
+                rows = torch.where(same, _identity(old.rows, new.rows, table.device), rows)
+                cols = torch.where(same, _identity(old.cols, new.cols, table.device), cols)
             return torch.einsum("rp,pqh,cq->rch", rows, table.float().reshape(*old, -1), cols).flatten(0, 1)
+
+
+def _identity(old: int, new: int, device: torch.device) -> Tensor:
+    """Ones where row and column are equal: float32 [new, old], whose sizes may be symbolic."""
+    return (torch.arange(new, device=device).unsqueeze(1) == torch.arange(old, device=device)).float()

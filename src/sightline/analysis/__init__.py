@@ -1,0 +1,1 @@
+"""Computes what heads do; draws nothing."""

@@ -1,0 +1,73 @@
+"""The command `sightline`: finds its verbs in `commands/`, and turns every fault of the user into one line.
+
+A verb's file imports what it needs inside its function, so that `sightline --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+from sightline import __version__
+from sightline.cli import commands
+from sightline.errors import InputError, SightlineError, StorageError
+
+INTERRUPTED = 130
+# As rich does where it is the one that notices.
+PIPE_CLOSED = 1
+
+
+def build_app() -> App:
+    """The command-line application with every verb of `commands/`."""
+    app = App(
+        name="sightline",
+        help="Plain vision transformers at any resolution and aspect ratio.",
+        version=__version__,
+        # `main` prints errors in one line and chooses the exit code.
+        print_error=False,
+        exit_on_error=False,
+        result_action="return_value",
+        # An option is named once: no --no-json beside --json.
+        default_parameter=Parameter(negative=()),
+    )
+    for module in pkgutil.iter_modules(commands.__path__):
+        verb = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
+        app.command(verb, name=module.name.replace("_", "-"))
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command (by default that of the process) and return its exit code.
+
+    0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed;
+    130 interrupted; 1 the reader of the output went away.
+    """
+    try:
+        result = build_app()(list(sys.argv[1:] if arguments is None else arguments))
+        # Here and not at exit, so that a closed pipe is noticed where it can be handled.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except SightlineError as error:
+        return _complain(error)
+    except CycloptsError as error:
+        return _complain(InputError(f"{error} See: {' '.join(('sightline', *(error.command_chain or ())))} --help"))
+    except KeyboardInterrupt:
+        print("sightline: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has no reader; without this, the interpreter would complain about it at exit.
+        sys.stdout = None
+        return PIPE_CLOSED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(StorageError(f"{where}{error.strerror or error}"))
+    return result if isinstance(result, int) else 0
+
+
+def _complain(error: SightlineError) -> int:
+    print(f"sightline: error: {' '.join(str(error).split())}", file=sys.stderr)
+    return error.exit_code

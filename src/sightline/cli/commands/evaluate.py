@@ -1,0 +1,144 @@
+"""`sightline evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+# Test sizes over the training size: the demo's, from 20 px to 148 px of 32.
+_FACTORS = (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)
+
+
+def evaluate(
+    model: Path,
+    *,
+    resolutions: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    data: str | None = None,
+    split: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    images: int | None = None,
+    tune: bool = False,
+    tune_images: int = 500,
+    max_unreadable: int = 0,
+    precision: str = "auto",
+    out: Path | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    workers: int = 0,
+    json: bool = False,
+) -> None:
+    """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
+
+    Adds rows to results.jsonl in the folder of the run (a row that is measured again is replaced), or writes --out.
+
+    Parameters
+    ----------
+    model
+        The folder of a run or of a model.
+    resolutions
+        Square sides in pixels, as 20,32,64; 0.625 to 2 times the training size unless given.
+    data
+        The data set; the one that it was trained on unless given.
+    split
+        Splits to measure; test, and held-out fonts where the data has them, unless given.
+    images
+        At most this many of a split; 2000 of an embedded one unless given.
+    tune
+        Also search the encoding's knob on minival at each resolution.
+    tune_images
+        Images of minival for that search.
+    max_unreadable
+        Images that may be left out because they cannot be read.
+    precision
+        auto, float32 or bfloat16.
+    out
+        A file for the rows, instead of the run's own.
+    overwrite
+        Replace --out if it exists.
+    device
+        auto, cpu, cuda, cuda:1, mps.
+    threads
+        Processor threads; all cores unless given.
+    workers
+        Processes that read images ahead.
+    json
+        Print the rows as JSON lines instead of a table.
+    """
+    from sightline import runtime
+    from sightline.cli.output import claim_file, write_text
+    from sightline.cli.progress import Bars
+    from sightline.cli.resolutions import parse_resolutions
+    from sightline.data.discovery import open_source
+    from sightline.errors import InputError
+    from sightline.evaluation import EvaluateConfig
+    from sightline.evaluation import evaluate as measure
+    from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images
+    from sightline.load import load_model, read_record
+    from sightline.reports.tables import print_accuracy
+    from sightline.results import dump_rows, read_rows
+
+    training = read_record(model)["training"]
+    trained = training.get("config", {})
+    spec = data or trained.get("data")
+    if spec is None:
+        raise InputError(f"{model}: does not say what it was trained on; give --data")
+    runtime.set_threads(threads)
+    where = runtime.resolve_device(device)
+    loaded = load_model(model).to(where)
+    if tune and loaded.knob is None:
+        raise InputError(f"--tune: encoding {loaded.encoding.name} has no knob")
+    side = trained.get("resolution") or loaded.config.image_size
+    side = side if isinstance(side, int) else min(side)
+    patch = loaded.config.patch_size
+    sides = parse_resolutions(resolutions) or tuple(
+        sorted({max(round(side * factor / patch), 1) * patch for factor in _FACTORS})
+    )
+    if out is not None:
+        claim_file(out, overwrite=overwrite)
+    with Bars() as bars:
+        source = open_source(spec)
+        chosen = tuple(word for part in split for word in part.split(",") if word)
+        chosen = chosen or tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
+        chosen = chosen or source.splits[-1:]
+        skipped = []
+        for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
+            source, bad = source.check_readable(
+                name,
+                max_unreadable=max_unreadable,
+                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
+            )
+            skipped += bad
+        most = images if images is not None else (2000 if source.name == "scenes" else None)
+        config = EvaluateConfig(
+            sides, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
+        )
+        check_sizes(loaded, config)
+        total, done = planned_images(source, loaded, config, side), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            bars.move("testing", done, total)
+
+        identity = RunIdentity(model.resolve().name, spec, side, trained.get("seed", 0))
+        rows = measure(loaded, source, config, identity, advance=advance)
+    if out is not None:
+        write_text(out, dump_rows(rows))
+    else:
+        kept = model / "results.jsonl"
+        if kept.exists():
+            fresh = {(row.data, row.split, row.resolution, row.tuned) for row in rows}
+            before = [row for row in read_rows(kept) if (row.data, row.split, row.resolution, row.tuned) not in fresh]
+            rows_kept = [*before, *rows]
+        else:
+            rows_kept = rows
+        write_text(kept, dump_rows(rows_kept))
+    if json:
+        print(dump_rows(rows), end="")
+        return
+    print_accuracy(rows)
+    for item in skipped:
+        print(f"left out: {item.path}: {item.reason}")
+    print(f"rows: {out or model / 'results.jsonl'}")

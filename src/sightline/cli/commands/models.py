@@ -1,0 +1,36 @@
+"""`sightline models`."""
+
+from __future__ import annotations
+
+import json as json_module
+
+
+def models(*, json: bool = False) -> None:
+    """List the registered models: width, depth, heads, parameters and training resolution.
+
+    Parameters
+    ----------
+    json
+        Print a JSON object a line instead of a table.
+    """
+    import torch
+
+    from sightline.models import create_model, list_models
+    from sightline.reports.tables import print_table
+
+    rows = []
+    for name in list_models():
+        with torch.device("meta"):
+            model = create_model(name, encoding="none")
+        config = model.config
+        millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+        rows.append(
+            (name, config.dim, config.depth, config.heads, config.patch_size, config.image_size, f"{millions:.1f} M")
+        )
+    columns = ("model", "dim", "depth", "heads", "patch", "trained at, px", "parameters")
+    if json:
+        for row in rows:
+            print(json_module.dumps(dict(zip(columns, row, strict=True))))
+        return
+    print_table(columns, rows)
+    print("Parameters are counted without a position encoding, with 1,000 classes. Any size of image runs.")

@@ -1,0 +1,114 @@
+"""`sightline predict`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def predict(
+    model: Annotated[Path, Parameter(help="The folder of a run or of a model.")],
+    *images: Annotated[Path, Parameter(help="Image files of any size and shape.")],
+    resolution: str = "native",
+    max_tokens: int = 1024,
+    topk: int = 5,
+    device: str = "auto",
+    json: bool = False,
+) -> int:
+    """Say what is in images, of any size and shape.
+
+    A file that cannot be read is named, and the others are still answered; the exit code is then 3.
+
+    Parameters
+    ----------
+    resolution
+        native keeps each image's own aspect ratio and size, or a square side in pixels to resize and crop to.
+    max_tokens
+        With native, the most patches of an image; larger images are scaled down with their aspect kept.
+    topk
+        How many classes to name.
+    device
+        auto, cpu, cuda, cuda:1, mps.
+    json
+        Print a JSON object a line instead of a table.
+    """
+    import sys
+
+    import torch
+
+    from sightline import runtime
+    from sightline.cli.progress import Bars
+    from sightline.data.image_file import read_image
+    from sightline.data.preprocessing import preprocessing
+    from sightline.errors import InputError, UnreadableDataError
+    from sightline.load import load_model, read_record
+    from sightline.reports.tables import print_table
+
+    if not images:
+        raise InputError("predict: expected at least one image")
+    if topk < 1 or max_tokens < 1:
+        raise InputError("--topk and --max-tokens: expected whole numbers of at least 1")
+    if resolution != "native" and not (resolution.isdecimal() and int(resolution) > 0):
+        raise InputError(f"--resolution {resolution}: expected native or a side in pixels")
+    side = "native" if resolution == "native" else int(resolution)
+    where = runtime.resolve_device(device)
+    loaded = load_model(model).to(where)
+    patch = loaded.config.patch_size
+    if isinstance(side, int) and side % patch and loaded.config.fit == "exact":
+        below = side // patch * patch
+        raise InputError(
+            f"--resolution {side}: must be a multiple of {patch} (nearest: {below or patch} or {below + patch})"
+        )
+    names = loaded.config.class_names or tuple(str(index) for index in range(loaded.num_classes))
+    # The loss that trained it says what its logits mean.
+    sigmoid = read_record(model)["training"].get("config", {}).get("loss") == "bce"
+    prepare = preprocessing(loaded)
+    answers, unreadable = [], 0
+    with Bars() as bars:
+        for number, path in enumerate(images, start=1):
+            try:
+                pixels = read_image(path)
+            except UnreadableDataError as error:
+                unreadable += 1
+                print(f"sightline: error: {' '.join(str(error).split())}", file=sys.stderr)
+                continue
+            tensor = prepare(pixels, side, max_tokens).to(where)
+            with torch.inference_mode():
+                logits = loaded([tensor])[0].float()
+            scores = (logits.sigmoid() if sigmoid else logits.softmax(0)).topk(min(topk, len(names)))
+            answers.append(
+                {
+                    "image": str(path),
+                    "size": list(pixels.shape[:2]),
+                    "seen_size": list(tensor.shape[1:]),
+                    "grid": [length // patch for length in tensor.shape[1:]],
+                    "top": [
+                        {"class": names[index], "score": score}
+                        for score, index in zip(scores.values.tolist(), scores.indices.tolist(), strict=True)
+                    ],
+                }
+            )
+            bars.move("predicting", number, len(images))
+    if json:
+        for answer in answers:
+            print(json_module.dumps(answer, ensure_ascii=False))
+    elif answers:
+        columns = ("image", "height x width", "seen at", "patches", "what it is")
+        rows = [
+            (
+                answer["image"],
+                "x".join(map(str, answer["size"])),
+                "x".join(map(str, answer["seen_size"])),
+                "x".join(map(str, answer["grid"])),
+                ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"]),
+            )
+            for answer in answers
+        ]
+        print_table(columns, rows)
+    if unreadable:
+        print(f"sightline: error: {unreadable} of {len(images)} images could not be read", file=sys.stderr)
+        return UnreadableDataError.exit_code
+    return 0

@@ -1,0 +1,42 @@
+"""`sightline report`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    *runs: Annotated[Path, Parameter(help="Folders of runs that were trained and evaluated on the same data.")],
+    out: Path = Path("report.html"),
+    title: str = "Accuracy by resolution",
+    overwrite: bool = False,
+) -> None:
+    """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
+
+    Parameters
+    ----------
+    out
+        The page.
+    title
+        Its heading.
+    overwrite
+        Replace the page if it exists.
+    """
+    from sightline.cli.output import claim_file
+    from sightline.cli.run_folder import compose_report
+    from sightline.errors import InputError
+    from sightline.reports.html import write_report
+    from sightline.reports.tables import print_accuracy
+
+    if not runs:
+        raise InputError("report: expected at least one folder of a run")
+    claim_file(out, overwrite=overwrite)
+    command = shlex.join(["sightline", "report", *map(str, runs), "--out", str(out)])
+    content = compose_report(runs, command, title=title)
+    write_report(out, content)
+    print_accuracy(content.rows)
+    print(f"report: {out}")

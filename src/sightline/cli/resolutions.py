@@ -1,0 +1,43 @@
+"""Sizes as they are written on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sightline.errors import InputError
+
+
+def _words(given: Iterable[str]) -> list[str]:
+    return [word for part in given for word in re.split(r"[,\s]+", part) if word]
+
+
+def parse_resolutions(given: Iterable[str]) -> tuple[int, ...]:
+    """Square sides in pixels from "32,64" or several words, in rising order, each once.
+
+    Raises:
+        InputError: a word is not a whole number of at least 1.
+    """
+    sides = []
+    for word in _words(given):
+        if not re.fullmatch(r"[0-9]+", word) or int(word) < 1:
+            raise InputError(f"--resolutions {word}: expected whole numbers of pixels, as 32,64,148")
+        sides.append(int(word))
+    return tuple(sorted(set(sides)))
+
+
+def parse_sizes(given: Iterable[str]) -> tuple[tuple[int, int], ...]:
+    """(height, width) pairs from "32,96x192", in the order given.
+
+    Raises:
+        InputError: a word is neither a side nor height x width.
+    """
+    sizes = []
+    for word in _words(given):
+        match = re.fullmatch(r"([0-9]+)(?:x([0-9]+))?", word)
+        height = int(match[1]) if match else 0
+        width = int(match[2] or match[1]) if match else 0
+        if height < 1 or width < 1:
+            raise InputError(f"--resolutions {word}: expected sides or height x width in pixels, as 32,96x192")
+        sizes.append((height, width))
+    return tuple(sizes)

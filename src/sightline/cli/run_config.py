@@ -1,0 +1,52 @@
+"""The configuration of a training run: the recipe of its data, then a file, then what the command line says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sightline.cli.door import apply_settings, check_config, dump_config
+from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    from sightline.training.config import TrainConfig
+
+
+def training_config(file: Path | None, flags: Mapping[str, object], settings: Sequence[str]) -> TrainConfig:
+    """What `sightline train` was asked for, checked.
+
+    Args:
+        file: a YAML file of `TrainConfig`'s fields.
+        flags: fields that have their own option; None where not given.
+        settings: "key=value", as `--set` gives them.
+
+    Raises:
+        InputError: see `door`; also a field that a flag and `--set` both give.
+    """
+    from sightline.cli.yaml_text import read_yaml
+    from sightline.recipes import recipe_for
+    from sightline.training.config import TrainConfig
+
+    given = {key: value for key, value in flags.items() if value is not None}
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if key in given:
+            raise InputError(f"--set {setting}: --{key} is given as well, expected one of them")
+    asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
+    where = str(file) if file else "train"
+    # Checked alone first, so that an error is about what was asked and not about the recipe.
+    wanted = check_config(TrainConfig, asked, where)
+    base = dump_config(recipe_for(wanted.data))
+    # A length that was asked for replaces the recipe's, in whichever unit that is.
+    if asked.get("images") is not None or asked.get("epochs") is not None:
+        base |= {"images": None, "epochs": None}
+    return check_config(TrainConfig, _overlay(base, asked), where)
+
+
+def _overlay(base: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in asked.items():
+        inner = merged.get(key)
+        merged[key] = _overlay(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged

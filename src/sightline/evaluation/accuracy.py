@@ -1,0 +1,228 @@
+"""Accuracy by resolution, as rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline import runtime
+from sightline.data.source import Source
+from sightline.encodings.base import require
+from sightline.errors import InputError, choose
+from sightline.evaluation.predict import predict_split
+from sightline.evaluation.tune import tune_knob
+from sightline.models import VisionTransformer
+from sightline.results import ResultRow, binomial_stderr
+from sightline.tasks.classification import accuracies
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """What to measure.
+
+    Attributes:
+        resolutions: square sides in pixels, multiples of the patch.
+        splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
+        images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
+        tune: also search the knob on `minival` at each resolution; tune_images: how many of it.
+        precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
+        workers: processes that make batches ahead.
+    """
+
+    resolutions: tuple[int, ...]
+    splits: tuple[str, ...] = ("test",)
+    images: int | None = None
+    images_beyond: tuple[int, int] | None = None
+    tune: bool = False
+    tune_images: int = 500
+    precision: str = "auto"
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.resolutions:
+            raise InputError("resolutions: expected at least one")
+        for side in self.resolutions:
+            if isinstance(side, bool) or not isinstance(side, int) or side < 1:
+                raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
+        for name in ("images", "tune_images"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} {value}: must be at least 1")
+        require("precision", self.precision, ("auto", "float32", "bfloat16"))
+
+    def count(self, length: int | None, resolution: int) -> int:
+        """How many images of a split of `length` are measured at a resolution."""
+        most = self.images
+        if self.images_beyond is not None and resolution > self.images_beyond[0]:
+            most = self.images_beyond[1]
+        if length is None:
+            if most is None:
+                raise InputError("images: expected a number for an endless split")
+            return most
+        return length if most is None else min(most, length)
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What the rows of a run say of where it came from."""
+
+    run: str
+    data: str
+    train_resolution: int
+    seed: int
+
+
+def check_sizes(model: VisionTransformer, config: EvaluateConfig) -> None:
+    """Refuse resolutions that the patch does not divide, before anything is measured."""
+    patch = model.config.patch_size
+    for side in config.resolutions:
+        if side % patch and model.config.fit == "exact":
+            below = side // patch * patch
+            near = f"{below} or {below + patch}" if below else f"{patch}"
+            raise InputError(f"resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
+
+
+def planned_images(source: Source, model: VisionTransformer, config: EvaluateConfig, train_resolution: int) -> int:
+    """How many images `evaluate` will pass through the model: the length of its progress bar."""
+    total = 0
+    for split, resolution in _measurements(source, config, train_resolution):
+        total += config.count(source.length(split), resolution)
+        if config.tune and split == "test" and model.knob is not None:
+            tried = len(dict.fromkeys((model.knob.default, *model.knob.candidates)))
+            total += tried * min(config.tune_images, source.length("minival") or config.tune_images)
+            total += config.count(source.length(split), resolution)
+    return total
+
+
+def _measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int]]:
+    for split in config.splits:
+        source.check(split)
+    if config.tune and "minival" not in source.splits:
+        raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+    return [
+        (split, resolution)
+        for split in config.splits
+        for resolution in (config.resolutions if split != "heldout_fonts" else (train_resolution,))
+    ]
+
+
+def evaluate(
+    model: VisionTransformer,
+    source: Source,
+    config: EvaluateConfig,
+    identity: RunIdentity,
+    *,
+    advance: Callable[[int], None] | None = None,
+) -> list[ResultRow]:
+    """Rows of top-1, top-5, by group and by size quintile, at each resolution, at the knob's default and tuned.
+
+    Args:
+        advance: called with the number of images of each batch.
+
+    Raises:
+        InputError: a split, a class or a resolution does not fit the model.
+    """
+    if len(source.classes) > model.num_classes:
+        raise InputError(
+            f"data {identity.data!r}: has {len(source.classes)} classes, the model's head {model.num_classes}"
+        )
+    labels = _labels_of(model, source, identity.data)
+    check_sizes(model, config)
+    device = model.patch_embed.proj.weight.device
+    precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
+    rows: list[ResultRow] = []
+    for split, resolution in _measurements(source, config, identity.train_resolution):
+        indices = range(config.count(source.length(split), resolution))
+        settings = [(None if model.knob is None else model.knob.value, False)]
+        if config.tune and split == "test" and model.knob is not None:
+            searched = range(min(config.tune_images, source.length("minival") or config.tune_images))
+            best = tune_knob(model, source, resolution, searched, precision=precision, advance=advance)
+            settings.append((best, True))
+        for knob, tuned in settings:
+            rows += _measure(
+                model,
+                source,
+                split,
+                resolution,
+                indices,
+                labels,
+                knob,
+                tuned,
+                precision,
+                config.workers,
+                identity,
+                advance,
+            )
+    return rows
+
+
+def _labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray:
+    """The model's label of each class of the data, by name where the model knows its classes' names: int64 [classes].
+
+    A folder that holds only some of the classes numbers them otherwise than the model does.
+    """
+    names = model.config.class_names
+    if names is None:
+        return np.arange(len(source.classes))
+    unknown = [name for name in source.classes if name not in names]
+    if unknown:
+        raise choose(f"data {data!r}: class of the model", unknown[0], names)
+    return np.array([names.index(name) for name in source.classes])
+
+
+def _measure(
+    model: VisionTransformer,
+    source: Source,
+    split: str,
+    resolution: int,
+    indices: range,
+    labels: np.ndarray,
+    knob: float | None,
+    tuned: bool,
+    precision: str,
+    workers: int,
+    identity: RunIdentity,
+    advance: Callable[[int], None] | None,
+) -> list[ResultRow]:
+    kept = model.knob.value if model.knob is not None else None
+    if knob is not None:
+        model.set_knob(knob)
+    try:
+        said = predict_split(
+            model, source, split, resolution, indices, precision=precision, workers=workers, advance=advance
+        )
+        said = dataclasses.replace(said, labels=labels[said.labels])
+    finally:
+        if kept is not None:
+            model.set_knob(kept)
+    side = max(1, round(resolution / model.config.patch_size))
+    if model.config.fit == "pad":
+        side = -(-resolution // model.config.patch_size)
+    groups = {name: [int(labels[one]) for one in members] for name, members in source.groups.items()}
+    device = model.patch_embed.proj.weight.device
+    return [
+        ResultRow(
+            run=identity.run,
+            encoding=model.encoding.name,
+            task=source.task,
+            data=identity.data,
+            split=split,
+            metric=metric,
+            value=value,
+            stderr=binomial_stderr(value, count),
+            resolution=resolution,
+            grid=(side, side),
+            train_resolution=identity.train_resolution,
+            knob=knob,
+            tuned=tuned,
+            seed=identity.seed,
+            images=count,
+            seconds=said.seconds,
+            commit=runtime.commit(),
+            hardware=runtime.hardware(device),
+        )
+        for metric, (value, count) in accuracies(said, groups).items()
+    ]

@@ -1,0 +1,71 @@
+"""What a model says of the images of a split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from sightline.data.loader import batches
+from sightline.data.source import Source
+from sightline.errors import NonFiniteError
+from sightline.models import VisionTransformer
+from sightline.tasks.classification import Predictions, to_model_input
+
+# Tokens of a batch: enough to fill the processor, little enough for the scores of the largest image.
+_TOKENS_A_BATCH = 16384
+
+
+def predict_split(
+    model: VisionTransformer,
+    source: Source,
+    split: str,
+    resolution: int,
+    indices: Sequence[int],
+    *,
+    precision: str = "float32",
+    workers: int = 0,
+    advance: Callable[[int], None] | None = None,
+) -> Predictions:
+    """Logits of the images at `indices`, at a square resolution.
+
+    Args:
+        precision: `float32`, or `bfloat16` for the matrix products.
+        advance: called with the number of images of each batch.
+
+    Raises:
+        NonFiniteError: a logit is not finite.
+    """
+    device = model.patch_embed.proj.weight.device
+    grid_cells = (-(-resolution // model.config.patch_size)) ** 2
+    logits, labels, groups, sizes = [], [], [], []
+    started = time.perf_counter()
+    for batch in batches(
+        source,
+        split,
+        indices=indices,
+        image_size=(resolution, resolution),
+        batch_size=max(1, _TOKENS_A_BATCH // grid_cells),
+        workers=workers,
+    ):
+        images = to_model_input(batch.images, model.config.mean, model.config.std, device)
+        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            said = model(images).float().cpu()
+        if not torch.isfinite(said).all():
+            bad = batch.names[int((~torch.isfinite(said)).any(dim=1).nonzero()[0])]
+            raise NonFiniteError(f"{bad} at {resolution} px: the logits are not finite")
+        logits.append(said.numpy())
+        labels.append(batch.labels.numpy())
+        groups += batch.groups
+        sizes.append(batch.sizes.numpy())
+        if advance is not None:
+            advance(len(batch))
+    return Predictions(
+        logits=np.concatenate(logits) if logits else np.zeros((0, model.num_classes), np.float32),
+        labels=np.concatenate(labels) if labels else np.zeros(0, np.int64),
+        groups=groups,
+        sizes=np.concatenate(sizes) if sizes else np.zeros(0, np.float32),
+        seconds=time.perf_counter() - started,
+    )

@@ -1,0 +1,127 @@
+"""Models to and from our folder: `model.safetensors`, `config.json` and the checksums of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from sightline import __version__
+from sightline.checkpoint import check_state, load_tensors, plain_names, read_folder, tensor_writer, write_folder
+from sightline.encodings.base import configure
+from sightline.encodings.combined import Combined
+from sightline.errors import InputError
+from sightline.models import VisionTransformer, ViTConfig
+
+FORMAT = 1
+
+
+def encoding_options(model: VisionTransformer) -> dict[str, Any]:
+    """The encoding's whole configuration, its defaults written out: a later default must not change old weights."""
+    encoding = model.encoding
+    if not isinstance(encoding, Combined):
+        return dataclasses.asdict(encoding.config)
+    return {
+        f"{part.name}.{key}": value
+        for part in encoding.parts
+        for key, value in dataclasses.asdict(part.config).items()  # type: ignore[arg-type]
+    }
+
+
+def model_files(
+    model: nn.Module, training: Mapping[str, Any] | None = None
+) -> dict[str, bytes | Callable[[Path], None]]:
+    """The files of a model's folder, without their checksums.
+
+    Args:
+        model: a `VisionTransformer`, compiled or wrapped or not.
+        training: what is known of the run, kept beside the model's configuration.
+    """
+    inner = _unwrap(model)
+    config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner))
+    record = {
+        "format": FORMAT,
+        "sightline": __version__,
+        "model": dataclasses.asdict(config),
+        "knob": None if inner.knob is None else inner.knob.value,
+        "training": dict(training or {}),
+    }
+    # Copies: the file is written later, when the weights may have moved on.
+    tensors = {name: value.detach().cpu().clone() for name, value in plain_names(inner.state_dict()).items()}
+    return {
+        "model.safetensors": tensor_writer(tensors),
+        "config.json": (json.dumps(record, indent=2) + "\n").encode(),
+    }
+
+
+def _unwrap(model: nn.Module) -> VisionTransformer:
+    """The model inside torch.compile's or a data-parallel wrapper."""
+    while not isinstance(model, VisionTransformer):
+        inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(inner, nn.Module):
+            raise InputError(f"model: expected a VisionTransformer, got {type(model).__name__}")
+        model = inner
+    return model
+
+
+def save_model(model: nn.Module, path: str | Path) -> None:
+    """Write a model's folder, atomically: a kill leaves the old folder or the new one.
+
+    Raises:
+        StorageError: it cannot be written; what was there is untouched.
+    """
+    write_folder(Path(path), model_files(model))
+
+
+def _folder(path: str | Path) -> Path:
+    """The model's folder, which a run holds as `checkpoint`."""
+    path = Path(path)
+    if not (path / "config.json").exists() and (path / "checkpoint").is_dir():
+        return path / "checkpoint"
+    return path
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """The verified `config.json` of a model's folder or of a run."""
+    files = read_folder(_folder(path))
+    if "config.json" not in files:
+        raise InputError(f"{path}: has no config.json")
+    file = files["config.json"]
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{file}: is not JSON ({error})") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT or not isinstance(record.get("model"), dict):
+        raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")
+    return record
+
+
+def load_model(path: str | Path, *, num_classes: int | None = None, allow_nonfinite: bool = False) -> VisionTransformer:
+    """Read a model's folder, or the checkpoint of a run, every byte checked. The model is in evaluation mode.
+
+    Args:
+        num_classes: where given and not the folder's, the head is new; all other weights are read.
+        allow_nonfinite: accept weights that are NaN or infinite.
+
+    Raises:
+        InputError: something is missing, damaged, or does not fit; names it, and both shapes. No partial load.
+    """
+    record = read_record(path)
+    file = read_folder(_folder(path)).get("model.safetensors")
+    if file is None:
+        raise InputError(f"{path}: has no model.safetensors")
+    config = configure(ViTConfig, record["model"], f"{path}: config.json")
+    model = VisionTransformer(config)
+    if record.get("knob") is not None:
+        model.set_knob(record["knob"])
+    found = load_tensors(file, allow_nonfinite=allow_nonfinite)
+    expected: dict[str, Tensor] = model.state_dict()
+    check_state(expected, found, str(file))
+    model.load_state_dict(found)
+    if num_classes is not None and num_classes != config.num_classes:
+        model.reset_classifier(num_classes)
+    return model.eval()

@@ -1,0 +1,120 @@
+"""A training run in one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sightline.encodings.base import require, require_number
+from sightline.errors import InputError
+from sightline.tasks.classification import LOSSES, Loss
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with decay on matrices only, warm-up and cosine.
+
+    Attributes:
+        lr: the highest learning rate.
+        betas: of the moments.
+        weight_decay: on weights with two dimensions or more that the model does not except.
+        warmup: fraction of the steps over which the rate rises from 0.
+        clip: highest norm of the gradient; None does not clip.
+        ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
+    """
+
+    lr: float = 1.5e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = 0.05
+    warmup: float = 0.1
+    clip: float | None = 1.0
+    ema: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.betas, list):
+            object.__setattr__(self, "betas", tuple(self.betas))
+        require_number("optimizer.lr", self.lr, above=True)
+        require_number("optimizer.weight_decay", self.weight_decay)
+        for name, value in (("optimizer.warmup", self.warmup), *(("optimizer.betas", beta) for beta in self.betas)):
+            require_number(name, value)
+            if value >= 1:
+                raise InputError(f"{name} {value}: expected 0 to less than 1")
+        if self.clip is not None:
+            require_number("optimizer.clip", self.clip, above=True)
+        if self.ema is not None:
+            require_number("optimizer.ema", self.ema, above=True)
+            if self.ema >= 1:
+                raise InputError(f"optimizer.ema {self.ema}: expected more than 0 and less than 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the weights that come out.
+
+    Attributes:
+        data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`.
+        model: a registered model; model_options: fields of `ViTConfig`.
+        encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
+        resolution: side of the training images in pixels; None takes the model's.
+        images: how many images are shown in all; epochs: the same in passes over the data. One of them, or neither
+            for 48,000 images.
+        batch_size: images a step.
+        loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
+        optimizer: of the weights.
+        precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
+        seed: of the first weights, the order of the images and their augmentation.
+        checkpoint_every: images between checkpoints; None saves twenty times in a run.
+        workers: processes that make batches ahead; they do not change the result.
+        max_unreadable: images that may be left out because they cannot be read.
+    """
+
+    data: str = "scenes"
+    model: str = "vit_micro_patch4"
+    model_options: dict[str, Any] = field(default_factory=dict)
+    encoding: str = "lookhere_90"
+    encoding_options: dict[str, Any] = field(default_factory=dict)
+    resolution: int | None = None
+    images: int | None = None
+    epochs: float | None = None
+    batch_size: int = 32
+    loss: Loss = "bce"
+    label_smoothing: float = 0.0
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    precision: Precision = "auto"
+    seed: int = 0
+    checkpoint_every: int | None = None
+    workers: int = 0
+    max_unreadable: int = 0
+
+    def __post_init__(self) -> None:
+        if self.images is not None and self.epochs is not None:
+            raise InputError(f"images {self.images} and epochs {self.epochs}: expected one of them, not both")
+        for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_unreadable", 0)):
+            _require_whole(name, getattr(self, name), low)
+        for name in ("resolution", "images", "checkpoint_every"):
+            if getattr(self, name) is not None:
+                _require_whole(name, getattr(self, name), 1)
+        if self.epochs is not None:
+            require_number("epochs", self.epochs, above=True)
+        require("loss", self.loss, LOSSES)
+        require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        require_number("label_smoothing", self.label_smoothing)
+        if self.label_smoothing >= 1:
+            raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")
+        for owner, key in (
+            ("model_options", "encoding"),
+            ("model_options", "image_size"),
+            ("model_options", "num_classes"),
+        ):
+            if key in getattr(self, owner):
+                instead = {"encoding": "encoding", "image_size": "resolution", "num_classes": "data"}[key]
+                raise InputError(f"{owner}.{key}: is decided by {instead!r} of the run")
+
+
+def _require_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} {value!r}: expected a whole number")
+    if value < low:
+        raise InputError(f"{name} {value}: must be at least {low}")

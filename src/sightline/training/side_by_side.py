@@ -1,0 +1,138 @@
+"""Several runs at once, each in a process of its own: with few cores that beats one run with several threads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sightline import errors
+from sightline.errors import SightlineError
+from sightline.evaluation import EvaluateConfig
+from sightline.training.config import TrainConfig
+
+ROWS = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: train, then measure."""
+
+    name: str
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    out: Path
+    threads: int
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step, None in a test."""
+
+    name: str
+    phase: str
+    done: int
+    total: int
+    loss: float | None = None
+
+
+def run_jobs(jobs: Sequence[Job], observe: Callable[[JobProgress], None]) -> None:
+    """Run all jobs side by side and wait for them; a job that was done before is not done again.
+
+    Each leaves `checkpoint`, `log.jsonl` and `results.jsonl` in its folder.
+
+    Raises:
+        SightlineError: of the first job that failed, with its own exit code; the others are stopped.
+    """
+    context = multiprocessing.get_context("spawn")
+    messages: Any = context.Queue()
+    processes = {job.name: context.Process(target=_work, args=(job, messages), daemon=True) for job in jobs}
+    try:
+        for process in processes.values():
+            process.start()
+        running = set(processes)
+        while running:
+            try:
+                kind, name, content = messages.get(timeout=1.0)
+            except queue.Empty:
+                for name in running:
+                    # A process that was killed says nothing; one that ended well has said so before.
+                    if not processes[name].is_alive() and processes[name].exitcode != 0:
+                        raise SightlineError(
+                            f"run {name} ended with exit code {processes[name].exitcode} (killed, or out of memory)"
+                        ) from None
+                continue
+            if kind == "done":
+                running.discard(name)
+            elif kind == "failed":
+                fault, text = content
+                raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
+            else:
+                observe(content)
+    finally:
+        for process in processes.values():
+            if process.is_alive():
+                process.terminate()
+        for process in processes.values():
+            if process.pid is not None:
+                process.join()
+
+
+def _work(job: Job, messages: Any) -> None:
+    try:
+        run_job(job, lambda progress: messages.put(("progress", job.name, progress)))
+    except SightlineError as error:
+        messages.put(("failed", job.name, (type(error).__name__, str(error))))
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
+        messages.put(("failed", job.name, ("SightlineError", text)))
+    else:
+        messages.put(("done", job.name, None))
+
+
+def run_job(job: Job, observe: Callable[[JobProgress], None]) -> None:
+    """Train and measure one run in this process."""
+    from sightline import runtime
+    from sightline.data.discovery import open_source
+    from sightline.evaluation import evaluate
+    from sightline.evaluation.accuracy import RunIdentity, planned_images
+    from sightline.load import load_model, read_record
+    from sightline.results import dump_rows
+    from sightline.training.loop import CHECKPOINT, train
+
+    rows = job.out / ROWS
+    if rows.exists():
+        return
+    runtime.set_threads(job.threads)
+    train(
+        job.train,
+        job.out,
+        device=job.device,
+        resume=True,
+        observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss)),
+    )
+    # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
+    model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
+    trained = read_record(job.out / CHECKPOINT)["training"]["config"]
+    source = open_source(job.train.data)
+    total = planned_images(source, model, job.evaluate, trained["resolution"])
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        observe(JobProgress(job.name, "test", done, total))
+
+    identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
+    measured = evaluate(model, source, job.evaluate, identity, advance=advance)
+    temporary = rows.with_suffix(".writing")
+    temporary.write_text(dump_rows(measured), encoding="utf-8")
+    temporary.replace(rows)

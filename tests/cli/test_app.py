@@ -1,0 +1,158 @@
+"""The command: quick, one line for every fault, the promised exit codes, and no traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sightline
+from sightline.cli import app, commands
+from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
+
+VERB = """
+from typing import Literal
+
+
+def {name}(word: str, *, resolution: int = 32, pool: Literal["cls", "mean"] = "cls") -> None:
+    \"\"\"Say a word.\"\"\"
+    print(word, resolution, pool)
+"""
+
+
+@pytest.fixture
+def verb(tmp_path, monkeypatch):
+    """A verb from a file of a test's own, as a new file in `commands/` would be."""
+    (tmp_path / "say_it.py").write_text(VERB.format(name="say_it"))
+    monkeypatch.setattr(commands, "__path__", [str(tmp_path)])
+    yield
+    sys.modules.pop("sightline.cli.commands.say_it", None)
+
+
+def test_a_file_is_a_verb(verb, capsys):
+    assert app.main(["say-it", "hello", "--resolution", "64"]) == 0
+    assert capsys.readouterr().out == "hello 64 cls\n"
+    assert app.main(["--help"]) == 0
+    assert "Say a word." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["say-it", "a", "--resolutoin", "3"], ["--resolutoin", "--resolution", "See: sightline say-it --help"]),
+        (["say-it", "a", "--resolution", "x"], ["--resolution", "int"]),
+        (["say-it", "a", "--resolution"], ["--resolution"]),
+        (["say-it", "a", "--pool", "men"], ["men", "cls", "mean"]),
+        (["say-it", "a", "--no-pool"], ["--no-pool"]),
+        (["say-it"], ["word"]),
+        (["say-it", "a", "b"], ["b"]),
+        (["say-ti", "a"], ["say-ti", "say-it"]),
+        (["--nothing"], ["--nothing"]),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(verb, arguments, words, capsys):
+    assert app.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("sightline: error: ")
+    assert err.count("\n") == 1
+    for word in words:
+        assert word in err, err
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "line"),
+    [
+        (InputError("a.yaml: lr\nis wrong"), 2, "sightline: error: a.yaml: lr is wrong\n"),
+        (UnreadableDataError("too many"), 3, "sightline: error: too many\n"),
+        (NonFiniteError("step 3"), 4, "sightline: error: step 3\n"),
+        (StorageError("disk"), 5, "sightline: error: disk\n"),
+        (OSError(28, "No space left on device", "runs/a"), 5, "sightline: error: runs/a: No space left on device\n"),
+        (KeyboardInterrupt(), 130, "sightline: interrupted\n"),
+    ],
+)
+def test_exit_codes(fault, code, line, monkeypatch, capsys):
+    def broken():
+        def run(arguments):
+            raise fault
+
+        return run
+
+    monkeypatch.setattr(app, "build_app", broken)
+    assert app.main([]) == code
+    assert capsys.readouterr() == ("", line)
+
+
+def test_a_verbs_number_is_the_exit_code(monkeypatch):
+    monkeypatch.setattr(app, "build_app", lambda: lambda arguments: 7)
+    assert app.main([]) == 7
+
+
+def test_a_mistake_in_our_own_code_is_not_hidden(monkeypatch):
+    def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(app, "build_app", broken)
+    with pytest.raises(ZeroDivisionError):
+        app.main([])
+
+
+def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    code = [sys.executable, "-m", "sightline", *arguments]
+    return subprocess.run(code, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+
+
+def test_help_and_version_as_a_process():
+    done = command("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{sightline.__version__}\n", "")
+    done = command("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: sightline" in done.stdout
+    assert Path(sys.executable).with_name("sightline").exists()
+
+
+def test_help_without_home_terminal_or_locale(tmp_path):
+    done = command(
+        "--help", env={"LANG": "C", "LC_ALL": "C", "TERM": "dumb", "PYTHONIOENCODING": "ascii"}, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_loads_nothing_heavy():
+    """The promise is 0.6 s; what is loaded decides it, and does not depend on how busy the machine is."""
+    code = "import sys; from sightline.cli.app import main; main(['--help']); print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.splitlines()}
+    heavy = {"torch", "numpy", "PIL", "matplotlib", "pydantic", "yaml", "jinja2", "timm", "safetensors", "sklearn"}
+    assert loaded.isdisjoint(heavy)
+
+
+def test_a_reader_that_goes_away_is_no_fault():
+    code = [sys.executable, "-m", "sightline", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(code, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == app.PIPE_CLOSED
+
+
+def test_a_reader_that_goes_away_from_a_verb():
+    """What a verb left in the buffer is lost quietly."""
+    code = "from sightline.cli import app; app.build_app = lambda: print; raise SystemExit(app.main(['x']))"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (app.PIPE_CLOSED, "")
+
+
+def test_no_standard_output_at_all(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert app.main(["--version"]) == 0
