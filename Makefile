@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt tools/set_up.sh
 	@touch $@
 
 demo: setup
-	$(VENV)/bin/sightline demo
+	$(VENV)/bin/sightline demo --resume
 
 test: setup
 	$(VENV)/bin/python -m pytest -n 2 -q

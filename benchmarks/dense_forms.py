@@ -45,7 +45,8 @@ def compare(tokens: int, batch: int, head_dim: int, dtype: torch.dtype, backward
     q, k, v = (torch.randn(batch, 12, tokens, head_dim, dtype=dtype, requires_grad=backward) for _ in range(3))
     bias = torch.randn(1, 12, tokens, tokens).to(dtype)
     works = {
-        name: _pass(form, (q, k, v, bias), backward) for name, form in (("explicit", explicit_attention), ("sdpa", sdpa))
+        name: _pass(form, (q, k, v, bias), backward)
+        for name, form in (("explicit", explicit_attention), ("sdpa", sdpa))
     }
     for work in works.values():
         work()
