@@ -10,7 +10,7 @@ from pathlib import Path
 from sightline.errors import InputError, StorageError
 
 # What a folder of ours may hold at its top; anything else in it is the user's.
-_OURS = {"checkpoint", "log.jsonl", "config.yaml", "results.jsonl", "report.html"}
+_OURS = {"checkpoint", "checkpoint.previous", "log.jsonl", "config.yaml", "results.jsonl", "report.html"}
 
 
 def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:

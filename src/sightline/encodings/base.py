@@ -194,19 +194,18 @@ class PatternEncoding(PositionEncoding):
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern:
         return self.layer_pattern(layer)
 
-    def bias_matrix(self, grid: Grid | tuple[int, int], layer: int = 0, num_prefix_tokens: int | None = None) -> Tensor:
+    def bias_matrix(self, grid: Grid | tuple[int, int], layer: int = 0, num_prefix_tokens: int = 1) -> Tensor:
         """The bias of a layer on a whole grid.
 
         Args:
-            num_prefix_tokens: prefix slots, first in rows and columns; None is the trunk's own number.
+            num_prefix_tokens: prefix slots, first in rows and columns.
 
         Returns:
             float32 [heads, N, N], N prefix tokens and patches; rows are queries, columns keys.
         """
         _require_layer(layer, self.shape)
-        count = self.shape.num_prefix_tokens if num_prefix_tokens is None else num_prefix_tokens
         segment = _segment(grid, self)
-        return self.layer_pattern(layer).bias(segment, segment, count, count)[0]
+        return self.layer_pattern(layer).bias(segment, segment, num_prefix_tokens, num_prefix_tokens)[0]
 
 
 def _require_layer(layer: int, shape: TrunkShape) -> None:

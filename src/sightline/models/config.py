@@ -94,6 +94,9 @@ class ViTConfig:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         if not isinstance(self.encoding_options, dict):
             raise InputError(f"encoding_options {self.encoding_options!r}: expected names and values")
+        for key in ("name", "depth", "heads", "dim", "train_grid", "num_prefix_tokens"):
+            if key in self.encoding_options:
+                raise InputError(f"encoding_options.{key}: is decided by the model")
         require_number("norm_eps", self.norm_eps, above=True)
         for name, allowed in (
             ("pool", POOLS),
@@ -126,6 +129,10 @@ class ViTConfig:
                 raise InputError(f"{name} {values!r}: expected three numbers")
             for value in values:
                 require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
+        if self.class_names is not None and not (
+            isinstance(self.class_names, tuple) and all(isinstance(name, str) for name in self.class_names)
+        ):
+            raise InputError(f"class_names {self.class_names!r}: expected a list of texts")
         if self.class_names is not None and len(self.class_names) != self.num_classes:
             raise InputError(f"class_names: {len(self.class_names)} names for {self.num_classes} classes")
         height, width = Grid.checked(self.image_size, "image_size")

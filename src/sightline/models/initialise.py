@@ -11,7 +11,7 @@ from sightline.models.head import last_layer
 def initialise_trunk(model: nn.Module) -> None:
     """Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.
 
-    A fixed std of 0.02 is made for a width of 768: at 192 it learns far more slowly (docs/LOG.md). CLS,
+    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (docs/LOG.md). CLS,
     register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
     """
     parts = [part for part in model.modules() if isinstance(part, PositionEncoding)]

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sightline.encodings.base import require, require_number
+from sightline.encodings.base import require, require_number, require_whole
 from sightline.errors import InputError
 from sightline.tasks.classification import LOSSES, Loss
 
 Precision = Literal["auto", "float32", "bfloat16"]
+# What the random generators of numpy and torch both take.
+MAX_SEED = 2**63 - 1
+_DECIDED_BY = {
+    "name": "model",
+    "encoding": "encoding",
+    "encoding_options": "encoding_options",
+    "image_size": "resolution",
+    "num_classes": "data",
+    "class_names": "data",
+    "channels": "data",
+}
 
 
 @dataclass(frozen=True)
@@ -92,10 +103,12 @@ class TrainConfig:
         if self.images is not None and self.epochs is not None:
             raise InputError(f"images {self.images} and epochs {self.epochs}: expected one of them, not both")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_unreadable", 0)):
-            _require_whole(name, getattr(self, name), low)
+            require_whole(name, getattr(self, name), low)
+        if self.seed > MAX_SEED:
+            raise InputError(f"seed {self.seed}: must be at most {MAX_SEED}")
         for name in ("resolution", "images", "checkpoint_every"):
             if getattr(self, name) is not None:
-                _require_whole(name, getattr(self, name), 1)
+                require_whole(name, getattr(self, name), 1)
         if self.epochs is not None:
             require_number("epochs", self.epochs, above=True)
         require("loss", self.loss, LOSSES)
@@ -103,18 +116,6 @@ class TrainConfig:
         require_number("label_smoothing", self.label_smoothing)
         if self.label_smoothing >= 1:
             raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")
-        for owner, key in (
-            ("model_options", "encoding"),
-            ("model_options", "image_size"),
-            ("model_options", "num_classes"),
-        ):
-            if key in getattr(self, owner):
-                instead = {"encoding": "encoding", "image_size": "resolution", "num_classes": "data"}[key]
-                raise InputError(f"{owner}.{key}: is decided by {instead!r} of the run")
-
-
-def _require_whole(name: str, value: object, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} {value!r}: expected a whole number")
-    if value < low:
-        raise InputError(f"{name} {value}: must be at least {low}")
+        for key, instead in _DECIDED_BY.items():
+            if key in self.model_options:
+                raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,8 +21,8 @@ from sightline import runtime
 from sightline.checkpoint import folder_exists, load_tensors, read_folder, tensor_writer, write_folder
 from sightline.data.discovery import open_source
 from sightline.data.loader import Batch, batches, epoch_order
-from sightline.data.source import Source
-from sightline.errors import InputError, NonFiniteError
+from sightline.data.source import Source, Unreadable
+from sightline.errors import InputError, NonFiniteError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer, create_model, model_config
 from sightline.tasks.classification import classification_loss, to_model_input
@@ -30,6 +32,8 @@ from sightline.training.optim import load_optimizer_tensors, make_optimizer, opt
 from sightline.training.schedule import Plan, learning_rate
 
 CHECKPOINT = "checkpoint"
+# The checkpoint before the last, while a run is under way.
+PREVIOUS = "checkpoint.previous"
 LOG = "log.jsonl"
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("workers", "checkpoint_every")
@@ -100,8 +104,16 @@ def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
     )
 
 
-def open_training_data(config: TrainConfig, progress: Callable[[int, int], None] | None = None) -> Source:
+def open_training_data(
+    config: TrainConfig,
+    progress: Callable[[int, int], None] | None = None,
+    left_out: Callable[[Unreadable], None] | None = None,
+) -> Source:
     """The data set of a run, checked before anything is written.
+
+    Args:
+        progress: called with (images read, images in all).
+        left_out: called with each image that cannot be read and is left out.
 
     Raises:
         InputError: it has no training split, or one class alone.
@@ -112,7 +124,10 @@ def open_training_data(config: TrainConfig, progress: Callable[[int, int], None]
         raise InputError(f"data {config.data!r}: has no split 'train' (has: {', '.join(source.splits)})")
     if len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
-    source, _ = source.check_readable("train", max_unreadable=config.max_unreadable, progress=progress)
+    source, unreadable = source.check_readable("train", max_unreadable=config.max_unreadable, progress=progress)
+    for image in unreadable:
+        if left_out is not None:
+            left_out(image)
     return source
 
 
@@ -124,6 +139,7 @@ def train(
     device: str = "auto",
     resume: bool = False,
     observe: Callable[[Progress], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> VisionTransformer:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -135,6 +151,7 @@ def train(
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
         source: the data set, where the caller has opened and checked it already.
         observe: called after each step.
+        warn: called with a line where the last checkpoint is damaged and the one before it is used.
 
     Returns:
         The trained model, in evaluation mode.
@@ -152,7 +169,7 @@ def train(
     with _deterministic():
         state = _first_state(config, source, where)
         if resume and folder_exists(out / CHECKPOINT):
-            _restore(state, config, out / CHECKPOINT)
+            _restore(state, config, _last_good(out, warn))
         log = _open_log(out / LOG, state.step)
         started, before = time.perf_counter(), state.seconds
         for batch in _batches(config, plan, source, state.step):
@@ -162,15 +179,43 @@ def train(
             state.seconds = before + time.perf_counter() - started
             images = plan.images_seen(state.step)
             log.append({"step": state.step, "images": images, "loss": loss, "lr": rate})
+            _check_weights(state, plan)
             last = state.step == plan.steps
             if last or images // config.checkpoint_every != plan.images_seen(state.step - 1) // config.checkpoint_every:  # type: ignore[operator]
+                _keep_previous(out)
                 _write_log(out / LOG, log)
                 _save(state, config, source, out / CHECKPOINT, where)
             if observe is not None:
                 observe(Progress(state.step, plan.steps, images, plan.images, loss, state.seconds))
+    shutil.rmtree(out / PREVIOUS, ignore_errors=True)
     if state.ema is not None:
         state.ema.exchange(state.model)
     return state.model.eval()
+
+
+def _last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
+    """The last checkpoint, or the one before it where the last is damaged; raises InputError where both are."""
+    try:
+        read_folder(out / CHECKPOINT)
+    except InputError as error:
+        if not (out / PREVIOUS).exists():
+            raise
+        read_folder(out / PREVIOUS)
+        if warn is not None:
+            warn(f"{error}; going on from {out / PREVIOUS}")
+        return out / PREVIOUS
+    return out / CHECKPOINT
+
+
+def _keep_previous(out: Path) -> None:
+    """Keep the checkpoint that is about to be replaced, by links to the same files."""
+    if not (out / CHECKPOINT).exists():
+        return
+    try:
+        shutil.rmtree(out / PREVIOUS, ignore_errors=True)
+        shutil.copytree(out / CHECKPOINT, out / PREVIOUS, copy_function=os.link)
+    except OSError as error:
+        raise StorageError(f"{out / PREVIOUS}: cannot be written ({error.strerror or error})") from error
 
 
 def _first_state(config: TrainConfig, source: Source, device: torch.device) -> _State:
@@ -242,6 +287,17 @@ def _take_step(
     if state.ema is not None:
         state.ema.update(model)
     return value
+
+
+def _check_weights(state: _State, plan: Plan) -> None:
+    """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
+    largest = torch.stack(torch._foreach_norm(list(state.model.parameters()), math.inf)).max()
+    if not math.isfinite(float(largest)):
+        epoch, _ = plan.locate(state.step - 1)
+        raise NonFiniteError(
+            f"step {state.step} of epoch {epoch} stopped after the update: its weights are not finite; the last "
+            "checkpoint is from before it (try a lower optimizer.lr)"
+        )
 
 
 def _save(state: _State, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:

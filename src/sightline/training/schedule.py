@@ -12,10 +12,10 @@ DEFAULT_IMAGES = 48_000
 
 
 def learning_rate(step: int, steps: int, highest: float, warmup: float) -> float:
-    """Linear warm-up over `warmup * steps`, then half a cosine down to 0 at the last step."""
+    """Linear warm-up over `warmup * steps`, then half a cosine that would reach 0 one step after the last."""
     rising = warmup * steps
     if step < rising:
-        return highest * (step + 1) / max(rising, 1)
+        return highest * min((step + 1) / rising, 1.0)
     along = (step - rising) / max(steps - rising, 1)
     return highest * 0.5 * (1 + math.cos(math.pi * along))
 

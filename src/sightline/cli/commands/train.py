@@ -65,6 +65,8 @@ def train(
     json
         Print the result rows as JSON lines instead of a table.
     """
+    import sys
+
     from sightline import runtime
     from sightline.cli.output import claim_folder, write_text
     from sightline.cli.progress import Bars
@@ -86,7 +88,11 @@ def train(
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with Bars() as bars:
-        source = open_training_data(asked, lambda done, total: bars.move("reading images", done, total))
+        source = open_training_data(
+            asked,
+            lambda done, total: bars.move("reading images", done, total),
+            lambda image: print(f"left out: {image.path}: {image.reason}", file=sys.stderr),
+        )
         resolved = resolve(asked, source, where)
         build_model(resolved, source)
         folder = out or Path("runs") / f"{resolved.data.replace(':', '_').replace('/', '_')}_{resolved.encoding}"
@@ -94,10 +100,13 @@ def train(
         if not (folder / "config.yaml").exists():
             write_text(folder / "config.yaml", dump_yaml(dataclasses.asdict(resolved)))
 
+        def warn(line: str) -> None:
+            print(f"sightline: warning: {line}", file=sys.stderr)
+
         def observe(at: Progress) -> None:
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
-        run(asked, folder, source=source, device=device, resume=resume, observe=observe)
+        run(asked, folder, source=source, device=device, resume=resume, observe=observe, warn=warn)
         trained = load_model(folder).to(where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         if split is None:
