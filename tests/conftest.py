@@ -31,3 +31,56 @@ def randomise():
     from tests.contract.randomise import randomise_parameters
 
     return randomise_parameters
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory):
+    """The folder of a run of two steps on digits, measured; to be copied before it is changed."""
+    from sightline.cli.app import main
+
+    out = tmp_path_factory.mktemp("runs") / "tiny"
+    options = [word for key, value in _TINY.items() for word in ("--set", f"model_options.{key}={value}")]
+    arguments = ["--images", "64", "--threads", "1", "--set", "precision=float32", *options]
+    assert main(["train", "--data", "digits", "--out", str(out), *arguments]) == 0
+    return out
+
+
+_TINY = {"depth": 1, "dim": 48, "heads": 4}
+
+
+@pytest.fixture
+def run_copy(tiny_run, tmp_path):
+    """A copy of `tiny_run` to change."""
+    import shutil
+
+    return shutil.copytree(tiny_run, tmp_path / "tiny")
+
+
+@pytest.fixture
+def cli(capsys):
+    """`cli(*words)` runs a command in this process and gives (exit code, stdout, stderr)."""
+    from sightline.cli.app import main
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def refused(cli):
+    """`refused(*words, says=[...], code=2)`: the command ends with one line that says all of that, and nothing else."""
+
+    def check(*words: object, says: list[str], code: int = 2) -> str:
+        got, out, err = cli(*words)
+        assert got == code, (got, out, err)
+        assert out == ""
+        assert err.startswith("sightline: error: "), err
+        assert err.count("\n") == 1, err
+        for word in says:
+            assert word in err, err
+        return err
+
+    return check

@@ -65,6 +65,13 @@ def test_packed() -> None:
     assert layout.is_prefix.tolist() == [True, False, False, True, False, False]
 
 
+def test_several_images_in_each_of_several_rows() -> None:
+    one, other = TokenLayout.packed([(1, 2), (2, 2)]).segments
+    layout = TokenLayout((one, other), rows=3, num_prefix_tokens=1)
+    assert (layout.images, layout.slots) == (6, 8)
+    assert layout.image_ids.tolist() == [[2 * row] * 3 + [2 * row + 1] * 5 for row in range(3)]
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.lists(grids, min_size=1, max_size=4), st.integers(0, 2))
 def test_join_and_split_are_inverse(shapes: list[tuple[int, int]], prefix: int) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from sightline import __version__
-from sightline.checkpoint import check_state, load_tensors, plain_names, read_folder, tensor_writer, write_folder
+from sightline.checkpoint import (
+    check_state,
+    folder_exists,
+    load_tensors,
+    plain_names,
+    read_folder,
+    tensor_writer,
+    write_folder,
+)
 from sightline.encodings.base import configure
 from sightline.encodings.combined import Combined
 from sightline.errors import InputError
@@ -80,7 +88,7 @@ def save_model(model: nn.Module, path: str | Path) -> None:
 def _folder(path: str | Path) -> Path:
     """The model's folder, which a run holds as `checkpoint`."""
     path = Path(path)
-    if not (path / "config.json").exists() and (path / "checkpoint").is_dir():
+    if not (path / "config.json").exists() and folder_exists(path / "checkpoint"):
         return path / "checkpoint"
     return path
 
@@ -93,10 +101,14 @@ def read_record(path: str | Path) -> dict[str, Any]:
     file = files["config.json"]
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: is not JSON ({error})") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT or not isinstance(record.get("model"), dict):
+    parts = (record, record.get("model"), record.get("training", {})) if isinstance(record, dict) else ()
+    if not parts or not all(isinstance(part, dict) for part in parts) or record.get("format") != FORMAT:
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")
+    record.setdefault("training", {})
+    if not isinstance(record["training"].get("config", {}), dict):
+        raise InputError(f"{file}: training.config is not a group of keys")
     return record
 
 
@@ -114,10 +126,13 @@ def load_model(path: str | Path, *, num_classes: int | None = None, allow_nonfin
     file = read_folder(_folder(path)).get("model.safetensors")
     if file is None:
         raise InputError(f"{path}: has no model.safetensors")
-    config = configure(ViTConfig, record["model"], f"{path}: config.json")
-    model = VisionTransformer(config)
-    if record.get("knob") is not None:
-        model.set_knob(record["knob"])
+    try:
+        config = configure(ViTConfig, record["model"], "model")
+        model = VisionTransformer(config)
+        if record.get("knob") is not None:
+            model.set_knob(record["knob"])
+    except InputError as error:
+        raise InputError(f"{path}: config.json: {error}") from None
     found = load_tensors(file, allow_nonfinite=allow_nonfinite)
     expected: dict[str, Tensor] = model.state_dict()
     check_state(expected, found, str(file))

@@ -43,6 +43,10 @@ class ResultRow:
     hardware: str
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not _is_of(field.type, value):
+                raise InputError(f"{field.name} {value!r}: expected {field.type}")
         if not _METRIC.fullmatch(self.metric):
             raise InputError(
                 f"metric {self.metric!r} is not known (allowed: top1, top5, top1_group_<name>, "
@@ -50,6 +54,19 @@ class ResultRow:
             )
         if not (math.isfinite(self.value) and 0 <= self.value <= 1):
             raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")
+
+
+def _is_of(kind: object, value: object) -> bool:
+    """Whether a value is what a field of `ResultRow` declares; a whole number does for a fraction."""
+    if kind == "tuple[int, int]":
+        return isinstance(value, tuple) and len(value) == 2 and all(_is_of("int", side) for side in value)
+    if kind == "float | None":
+        return value is None or _is_of("float", value)
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, {"str": str, "bool": bool}[str(kind)])
 
 
 def binomial_stderr(fraction: float, count: int) -> float:
@@ -85,5 +102,16 @@ def read_rows(path: str | Path) -> list[ResultRow]:
         if not isinstance(record, dict) or set(record) != names:
             odd = sorted(set(record) ^ names) if isinstance(record, dict) else []
             raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
-        rows.append(ResultRow(**{**record, "grid": tuple(record["grid"])}))
+        grid = tuple(record["grid"]) if isinstance(record["grid"], list) else record["grid"]
+        try:
+            rows.append(ResultRow(**{**record, "grid": grid}))
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error}") from None
     return rows
+
+
+def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> list[ResultRow]:
+    """All rows, without those of `before` that were measured again."""
+    fresh = list(fresh)
+    again = {(row.data, row.split, row.resolution, row.tuned) for row in fresh}
+    return [*(row for row in before if (row.data, row.split, row.resolution, row.tuned) not in again), *fresh]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sightline.attention import Directed, Pattern, Table, View
-from sightline.attention.pattern import BFLOAT16_MAX
+from sightline.attention.pattern import BFLOAT16_MAX, _spread_by_index, _spread_by_rows, _spread_over_tokens
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
@@ -150,3 +150,41 @@ def test_shifted_coordinates(rounding: str) -> None:
     central = Pattern((Directed((View(),), (0.3,), (True,), rounding=rounding),))
     assert torch.equal(relative.bias(segment, segment, 1, 1), relative.bias(moved, moved, 1, 1))
     assert not torch.equal(central.bias(segment, segment, 1, 1), central.bias(moved, moved, 1, 1))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 6), st.integers(1, 6))
+def test_tables_are_spread_over_pairs_in_one_way(rows: int, cols: int) -> None:
+    """By rows where it is fast, by index where sizes may be symbolic, by coordinates where tokens were dropped."""
+    grid = Grid(rows, cols)
+    table = torch.randn(2, 2 * rows - 1, 2 * cols - 1)
+    coords = TokenLayout.uniform(grid, 1).segments[0].coords
+    expected = torch.zeros(1, 2, grid.cells, grid.cells)
+    for query in range(grid.cells):
+        for key in range(grid.cells):
+            dy, dx = key // cols - query // cols, key % cols - query % cols
+            expected[0, :, query, key] = table[:, dy + rows - 1, dx + cols - 1]
+    for spread in (_spread_by_rows(table, grid), _spread_by_index(table, grid)):
+        assert torch.equal(spread, expected)
+    assert torch.equal(_spread_over_tokens(table, coords, coords, grid), expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=3), st.booleans())
+def test_rounded_once(kinds: list[int], kept: bool) -> None:
+    """In 16 bits a bias is the float32 bias rounded, also where several terms are added."""
+    choices = [
+        Directed((View(((1, 0),)), View()), (0.3, 0.07), (False, False)),
+        Directed((View(), View()), (0.3, 0.07), (True, False)),
+        Table(
+            lambda _: torch.linspace(-3, 3, 2 * 5 * 7).view(2, 5, 7), torch.tensor([[0.1, 1.1], [2.3, 3.7], [0.9, 7.7]])
+        ),
+    ]
+    layout = TokenLayout.uniform((3, 4), 1)
+    segment = (layout.keep(torch.tensor([[7, 0, 5]])) if kept else layout).segments[0]
+    pattern = Pattern(tuple(choices[kind] for kind in kinds))
+    wide = pattern.bias(segment, segment, 1, 1)
+    for dtype in (torch.bfloat16, torch.float16):
+        narrow = pattern.bias(segment, segment, 1, 1, dtype)
+        assert narrow.dtype == dtype
+        assert torch.equal(narrow, wide.to(dtype))

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.contract.randomise import randomise_parameters
 from torch import Tensor
 
 from sightline.attention import Pattern, Rotation, Term, rotate
@@ -19,6 +18,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, create_model
+from tests.contract.randomise import randomise_parameters
 
 # Trained on 6 x 8 patches: not square, so that swapped axes show there too.
 TRAIN = Grid(6, 8)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+
+import sightline.attention.dispatch as dispatching
+from sightline.encodings import create_encoding, list_encodings
+from sightline.layout import TokenLayout
 from tests.contract.contract import (
     FOR_EACH_POOL,
     ONCE,
@@ -13,10 +17,6 @@ from tests.contract.contract import (
     images,
     loss_of,
 )
-
-import sightline.attention.dispatch as dispatching
-from sightline.encodings import create_encoding, list_encodings
-from sightline.layout import TokenLayout
 
 JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d", "rope_axial+rpe_learned", "rope_axial+rope_mixed"]
 NAMES = [*list_encodings(), *JOINED]

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.contract.contract import FOR_EACH_POOL, ONCE
 
 from sightline.encodings import add_encodings, create_encoding, discovery, list_encodings
 from sightline.errors import InputError
 from sightline.models import create_model
+from tests.contract.contract import FOR_EACH_POOL, ONCE
 
 HEAD = """
 from dataclasses import dataclass

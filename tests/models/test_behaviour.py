@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.parity.golden_files import golden
-from tests.parity.toy_models import toy_model
 from torch import nn
 
 from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.block import DropPath
+from tests.parity.golden_files import golden
+from tests.parity.toy_models import toy_model
 
 SMALL = {"num_classes": 5, "dim": 48, "depth": 2, "image_size": 16}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.contract.contract import TRAIN, assert_same_gradients, build, gradients, images, loss_of
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from sightline import layout as layouts
+from tests.contract.contract import TRAIN, assert_same_gradients, build, gradients, images, loss_of
 
 pytestmark = pytest.mark.slow
 GRIDS = [tuple(TRAIN), (3, 5), (14, 14), (6, 9), (7, 3), (28, 7), (8, 6), (4, 4), (5, 9), (2, 2)]

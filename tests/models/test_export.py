@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.contract.contract import PATCH, TRAIN, build, images
 from torch import Tensor
 from torch.export import Dim, export
 
 from sightline import layout as layouts
 from sightline.encodings import list_encodings
+from tests.contract.contract import PATCH, TRAIN, build, images
 
 pytestmark = pytest.mark.slow
 JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from tests.parity.foreign_weights import from_torch
 from tests.parity.golden_files import golden, keys
 from tests.parity.toy_models import toy_model
-from torch import Tensor
 
 # Name in gradients.safetensors -> the model's file.
 MODELS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.parity.golden_files import golden, grid_of, keys
 from torch import Tensor
 
 from sightline.attention.pattern import BFLOAT16_MAX
 from sightline.encodings import create_encoding
+from tests.parity.golden_files import golden, grid_of, keys
 
 FILES = {
     "LH180": "halves-diagonals-none",

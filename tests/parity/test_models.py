@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.parity.golden_files import golden, keys
-from tests.parity.toy_models import CONFIGS, toy_model
 from torch import Tensor
 
 from sightline.layout import TokenLayout
+from tests.parity.golden_files import golden, keys
+from tests.parity.toy_models import CONFIGS, toy_model
 
 TOLERANCE = 2e-5
 LOOKHERE = [file for file in CONFIGS if file.startswith("lookhere")]

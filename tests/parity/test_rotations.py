@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.parity.golden_files import golden, grid_of, keys, weights
 from torch import Tensor
 
 from sightline.attention import Rotation, rotate
 from sightline.encodings import create_encoding
+from tests.parity.golden_files import golden, grid_of, keys, weights
 
 TOLERANCE = 1e-6
 SHAPE = {"depth": 2, "heads": 3, "dim": 48}

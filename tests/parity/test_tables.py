@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.parity.golden_files import golden, grid_of, keys, weights
 from torch import Tensor
 
 from sightline.encodings import create_encoding
 from sightline.grid import Grid
+from tests.parity.golden_files import golden, grid_of, keys, weights
 
 AS_IT_IS = 1e-6
 RESIZED = 1e-5

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sightline.models import VisionTransformer, ViTConfig
 from tests.parity.foreign_weights import from_flax, from_torch
 from tests.parity.golden_files import weights
-
-from sightline.models import VisionTransformer, ViTConfig
 
 _TOY: dict[str, Any] = {"patch_size": 4, "dim": 48, "depth": 2, "heads": 3, "image_size": 16, "num_classes": 7}
 _ANTIALIAS = {"interpolation": "bicubic_antialias"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.reports.synthetic import accuracy_rows, row, run_summary
 
 from sightline.errors import InputError
 from sightline.reports.explain import data_words, encoding_words, guessing, introduction, span_of_seeds
 from sightline.reports.findings import duration, headline
+from tests.reports.synthetic import accuracy_rows, row, run_summary
 
 
 def said(rows) -> tuple[str, str]:

@@ -11,11 +11,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, picture, row, run_summary
 
 from sightline.errors import InputError, StorageError
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.html import render, write_report
+from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, picture, row, run_summary
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 HOSTILE = '<script>alert("1")</script>'

@@ -11,11 +11,11 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
-from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
 
 from sightline.errors import InputError
 from sightline.reports import plots, style
 from sightline.reports.content import FieldsOfView, LossCurve
+from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
 
 SVG = "{http://www.w3.org/2000/svg}"
 

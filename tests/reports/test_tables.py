@@ -6,10 +6,10 @@ import io
 
 import pytest
 from rich.console import Console
-from tests.reports.synthetic import accuracy_rows, row
 
 from sightline.errors import InputError
 from sightline.reports.tables import accuracy_table, print_accuracy, print_table, simple_table
+from tests.reports.synthetic import accuracy_rows, row
 
 
 def printed(rows, width: int = 80, encoding: str = "utf-8") -> str:

@@ -6,6 +6,7 @@ A verb's file imports what it needs inside its function, so that `sightline --he
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed;
     130 interrupted; 1 the reader of the output went away.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A name of a file may hold what the terminal's encoding does not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = build_app()(list(sys.argv[1:] if arguments is None else arguments))
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.

@@ -62,7 +62,7 @@ def _build(cls: type[T], mapping: object, path: str, where: str) -> T:
     for key in mapping:
         if key not in fields:
             raise InputError(
-                f"{where}: key {_join(path, key)} is not known{nearest(key, fields)} (allowed: {', '.join(fields)})"
+                f"{where}: key {_join(path, key)} is not known{_nearest_key(cls, key)} (allowed: {', '.join(fields)})"
             )
     hints = _hints(cls)
     values = {}
@@ -74,7 +74,20 @@ def _build(cls: type[T], mapping: object, path: str, where: str) -> T:
     try:
         return cls(**values)
     except ValueError as error:
-        raise InputError(f"{where}: {path + ': ' if path else ''}{error}") from error
+        named = not path or str(error).startswith(f"{path}.")
+        raise InputError(f"{where}: {'' if named else path + ': '}{error}") from error
+
+
+def _nearest_key(cls: type, key: str) -> str:
+    """The nearest of a dataclass's keys, or of the keys inside its groups: `lr` may mean `optimizer.lr`."""
+    if hint := nearest(key, _fields(cls)):
+        return hint
+    for group, hint in _hints(cls).items():
+        if dataclasses.is_dataclass(_bare(hint)):
+            for name in _fields(typing.cast(type, _bare(hint))):
+                if nearest(key, [name]):
+                    return f"; did you mean '{group}.{name}'?"
+    return ""
 
 
 def _convert(hint: Any, value: object, path: str, where: str) -> Any:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sightline.errors import InputError, StorageError
 
-# What a folder of ours may hold at its top; anything else in it is the user's.
-_OURS = {"checkpoint", "checkpoint.previous", "log.jsonl", "config.yaml", "results.jsonl", "report.html"}
+if TYPE_CHECKING:
+    from sightline.data.source import Unreadable
+
+# What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
+_FILES = {"log.jsonl", "config.yaml", "results.jsonl", "report.html"}
+_CHECKPOINTS = {"checkpoint", "checkpoint.previous"}
+_IN_CHECKPOINT = {"model.safetensors", "training.safetensors", "config.json", "checksums.json", "results.jsonl"}
+# What a writer that was killed left beside them.
+_LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES | _CHECKPOINTS)))})\.(writing.*|sightline-old)")
+_SHOWN = 20
 
 
 def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
@@ -31,10 +42,9 @@ def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[s
     if out.is_dir() and any(out.iterdir()) and not resume:
         if not overwrite:
             raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
-        ours = _OURS | set(inside)
-        foreign = [entry.name for entry in out.iterdir() if entry.name not in ours and not entry.name.startswith(".")]
-        if foreign:
-            raise InputError(f"--overwrite: {out} holds {foreign[0]!r}, which no run wrote; it is not deleted")
+        foreign = next(_foreign(out, set(inside)), None)
+        if foreign is not None:
+            raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
         try:
             shutil.rmtree(out)
         except OSError as error:
@@ -47,16 +57,42 @@ def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[s
         raise StorageError(f"{out}: cannot be written (permission denied)")
 
 
+def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
+    """What no run wrote in its folder; `inside` names the folders of runs in it."""
+    for entry in sorted(folder.iterdir()):
+        plain = entry.is_dir() and not entry.is_symlink()
+        if entry.name in _FILES and entry.is_file():
+            continue
+        if plain and entry.name in _CHECKPOINTS:
+            yield from (file for file in sorted(entry.iterdir()) if file.name not in _IN_CHECKPOINT or file.is_dir())
+        elif plain and entry.name in inside:
+            yield from _foreign(entry, set())
+        elif not _LEFT.fullmatch(entry.name):
+            yield entry
+
+
 def claim_file(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that exists, unless it is to be replaced, and a folder that is not there."""
+    """Refuse a file that exists, unless it is to be replaced; nothing is made yet."""
     if out.is_dir():
         raise InputError(f"--out {out}: is a folder, expected a file")
     if out.exists() and not overwrite:
         raise InputError(f"--out {out}: exists already; --overwrite replaces it")
+
+
+def make_parent(out: Path) -> None:
+    """Make the folder that a file is about to be written to; raises StorageError."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
+
+
+def say_left_out(images: Sequence[Unreadable]) -> None:
+    """Name on stderr the files that are not used, and why."""
+    for image in images[:_SHOWN]:
+        print(f"left out: {image.path}: {image.reason}", file=sys.stderr)
+    if len(images) > _SHOWN:
+        print(f"left out: {len(images) - _SHOWN} more", file=sys.stderr)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -66,6 +102,7 @@ def write_text(path: Path, text: str) -> None:
         StorageError: it cannot be written; what was there before is untouched.
     """
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    make_parent(path)
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)

@@ -10,6 +10,7 @@ from sightline.cli.door import apply_settings, check_config, dump_config
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
+    from sightline.data.source import Source
     from sightline.training.config import TrainConfig
 
 
@@ -42,6 +43,33 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
     if asked.get("images") is not None or asked.get("epochs") is not None:
         base |= {"images": None, "epochs": None}
     return check_config(TrainConfig, _overlay(base, asked), where)
+
+
+def check_model(resolved: TrainConfig, source: Source, file: Path | None) -> None:
+    """Build the model once and let it go, so that what it refuses is known before anything is written."""
+    from sightline.training.loop import build_model
+
+    try:
+        build_model(resolved, source)
+    except InputError as error:
+        raise InputError(f"{file or 'train'}: {error}") from None
+
+
+def save_config(resolved: TrainConfig, folder: Path) -> None:
+    """Write `config.yaml` into the folder of a run, or compare with the one that is there.
+
+    Raises:
+        InputError: the run in the folder was begun with another configuration; names the key.
+    """
+    from sightline.cli.output import write_text
+    from sightline.cli.yaml_text import dump_yaml, read_yaml
+    from sightline.training.loop import check_same_run
+
+    path = folder / "config.yaml"
+    if path.exists():
+        check_same_run(read_yaml(path), resolved, folder)
+    else:
+        write_text(path, dump_yaml(dump_config(resolved)))
 
 
 def _overlay(base: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

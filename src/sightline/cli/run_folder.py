@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,13 +31,17 @@ def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[Resu
     rows = folder / "results.jsonl"
     if not rows.exists():
         raise InputError(f"{folder}: has no results.jsonl yet; run: sightline evaluate {folder}")
-    return load_model(folder), training, read_rows(rows)
+    measured = read_rows(rows)
+    if not measured:
+        raise InputError(f"{rows}: has no rows; run: sightline evaluate {folder}")
+    return load_model(folder), training, measured
 
 
 def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
+    from sightline.training.loop import LOG, read_log
 
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    log = read_log(folder / LOG)
     knob = model.knob
     # Rows of one pass share its seconds.
     passes = {(row.split, row.resolution, row.tuned): row.seconds for row in rows}

@@ -52,6 +52,7 @@ class Source(ABC):
         classes: the names of the classes, in the order of the labels.
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
+        skipped: the files that were passed over or left out, and why.
     """
 
     name: ClassVar[str]
@@ -59,6 +60,7 @@ class Source(ABC):
     classes: tuple[str, ...]
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
+    skipped: tuple[Unreadable, ...] = ()
 
     @classmethod
     @abstractmethod

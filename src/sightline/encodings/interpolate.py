@@ -41,6 +41,11 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)
 
 
+def longer_side(one: int, other: int) -> int:
+    """The longer of two sides that may be symbolic: Python's `max` would bind an exported program to one of them."""
+    return torch.sym_max(one, other)  # type: ignore[return-value]
+
+
 def resize_axis(table: Tensor, length: int, interpolation: Interpolation) -> Tensor:
     """Resize a table along one axis: [old length, dim] -> float32 [length, dim]."""
     return resize_table(table, Grid(table.shape[0], 1), Grid(length, 1), interpolation)

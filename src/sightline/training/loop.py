@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ PREVIOUS = "checkpoint.previous"
 LOG = "log.jsonl"
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("workers", "checkpoint_every")
+# Batches of endless data that are planned at once.
+_AHEAD = 4096
 
 
 @dataclass(frozen=True)
@@ -179,9 +181,9 @@ def train(
             state.seconds = before + time.perf_counter() - started
             images = plan.images_seen(state.step)
             log.append({"step": state.step, "images": images, "loss": loss, "lr": rate})
-            _check_weights(state, plan)
             last = state.step == plan.steps
             if last or images // config.checkpoint_every != plan.images_seen(state.step - 1) // config.checkpoint_every:  # type: ignore[operator]
+                _check_weights(state, plan)
                 _keep_previous(out)
                 _write_log(out / LOG, log)
                 _save(state, config, source, out / CHECKPOINT, where)
@@ -243,12 +245,15 @@ def _batches(config: TrainConfig, plan: Plan, source: Source, first: int) -> Ite
     step = first
     while step < plan.steps:
         epoch, inside = plan.locate(step)
-        count = plan.epoch_images(epoch)
-        order = np.arange(count) if plan.length is None else epoch_order(plan.length, config.seed, epoch)[:count]
+        count, start = plan.epoch_images(epoch), inside * config.batch_size
+        if plan.length is None:
+            order = np.arange(start, min(start + _AHEAD * config.batch_size, count))
+        else:
+            order = epoch_order(plan.length, config.seed, epoch)[start:count]
         for batch in batches(
             source,
             "train",
-            indices=order[inside * config.batch_size :],
+            indices=order,
             image_size=side,  # type: ignore[arg-type]
             batch_size=config.batch_size,
             seed=config.seed,
@@ -291,12 +296,11 @@ def _take_step(
 
 def _check_weights(state: _State, plan: Plan) -> None:
     """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
-    largest = torch.stack(torch._foreach_norm(list(state.model.parameters()), math.inf)).max()
-    if not math.isfinite(float(largest)):
+    if not all(bool(parameter.isfinite().all()) for parameter in state.model.parameters()):
         epoch, _ = plan.locate(state.step - 1)
         raise NonFiniteError(
-            f"step {state.step} of epoch {epoch} stopped after the update: its weights are not finite; the last "
-            "checkpoint is from before it (try a lower optimizer.lr)"
+            f"step {state.step} of epoch {epoch}: the update left weights that are not finite; they are not saved "
+            "(try a lower optimizer.lr)"
         )
 
 
@@ -325,16 +329,12 @@ def _save(state: _State, config: TrainConfig, source: Source, path: Path, device
 
 def _restore(state: _State, config: TrainConfig, path: Path) -> None:
     """The state of a checkpoint of the same configuration."""
-    training = read_record(path)["training"]
-    saved, wanted = training["config"], json.loads(json.dumps(dataclasses.asdict(config)))
-    for key, value in wanted.items():
-        if key not in _FREE_TO_CHANGE and saved.get(key) != value:
-            raise InputError(
-                f"--resume: {path} was trained with {key} {saved.get(key)!r}, not {value!r} "
-                "(expected the same configuration; --overwrite starts anew)"
-            )
+    training, files = read_record(path)["training"], read_folder(path)
+    if "step" not in training or "training.safetensors" not in files:
+        raise InputError(f"--resume: {path}: is a model without the state of its training")
+    check_same_run(training.get("config", {}), config, path)
     trained = load_model(path)
-    tensors = load_tensors(read_folder(path)["training.safetensors"])
+    tensors = load_tensors(files["training.safetensors"])
     state.model.load_state_dict(trained.state_dict())
     if state.ema is not None:
         for name, mean in state.ema.mean.items():
@@ -345,16 +345,71 @@ def _restore(state: _State, config: TrainConfig, path: Path) -> None:
     state.step, state.seconds = training["step"], training["seconds"]
 
 
+def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
+    """Refuse to continue what another configuration began; names the first key that differs.
+
+    Args:
+        saved: the resolved configuration of what is there; config: the resolved one that was asked for.
+    """
+    wanted = json.loads(json.dumps(dataclasses.asdict(config)))
+    for key, there, value in _differences(saved, wanted):
+        if key not in _FREE_TO_CHANGE:
+            raise InputError(
+                f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
+                "(expected the same configuration; --overwrite starts anew)"
+            )
+
+
+def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key in dict.fromkeys((*wanted, *saved)):
+        there, value = saved.get(key), wanted.get(key)
+        if isinstance(there, dict) and isinstance(value, dict):
+            yield from ((f"{key}.{inner}", *both) for inner, *both in _differences(there, value))
+        elif there != value:
+            yield key, there, value
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log.
+
+    Raises:
+        InputError: it cannot be read, or is damaged.
+    """
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not all(isinstance(line, dict) and {"step", "images", "loss"} <= set(line) for line in lines):
+            raise ValueError("a line is no record of a step")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as the log of a run ({error})") from None
+    return lines
+
+
 def _open_log(path: Path, steps: int) -> list[dict[str, Any]]:
     """The lines of the steps that the checkpoint holds; later ones belong to a killed sitting."""
     if steps == 0 or not path.exists():
         return []
-    return [line for line in map(json.loads, path.read_text().splitlines()) if line["step"] <= steps]
+    return [line for line in read_log(path) if line["step"] <= steps]
 
 
 def _write_log(path: Path, log: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in log))
+    """Replace the log whole, so that a kill leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in log), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
-__all__ = ["CHECKPOINT", "LOG", "Progress", "build_model", "open_training_data", "resolve", "train"]
+__all__ = [
+    "CHECKPOINT",
+    "LOG",
+    "Progress",
+    "build_model",
+    "check_same_run",
+    "open_training_data",
+    "read_log",
+    "resolve",
+    "train",
+]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,7 +85,20 @@ def run_jobs(jobs: Sequence[Job], observe: Callable[[JobProgress], None]) -> Non
                 process.join()
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone; killed, that one could not say so."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def _work(job: Job, messages: Any) -> None:
+    _end_with_parent()
     try:
         run_job(job, lambda progress: messages.put(("progress", job.name, progress)))
     except SightlineError as error:
@@ -133,6 +148,6 @@ def run_job(job: Job, observe: Callable[[JobProgress], None]) -> None:
 
     identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
     measured = evaluate(model, source, job.evaluate, identity, advance=advance)
-    temporary = rows.with_suffix(".writing")
+    temporary = rows.with_name(f".{rows.name}.writing")
     temporary.write_text(dump_rows(measured), encoding="utf-8")
     temporary.replace(rows)

@@ -11,7 +11,8 @@ from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
 from sightline.layout import Segment, TokenLayout
 
-# Most tokens at which matmul and softmax beat SDPA on a CPU, by dtype: measured, benchmarks/dense_forms.py.
+# Most tokens at which matmul and softmax beat SDPA in training on a CPU, by dtype: measured, benchmarks/dense_forms.py.
+# Without a backward pass SDPA is as fast or faster at every length.
 EXPLICIT_MAX_TOKENS = {torch.float32: 0, torch.bfloat16: 256}
 
 
@@ -63,7 +64,7 @@ def _one_image(
 
 
 def _explicit_is_faster(q: Tensor, k: Tensor) -> bool:
-    if torch.compiler.is_compiling() or q.device.type != "cpu":
+    if torch.compiler.is_compiling() or q.device.type != "cpu" or not torch.is_grad_enabled():
         return False
     return k.shape[-2] <= EXPLICIT_MAX_TOKENS.get(q.dtype, 0)
 

@@ -39,10 +39,9 @@ def demo(
     from sightline import runtime
     from sightline.cli.output import claim_folder, write_text
     from sightline.cli.progress import Bars
+    from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
-    from sightline.cli.yaml_text import dump_yaml
     from sightline.data.discovery import open_source
-    from sightline.errors import InputError
     from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
@@ -51,14 +50,12 @@ def demo(
     from sightline.training.loop import resolve
     from sightline.training.side_by_side import JobProgress, run_jobs
 
-    if seed < 0:
-        raise InputError(f"--seed {seed}: must be at least 0")
     cores = runtime.cores()
     where = runtime.resolve_device(device)
     jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where))
     claim_folder(out, resume=resume, overwrite=overwrite, inside=ENCODINGS)
     for job in jobs:
-        _check_same_run(job.out, dataclasses.asdict(resolve(job.train, open_source(job.train.data), where)))
+        save_config(resolve(job.train, open_source(job.train.data), where), job.out)
     images = resolve(jobs[0].train, open_source(jobs[0].train.data), where).images
     print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
     print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
@@ -76,10 +73,6 @@ def demo(
             note = f"loss {at.loss:.2f}" if at.loss is not None else ""
             bars.move(f"{verb} {at.name:<11}", at.done, at.total, note)
 
-        for job in jobs:
-            job.out.mkdir(exist_ok=True)
-            resolved = resolve(job.train, open_source(job.train.data), where)
-            write_text(job.out / "config.yaml", dump_yaml(dataclasses.asdict(resolved)))
         run_jobs(jobs, observe)
     seconds = time.perf_counter() - started
     words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
@@ -97,19 +90,3 @@ def demo(
     print(f"Took {seconds / 60:.1f} minutes.")
     print(f"report: {out / 'report.html'}")
     print(f"rows:   {out / 'results.jsonl'}")
-
-
-def _check_same_run(folder: Path, wanted: dict) -> None:
-    """Refuse to continue a demonstration of another seed or length."""
-    import json
-
-    from sightline.cli.yaml_text import read_yaml
-    from sightline.errors import InputError
-
-    if (folder / "config.yaml").exists():
-        there = read_yaml(folder / "config.yaml")
-        for key, value in json.loads(json.dumps(wanted)).items():
-            if there.get(key) != value:
-                raise InputError(
-                    f"--resume: {folder} was made with {key} {there.get(key)!r}, not {value!r}; --overwrite starts anew"
-                )

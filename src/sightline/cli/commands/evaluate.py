@@ -67,22 +67,22 @@ def evaluate(
         Print the rows as JSON lines instead of a table.
     """
     from sightline import runtime
-    from sightline.cli.output import claim_file, write_text
+    from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
     from sightline.data.discovery import open_source
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
-    from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images
+    from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, usual_images
     from sightline.load import load_model, read_record
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows, read_rows
+    from sightline.results import dump_rows, merge_rows, read_rows
 
     training = read_record(model)["training"]
     trained = training.get("config", {})
     spec = data or trained.get("data")
-    if spec is None:
+    if not isinstance(spec, str):
         raise InputError(f"{model}: does not say what it was trained on; give --data")
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
@@ -95,22 +95,24 @@ def evaluate(
     sides = parse_resolutions(resolutions) or tuple(
         sorted({max(round(side * factor / patch), 1) * patch for factor in _FACTORS})
     )
+    kept = model / "results.jsonl" if out is None else out
     if out is not None:
         claim_file(out, overwrite=overwrite)
+    # Read now, so that a damaged file is not found out after the work is done.
+    before = read_rows(kept) if out is None and kept.exists() else []
     with Bars() as bars:
         source = open_source(spec)
         chosen = tuple(word for part in split for word in part.split(",") if word)
         chosen = chosen or tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
         chosen = chosen or source.splits[-1:]
-        skipped = []
         for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
-            source, bad = source.check_readable(
+            source, _ = source.check_readable(
                 name,
                 max_unreadable=max_unreadable,
                 progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
             )
-            skipped += bad
-        most = images if images is not None else (2000 if source.name == "scenes" else None)
+        say_left_out(source.skipped)
+        most = usual_images(source) if images is None else images
         config = EvaluateConfig(
             sides, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
         )
@@ -122,23 +124,13 @@ def evaluate(
             done += count
             bars.move("testing", done, total)
 
-        identity = RunIdentity(model.resolve().name, spec, side, trained.get("seed", 0))
+        place = model.resolve()
+        name = place.parent.name if place.name == "checkpoint" else place.name
+        identity = RunIdentity(name, spec, side, trained.get("seed", 0))
         rows = measure(loaded, source, config, identity, advance=advance)
-    if out is not None:
-        write_text(out, dump_rows(rows))
-    else:
-        kept = model / "results.jsonl"
-        if kept.exists():
-            fresh = {(row.data, row.split, row.resolution, row.tuned) for row in rows}
-            before = [row for row in read_rows(kept) if (row.data, row.split, row.resolution, row.tuned) not in fresh]
-            rows_kept = [*before, *rows]
-        else:
-            rows_kept = rows
-        write_text(kept, dump_rows(rows_kept))
+    write_text(kept, dump_rows(merge_rows(before, rows)))
     if json:
         print(dump_rows(rows), end="")
         return
     print_accuracy(rows)
-    for item in skipped:
-        print(f"left out: {item.path}: {item.reason}")
-    print(f"rows: {out or model / 'results.jsonl'}")
+    print(f"rows: {kept}")

@@ -33,7 +33,7 @@ def predict(
     device
         auto, cpu, cuda, cuda:1, mps.
     json
-        Print a JSON object a line instead of a table.
+        Print a JSON object a line instead.
     """
     import sys
 
@@ -43,9 +43,9 @@ def predict(
     from sightline.cli.progress import Bars
     from sightline.data.image_file import read_image
     from sightline.data.preprocessing import preprocessing
-    from sightline.errors import InputError, UnreadableDataError
+    from sightline.errors import InputError, NonFiniteError, UnreadableDataError
     from sightline.load import load_model, read_record
-    from sightline.reports.tables import print_table
+    from sightline.reports.series import printable
 
     if not images:
         raise InputError("predict: expected at least one image")
@@ -59,9 +59,10 @@ def predict(
     patch = loaded.config.patch_size
     if isinstance(side, int) and side % patch and loaded.config.fit == "exact":
         below = side // patch * patch
-        raise InputError(
-            f"--resolution {side}: must be a multiple of {patch} (nearest: {below or patch} or {below + patch})"
-        )
+        near = f"{below} or {below + patch}" if below else f"{patch}"
+        raise InputError(f"--resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
+    if loaded.num_classes == 0:
+        raise InputError(f"{model}: has no head, so it names no classes")
     names = loaded.config.class_names or tuple(str(index) for index in range(loaded.num_classes))
     # The loss that trained it says what its logits mean.
     sigmoid = read_record(model)["training"].get("config", {}).get("loss") == "bce"
@@ -78,6 +79,8 @@ def predict(
             tensor = prepare(pixels, side, max_tokens).to(where)
             with torch.inference_mode():
                 logits = loaded([tensor])[0].float()
+            if not torch.isfinite(logits).all():
+                raise NonFiniteError(f"{path}: the logits are not finite")
             scores = (logits.sigmoid() if sigmoid else logits.softmax(0)).topk(min(topk, len(names)))
             answers.append(
                 {
@@ -94,20 +97,13 @@ def predict(
             bars.move("predicting", number, len(images))
     if json:
         for answer in answers:
-            print(json_module.dumps(answer, ensure_ascii=False))
-    elif answers:
-        columns = ("image", "height x width", "seen at", "patches", "what it is")
-        rows = [
-            (
-                answer["image"],
-                "x".join(map(str, answer["size"])),
-                "x".join(map(str, answer["seen_size"])),
-                "x".join(map(str, answer["grid"])),
-                ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"]),
-            )
-            for answer in answers
-        ]
-        print_table(columns, rows)
+            print(json_module.dumps(answer))
+    else:
+        # Lines rather than a table: paths are long, and a narrow column would cut the answers.
+        for answer in answers:
+            size, seen, grid = ("x".join(map(str, answer[key])) for key in ("size", "seen_size", "grid"))
+            best = ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"])
+            print(printable(f"{answer['image']} ({size} px, seen at {seen} as {grid} patches): {best}"))
     if unreadable:
         print(f"sightline: error: {unreadable} of {len(images)} images could not be read", file=sys.stderr)
         return UnreadableDataError.exit_code

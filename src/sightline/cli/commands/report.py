@@ -26,7 +26,7 @@ def report(
     overwrite
         Replace the page if it exists.
     """
-    from sightline.cli.output import claim_file
+    from sightline.cli.output import claim_file, make_parent
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
     from sightline.reports.html import write_report
@@ -37,6 +37,7 @@ def report(
     claim_file(out, overwrite=overwrite)
     command = shlex.join(["sightline", "report", *map(str, runs), "--out", str(out)])
     content = compose_report(runs, command, title=title)
+    make_parent(out)
     write_report(out, content)
     print_accuracy(content.rows)
     print(f"report: {out}")

@@ -44,19 +44,24 @@ def scenes(
     """
     from PIL import Image
 
-    from sightline.cli.output import claim_file
+    from sightline.cli.output import claim_file, make_parent
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
     from sightline.errors import InputError, StorageError
 
     sizes = parse_sizes(resolutions) or _SIZES
+    if columns < 1 or rows < 1:
+        raise InputError(f"--columns {columns}, --rows {rows}: expected whole numbers of at least 1")
     if out.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
         raise InputError(f"--out {out}: expected a name that ends in .png, .jpg or .webp")
+    if seed < 0:
+        raise InputError(f"--seed {seed}: must be at least 0")
     source = open_source(f"scenes:{task}")
     source.check(split)
-    sheet = contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed)
     claim_file(out, overwrite=overwrite)
+    sheet = contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed)
+    make_parent(out)
     try:
         Image.fromarray(sheet).save(out)
     except OSError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
@@ -68,16 +66,15 @@ def train(
     import sys
 
     from sightline import runtime
-    from sightline.cli.output import claim_folder, write_text
+    from sightline.cli.output import claim_folder, say_left_out, write_text
     from sightline.cli.progress import Bars
-    from sightline.cli.run_config import training_config
-    from sightline.cli.yaml_text import dump_yaml
+    from sightline.cli.run_config import check_model, save_config, training_config
     from sightline.evaluation import EvaluateConfig, evaluate
-    from sightline.evaluation.accuracy import RunIdentity, planned_images
+    from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
     from sightline.load import load_model
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows
-    from sightline.training.loop import Progress, build_model, open_training_data, resolve
+    from sightline.results import dump_rows, merge_rows, read_rows
+    from sightline.training.loop import Progress, open_training_data, resolve
     from sightline.training.loop import train as run
 
     flags = {
@@ -88,32 +85,39 @@ def train(
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with Bars() as bars:
-        source = open_training_data(
-            asked,
-            lambda done, total: bars.move("reading images", done, total),
-            lambda image: print(f"left out: {image.path}: {image.reason}", file=sys.stderr),
-        )
+        source = open_training_data(asked, lambda done, total: bars.move("reading images", done, total))
+        split = next((name for name in ("test", "minival") if name in source.splits), None)
+        if split is not None:
+            # Now, and not after hours of training.
+            source, _ = source.check_readable(
+                split,
+                max_unreadable=asked.max_unreadable,
+                progress=lambda done, total: bars.move(f"reading {split}", done, total),
+            )
+        say_left_out(source.skipped)
         resolved = resolve(asked, source, where)
-        build_model(resolved, source)
+        check_model(resolved, source, config)
         folder = out or Path("runs") / f"{resolved.data.replace(':', '_').replace('/', '_')}_{resolved.encoding}"
         claim_folder(folder, resume=resume, overwrite=overwrite)
-        if not (folder / "config.yaml").exists():
-            write_text(folder / "config.yaml", dump_yaml(dataclasses.asdict(resolved)))
+        save_config(resolved, folder)
+        trained_now = False
 
         def warn(line: str) -> None:
             print(f"sightline: warning: {line}", file=sys.stderr)
 
         def observe(at: Progress) -> None:
+            nonlocal trained_now
+            trained_now = True
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
         run(asked, folder, source=source, device=device, resume=resume, observe=observe, warn=warn)
-        trained = load_model(folder).to(where)
-        split = next((name for name in ("test", "minival") if name in source.splits), None)
         if split is None:
-            print(f"trained; {folder}/checkpoint (the data has no split to test on)")
+            if not json:
+                print(f"trained; {folder}/checkpoint (the data has no split to test on)")
             return
+        trained = load_model(folder).to(where)
         assert resolved.resolution is not None
-        measured = EvaluateConfig((resolved.resolution,), (split,), images=2000)
+        measured = EvaluateConfig((resolved.resolution,), (split,), images=usual_images(source))
         total, done = planned_images(source, trained, measured, resolved.resolution), 0
 
         def advance(count: int) -> None:
@@ -123,10 +127,12 @@ def train(
 
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
         rows = evaluate(trained, source, measured, identity, advance=advance)
-    write_text(folder / "results.jsonl", dump_rows(rows))
+    kept = folder / "results.jsonl"
+    # What was measured before is of other weights, unless the run was complete already.
+    before = read_rows(kept) if kept.exists() and not trained_now else []
+    write_text(kept, dump_rows(merge_rows(before, rows)))
     if json:
-        for line in dump_rows(rows).splitlines():
-            print(json_module.dumps(json_module.loads(line)))
+        print(dump_rows(rows), end="")
         return
     print_accuracy(rows)
     print(f"checkpoint: {folder / 'checkpoint'}")

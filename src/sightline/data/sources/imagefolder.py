@@ -122,6 +122,7 @@ class ImageFolder(Source):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         remaining = copy.copy(self)
         remaining._files = self._files | {self._folder(split): tuple(good)}
+        remaining.skipped = tuple(dict.fromkeys((*self.skipped, *bad)))
         return remaining, tuple(bad)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_number, require_whole
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_axis
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_axis
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -80,7 +80,7 @@ class Factorized(AddedEncoding):
 
     def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
         grid = Grid(*grid)
-        by_row, by_col = (self._axis(axis, side, torch.sym_max(grid.rows, grid.cols)) for axis, side in enumerate(grid))
+        by_row, by_col = (self._axis(axis, side, longer_side(grid.rows, grid.cols)) for axis, side in enumerate(grid))
         by_row = by_row.unsqueeze(1).expand(grid.rows, grid.cols, self.width)
         by_col = by_col.unsqueeze(0).expand(grid.rows, grid.cols, self.width)
         if self.config.combine == "sum":
@@ -105,7 +105,7 @@ class Factorized(AddedEncoding):
         table = self.rows if axis == 0 else self.cols
         if self.config.coordinates == "fractional":
             return _read_linearly(table, place)
-        target = {"index": torch.sym_max(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
+        target = {"index": longer_side(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
         return resize_axis(table, target, self.config.interpolation)[:side]
 
     def _sinusoids(self, place: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_whole
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_table
 from sightline.grid import Grid
 from sightline.layout import grid_coords
 
@@ -56,8 +56,9 @@ class Learned2d(AddedEncoding):
 
     def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
         grid = Grid(*grid)
-        longer = torch.sym_max(grid.rows, grid.cols)
-        side = longer if self.config.lookup == "aspect" else torch.sym_max(longer, self.side)
+        side = longer_side(grid.rows, grid.cols)
+        if self.config.lookup == "absolute":
+            side = longer_side(side, self.side)
         table = resize_table(self.table, Grid(self.side, self.side), Grid(side, side), self.config.interpolation)
         y, x = grid_coords(grid, self.table.device).unbind(-1)
         return table[y * side + x]

@@ -1,0 +1,238 @@
+"""Rows of results: what is measured, under which name, and with which labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.data.discovery import open_source
+from sightline.errors import InputError, NonFiniteError
+from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, usual_images
+from sightline.evaluation.predict import predict_split
+from sightline.evaluation.tune import tune_knob
+from sightline.models import create_model
+from sightline.results import dump_rows, merge_rows, read_rows
+
+FIELDS = [
+    "run", "encoding", "task", "data", "split", "metric", "value", "stderr", "resolution", "grid", "train_resolution",
+    "knob", "tuned", "seed", "images", "seconds", "commit", "hardware",
+]  # fmt: skip
+
+
+@pytest.fixture
+def model(randomise):
+    def make(data="scenes", encoding="lookhere_90", **options):
+        source = open_source(data)
+        options = {"class_names": tuple(source.classes), "num_classes": len(source.classes)} | options
+        made = create_model(
+            "vit_micro_patch4", encoding=encoding, image_size=16, depth=1, dim=48, heads=4, **options
+        )  # fmt: skip
+        return randomise(made).eval()
+
+    return make
+
+
+def measure(model, data="scenes", advance=None, **config):
+    config = EvaluateConfig(**{"resolutions": (16,), "images": 10, "precision": "float32", **config})
+    identity = RunIdentity("name", data, 16, 3)
+    return evaluate(model, open_source(data), config, identity, advance=advance)
+
+
+def test_rows_are_as_they_were_promised(model):
+    rows = measure(model(), images=40)
+    groups = {"".join(name.split()) for name in open_source("scenes").groups}
+    allowed = {"top1", "top5", "top1_within_group"} | {f"top1_size_q{n}" for n in range(1, 6)}
+    allowed |= {f"top1_group_{name}" for name in groups}
+    names = [row.metric for row in rows]
+    assert len(set(names)) == len(names)
+    assert set(names) <= allowed
+    assert {"top1", "top5", "top1_within_group", "top1_size_q1", "top1_size_q5"} <= set(names)
+    for line in dump_rows(rows).splitlines():
+        row = json.loads(line)
+        assert list(row) == FIELDS
+        assert row["grid"] == [4, 4]
+        assert 0 <= row["value"] <= 1
+        assert row["stderr"] == pytest.approx(math.sqrt(row["value"] * (1 - row["value"]) / row["images"]))
+        same = ("run", "encoding", "task", "data", "split", "resolution", "train_resolution", "knob", "tuned", "seed")
+        assert [row[key] for key in same] == [
+            "name", "lookhere_90", "glyphs", "scenes", "test", 16, 16, 1.0, False, 3,
+        ]  # fmt: skip
+    images = {row.metric: row.images for row in rows}
+    assert (images["top1"], images["top5"], images["top1_within_group"]) == (40, 40, 40)
+    assert [images[f"top1_size_q{n}"] for n in range(1, 6)] == [8] * 5
+    assert sum(count for name, count in images.items() if name.startswith("top1_group_")) == 40
+
+
+def test_every_resolution_and_split(model):
+    seen = []
+    rows = measure(model(), resolutions=(8, 24), splits=("test", "heldout_fonts", "minival"), advance=seen.append)
+    measured = {(row.split, row.resolution): row.grid for row in rows}
+    # Held-out fonts at the training resolution alone.
+    assert measured == {
+        ("test", 8): (2, 2), ("test", 24): (6, 6), ("heldout_fonts", 16): (4, 4),
+        ("minival", 8): (2, 2), ("minival", 24): (6, 6),
+    }  # fmt: skip
+    assert sum(seen) == 50
+
+
+def test_the_progress_bar_ends_where_it_should(model):
+    one = model()
+    config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, tune=True, tune_images=3)
+    seen = []
+    identity = RunIdentity("name", "scenes", 16, 0)
+    evaluate(one, open_source("scenes"), config, identity, advance=seen.append)
+    assert sum(seen) == planned_images(open_source("scenes"), one, config, 16)
+
+
+def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):
+    from sightline.evaluation import predict
+
+    one = model()
+    whole = predict_split(one, open_source("scenes"), "test", 16, range(10))
+    monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 16 * 3)
+    cut = predict_split(one, open_source("scenes"), "test", 16, range(10))
+    np.testing.assert_allclose(cut.logits, whole.logits, atol=2e-5)
+    assert (cut.labels == whole.labels).all()
+    assert cut.groups == whole.groups
+
+
+def test_rows_of_a_tuned_knob(model):
+    one = model()
+    rows = measure(one, tune=True, tune_images=6)
+    assert {(row.tuned, row.metric) for row in rows} >= {(False, "top1"), (True, "top1"), (True, "top5")}
+    assert {row.knob for row in rows if not row.tuned} == {1.0}
+    (tuned,) = {row.knob for row in rows if row.tuned}
+    assert tuned in one.knob.candidates
+    assert one.knob.value == 1.0
+
+
+def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch):
+    one = model()
+    source = open_source("scenes")
+    candidates = one.knob.candidates
+    best = {min(candidates): 0.5, max(candidates): 0.5}
+    asked = []
+
+    def said(model, source, split, resolution, indices, **options):
+        asked.append((split, model.knob.value))
+        return model.knob.value
+
+    monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
+    monkeypatch.setattr("sightline.evaluation.tune.accuracies", lambda value, groups: {"top1": (best.get(value, 0), 1)})
+    nearest = min(best, key=lambda value: abs(value - one.knob.default))
+    assert tune_knob(one, source, 16, range(3)) == nearest
+    assert {split for split, _ in asked} == {"minival"}
+    assert {value for _, value in asked} == {*candidates, one.knob.default}
+    best.clear()
+    assert tune_knob(one, source, 16, range(3)) == one.knob.default
+    assert one.knob.value == one.knob.default
+
+
+def test_no_knob_to_search(model):
+    with pytest.raises(InputError, match="encoding learned_1d has no knob"):
+        tune_knob(model(encoding="learned_1d"), open_source("scenes"), 16, range(3))
+
+
+def test_classes_are_matched_by_name(model):
+    """A model that was trained on other classes in another order answers with its own labels."""
+    source = open_source("digits")
+    names = tuple("9876543210") + ("ten",)
+    one = model("digits", num_classes=11, class_names=names)
+    rows = measure(one, "digits", images=50)
+    said = predict_split(one, source, "test", 16, range(50))
+    right = [names[row.argmax()] == source.classes[label] for row, label in zip(said.logits, said.labels, strict=True)]
+    assert next(row.value for row in rows if row.metric == "top1") == pytest.approx(np.mean(right))
+    plain = model("digits", num_classes=11, class_names=None)
+    right = [row.argmax() == label for row, label in zip(said.logits, said.labels, strict=True)]
+    assert next(row.value for row in measure(plain, "digits", images=50)) is not None
+    assert measure(plain, "digits", images=50)[0].value == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_classes": 9, "class_names": None}, "data 'digits': has 10 classes, the model's head 9"),
+        ({"num_classes": 0, "class_names": None}, "has 10 classes, the model's head 0"),
+        ({"num_classes": 10, "class_names": tuple("012345678x")}, "class of the model '9' is not known"),
+    ],
+)
+def test_classes_that_the_model_lacks(model, options, words):
+    with pytest.raises(InputError) as error:
+        measure(model("digits", **options), "digits")
+    assert words in str(error.value)
+
+
+def test_a_size_that_the_patch_does_not_divide(model):
+    seen = []
+    with pytest.raises(InputError, match=r"resolution 18: .* patch size 4 \(nearest: 16 or 20\)"):
+        measure(model(), resolutions=(16, 18), advance=seen.append)
+    assert seen == []
+    with pytest.raises(InputError, match=r"resolution 3: .* \(nearest: 4\)"):
+        check_sizes(model(), EvaluateConfig((3,)))
+    for fit, grid in (("pad", (5, 5)), ("resize", (4, 4))):
+        (row, *_) = measure(model(fit=fit), resolutions=(18,))
+        assert (row.resolution, row.grid) == (18, grid)
+
+
+def test_logits_that_are_not_finite(model):
+    one = model()
+    with torch.no_grad():
+        one.head.bias[3] = float("inf")
+    with pytest.raises(NonFiniteError, match=r"scenes/glyphs/test/0 at 16 px: the logits are not finite"):
+        measure(one)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"resolutions": ()}, "at least one"),
+        ({"resolutions": (0,)}, "0 is not a side"),
+        ({"resolutions": (True,)}, "True is not a side"),
+        ({"images": 0}, "images 0"),
+        ({"tune_images": -1}, "tune_images -1"),
+        ({"precision": "float64"}, "precision 'float64'"),
+        ({"splits": ("tset",)}, "split of scenes 'tset' is not known; did you mean 'test'?"),
+        ({"splits": ("train",), "images": None}, "expected a number for an endless split"),
+    ],
+)
+def test_what_is_refused(model, config, words):
+    with pytest.raises(InputError) as error:
+        measure(model(), **config)
+    assert words in str(error.value)
+
+
+def test_how_many_are_measured():
+    config = EvaluateConfig((16,), images=2000, images_beyond=(64, 300))
+    assert [config.count(10_000, side) for side in (16, 64, 65)] == [2000, 2000, 300]
+    assert config.count(100, 148) == 100
+    assert EvaluateConfig((16,)).count(123, 16) == 123
+    assert (usual_images(open_source("scenes")), usual_images(open_source("digits"))) == (2000, None)
+
+
+def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
+    old, tuned = measure(model(), tune=True)[0], measure(model(), tune=True)[-1]
+    other = dataclasses.replace(old, resolution=24)
+    fresh = [dataclasses.replace(old, value=1.0, stderr=0.0)]
+    assert merge_rows([old, other, tuned], fresh) == [other, tuned, *fresh]
+    (tmp_path / "rows").write_text(dump_rows([other, tuned, *fresh]))
+    assert read_rows(tmp_path / "rows") == [other, tuned, *fresh]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("value", "x"), ("value", 1.5), ("stderr", None), ("grid", None), ("grid", [1]), ("resolution", 16.5),
+        ("split", 3), ("run", None), ("tuned", 1), ("images", True), ("metric", "top2"), ("knob", "x"),
+    ],
+)  # fmt: skip
+def test_a_damaged_row_is_refused(key, value, model, tmp_path):
+    good = dump_rows(measure(model())[:1])
+    (tmp_path / "rows").write_text(good + json.dumps({**json.loads(good), key: value}) + "\n")
+    with pytest.raises(InputError, match=rf"rows:2: .*{value if value is not None else key}".replace("[", r"\[?")):
+        read_rows(tmp_path / "rows")

@@ -1,0 +1,83 @@
+"""The smallest runs that still go through everything: for tests that need a trained model or its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sightline.training.config import OptimizerConfig, TrainConfig
+
+INPUTS = Path(__file__).parent / "faults" / "inputs"
+MODEL = {"depth": 1, "dim": 48, "heads": 4}
+
+
+def tiny_config(**changes: Any) -> TrainConfig:
+    """Two steps on digits; `changes` are fields of `TrainConfig`."""
+    config = TrainConfig(data="digits", model_options=dict(MODEL), resolution=16, images=64, precision="float32")
+    return dataclasses.replace(config, **changes)
+
+
+# All that a step's state may hang on: drop path, a running mean, and two passes over the data.
+EVENTFUL = tiny_config(
+    model_options={**MODEL, "depth": 2, "drop_path": 0.3},
+    encoding="rope_mixed+learned_1d",
+    images=1297 + 600,
+    batch_size=256,
+    checkpoint_every=256,
+    optimizer=OptimizerConfig(lr=1e-2, ema=0.7),
+)
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def weights(run: Path) -> str:
+    """SHA-256 of a run's weights."""
+    return digest(run / "checkpoint" / "model.safetensors")
+
+
+def log_lines(run: Path) -> list[str]:
+    return (run / "log.jsonl").read_text().splitlines()
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file below a folder with its content's digest, and every folder."""
+    return {
+        str(path.relative_to(folder)): digest(path) if path.is_file() else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def reseal(folder: Path) -> None:
+    """Write the checksums of a checkpoint folder anew, as somebody would who wrote its files on purpose."""
+    table = {
+        file.name: {"bytes": file.stat().st_size, "sha256": digest(file)}
+        for file in folder.iterdir()
+        if file.name != "checksums.json"
+    }
+    text = json.dumps({"files": table}, indent=2, sort_keys=True) + "\n"
+    (folder / "checksums.json").write_text(text)
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Run `work` in a copy of this process, which must die by SIGKILL before it ends."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "it was not killed"
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def kill_me(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

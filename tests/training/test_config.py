@@ -1,0 +1,87 @@
+"""What a run's configuration refuses by itself, whoever makes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sightline.errors import InputError
+from sightline.recipes import recipe_for
+from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
+from sightline.training.config import OptimizerConfig, TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"images": 3, "epochs": 1.0}, "images 3 and epochs 1.0: expected one of them"),
+        ({"images": 0}, "images 0"),
+        ({"epochs": 0.0}, "epochs 0.0"),
+        ({"epochs": float("nan")}, "epochs nan"),
+        ({"resolution": True}, "resolution True: expected a whole number"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"seed": -1}, "seed -1"),
+        ({"seed": 2**63}, "seed 9223372036854775808: must be at most"),
+        ({"workers": -1}, "workers -1"),
+        ({"loss": "mse"}, "loss 'mse'"),
+        ({"precision": "float16"}, "precision 'float16'"),
+        ({"label_smoothing": 1.0}, "label_smoothing 1.0"),
+        ({"model_options": {"encoding": "none"}}, "model_options.encoding: is decided by 'encoding'"),
+        ({"model_options": {"encoding_options": {}}}, "model_options.encoding_options: is decided by"),
+        ({"model_options": {"name": "a"}}, "model_options.name: is decided by 'model'"),
+        ({"model_options": {"image_size": 8}}, "model_options.image_size: is decided by 'resolution'"),
+        ({"model_options": {"num_classes": 8}}, "model_options.num_classes: is decided by 'data'"),
+        ({"model_options": {"class_names": ["a"]}}, "model_options.class_names: is decided by 'data'"),
+        ({"model_options": {"channels": 1}}, "model_options.channels: is decided by 'data'"),
+    ],
+)
+def test_a_run(change, words):
+    with pytest.raises(InputError) as error:
+        TrainConfig(**change)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr": 0.0}, "optimizer.lr 0.0"),
+        ({"lr": float("inf")}, "optimizer.lr inf"),
+        ({"betas": (0.9, 1.0)}, "optimizer.betas 1.0"),
+        ({"weight_decay": -0.1}, "optimizer.weight_decay -0.1"),
+        ({"warmup": 1.0}, "optimizer.warmup 1.0"),
+        ({"clip": 0.0}, "optimizer.clip 0.0"),
+        ({"ema": 1.0}, "optimizer.ema 1.0"),
+        ({"ema": 0.0}, "optimizer.ema 0.0"),
+    ],
+)
+def test_an_optimizer(change, words):
+    with pytest.raises(InputError) as error:
+        OptimizerConfig(**change)
+    assert words in str(error.value)
+
+
+def test_a_list_of_betas_is_a_pair():
+    assert OptimizerConfig(betas=[0.9, 0.95]) == OptimizerConfig(betas=(0.9, 0.95))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", ["scenes", "scenes:pairs", "digits", "imagefolder:some/where", "unheard-of"])
+def test_recipes_are_for_the_data_that_was_asked_for(data):
+    assert recipe_for(data).data == data
+
+
+def test_the_jobs_of_the_demonstration(tmp_path):
+    jobs = demo_jobs(tmp_path, seed=3, quick=False, cores=2)
+    assert ENCODINGS == ("lookhere_90", "rope_axial", "learned_1d")
+    assert RESOLUTIONS == (20, 24, 32, 44, 56, 64, 108, 148)
+    assert [job.train.encoding for job in jobs] == list(ENCODINGS)
+    assert [job.out for job in jobs] == [tmp_path / name for name in ENCODINGS]
+    for job in jobs:
+        assert (job.train.model, job.train.seed, job.train.data) == ("vit_micro_patch4", 3, "scenes")
+        assert (job.train.images or 48_000, job.threads) == (48_000, 1)
+        assert job.evaluate.resolutions == RESOLUTIONS
+        assert not job.evaluate.tune
+        assert [job.evaluate.count(10_000, side) for side in (20, 64, 108, 148)] == [2000, 2000, 300, 300]
+        assert set(job.evaluate.splits) == {"test", "heldout_fonts"}
+    assert demo_jobs(tmp_path, seed=0, quick=False, cores=12)[0].threads == 4
+    quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2)
+    assert all((job.train.images or 48_000) < 2000 for job in quick)
+    assert [job.evaluate.resolutions for job in quick] == [RESOLUTIONS] * 3

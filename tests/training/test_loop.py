@@ -1,0 +1,187 @@
+"""The loop: the same weights each time, and nothing that is not finite is ever saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.checkpoint import load_tensors, read_folder
+from sightline.data.discovery import open_source
+from sightline.errors import InputError, NonFiniteError
+from sightline.load import load_model
+from sightline.tasks.classification import classification_loss
+from sightline.training import TrainConfig, loop, train
+from sightline.training.config import OptimizerConfig
+from sightline.training.loop import open_training_data, resolve
+from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, weights
+
+SCENES = tiny_config(data="scenes", images=96, batch_size=16)
+
+
+@pytest.mark.parametrize("config", [EVENTFUL, SCENES], ids=["digits", "scenes"])
+def test_the_same_configuration_gives_the_same_weights(config, tmp_path):
+    torch.manual_seed(1)
+    train(config, tmp_path / "a")
+    torch.manual_seed(2)
+    train(dataclasses.replace(config, workers=2), tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert log_lines(tmp_path / "a") == log_lines(tmp_path / "b")
+    losses = {json.loads(line)["loss"] for line in log_lines(tmp_path / "a")}
+    assert len(losses) == len(log_lines(tmp_path / "a"))
+
+
+def test_another_seed_is_another_run(tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    train(tiny_config(seed=1), tmp_path / "b")
+    assert weights(tmp_path / "a") != weights(tmp_path / "b")
+    first = [json.loads(log_lines(tmp_path / run)[0])["loss"] for run in ("a", "b")]
+    assert first[0] != first[1]
+
+
+def test_random_numbers_outside_are_left_alone(tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(tiny_config(), tmp_path / "a")
+    assert torch.equal(torch.rand(3), expected)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_log_has_a_line_a_step(tmp_path):
+    steps = []
+    train(EVENTFUL, tmp_path / "a", observe=steps.append)
+    lines = [json.loads(line) for line in log_lines(tmp_path / "a")]
+    assert [line["step"] for line in lines] == list(range(1, 10))
+    # A pass ends with a smaller batch: 5 x 256 + 17.
+    assert [line["images"] for line in lines] == [256, 512, 768, 1024, 1280, 1297, 1553, 1809, 1897]
+    assert [(at.step, at.steps, at.images, at.total, at.loss) for at in steps] == [
+        (line["step"], 9, line["images"], 1897, line["loss"]) for line in lines
+    ]
+
+
+def test_every_image_of_an_epoch_once(tmp_path, monkeypatch):
+    source = open_source("digits")
+    seen = []
+
+    def example(split, index, image_size, *, seed=0, epoch=0):
+        seen.append((epoch, index))
+        return type(source).example(source, split, index, image_size, seed=seed, epoch=epoch)
+
+    monkeypatch.setattr(source, "example", example)
+    train(tiny_config(images=None, epochs=2.0, batch_size=500), tmp_path / "a", source=source)
+    assert sorted(seen) == [(epoch, index) for epoch in (0, 1) for index in range(1297)]
+    assert [index for epoch, index in seen if epoch == 0] != [index for epoch, index in seen if epoch == 1]
+
+
+def test_what_is_saved_is_what_is_returned(tmp_path):
+    """With a running mean: the mean, and the weights beside it, differ, and each is where it belongs."""
+    model = train(EVENTFUL, tmp_path / "a")
+    saved = load_model(tmp_path / "a")
+    assert not model.training
+    for name, value in saved.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    state = load_tensors(read_folder(tmp_path / "a" / "checkpoint")["training.safetensors"])
+    assert not torch.equal(state["weights/head.weight"], saved.head.weight)
+    assert {name.partition("/")[0] for name in state} == {"optimizer", "weights"}
+
+
+def test_saved_names_have_no_prefix(tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    names = list(load_tensors(tmp_path / "a" / "checkpoint" / "model.safetensors"))
+    assert "head.weight" in names
+    assert not [name for name in names if "_orig_mod" in name or name.startswith("module.")]
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path, monkeypatch):
+    losses = []
+
+    def poisoned(*arguments):
+        losses.append(classification_loss(*arguments))
+        return losses[-1] * (float("nan") if len(losses) == 5 else 1)
+
+    monkeypatch.setattr(loop, "classification_loss", poisoned)
+    config = tiny_config(images=320, checkpoint_every=32)
+    kept = []
+    with pytest.raises(NonFiniteError, match=r"step 5 of epoch 0 .* before the update: loss nan, .* images \d+, "):
+        train(config, tmp_path / "a", observe=lambda at: kept.append(weights(tmp_path / "a")))
+    assert len(kept) == 4
+    assert weights(tmp_path / "a") == kept[-1]
+    assert all(bool(value.isfinite().all()) for value in load_model(tmp_path / "a").state_dict().values())
+
+
+@pytest.mark.parametrize("lr", [1e20, 1e39])
+def test_a_rate_beyond_all_bounds(lr, tmp_path):
+    """Whatever it does to the weights, only finite ones are on disk."""
+    config = tiny_config(images=320, checkpoint_every=32, optimizer=OptimizerConfig(lr=lr))
+    with pytest.raises(NonFiniteError, match=r"step \d+ of epoch 0.*optimizer\.lr") as error:
+        train(config, tmp_path / "a")
+    assert error.value.exit_code == 4
+    if (tmp_path / "a" / "checkpoint").exists():
+        load_model(tmp_path / "a")
+
+
+def test_a_rate_that_overflows_in_the_last_step(tmp_path):
+    """The gradient was finite, the weights are not: there is no next step to notice it."""
+    config = tiny_config(images=32, optimizer=OptimizerConfig(lr=1e39, warmup=0.0))
+    with pytest.raises(NonFiniteError):
+        train(config, tmp_path / "a")
+    assert not (tmp_path / "a" / "checkpoint").exists()
+
+
+def test_what_was_left_open_is_decided():
+    source = open_source("digits")
+    config = resolve(TrainConfig(data="digits", epochs=2.0), source, torch.device("cpu"))
+    assert (config.images, config.epochs, config.resolution) == (2594, None, 32)
+    assert config.precision in ("float32", "bfloat16")
+    assert config.checkpoint_every == 129
+    # Every class begins at 1 / classes.
+    assert 1 / (1 + np.exp(-config.model_options["head_bias"])) == pytest.approx(0.1)
+    assert resolve(config, source, torch.device("cpu")) == config
+
+
+def test_a_head_bias_that_was_chosen_stays():
+    config = tiny_config(model_options={**MODEL, "head_bias": 0.5})
+    assert resolve(config, open_source("digits"), torch.device("cpu")).model_options["head_bias"] == 0.5
+    config = tiny_config(loss="ce")
+    assert "head_bias" not in resolve(config, open_source("digits"), torch.device("cpu")).model_options
+
+
+def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
+    class OneClass(type(open_source("digits"))):
+        def __init__(self):
+            super().__init__()
+            self.classes = ("0",)
+
+    monkeypatch.setattr("sightline.training.loop.open_source", lambda spec: OneClass())
+    with pytest.raises(InputError, match="has 1 class, expected at least 2"):
+        open_training_data(tiny_config())
+    monkeypatch.setattr(OneClass, "__init__", lambda self: setattr(self, "splits", ("test",)))
+    with pytest.raises(InputError, match=r"has no split 'train' \(has: test\)"):
+        train(tiny_config(), tmp_path / "a")
+    assert tree(tmp_path) == {}
+
+
+def test_long_endless_data_is_not_planned_at_once(monkeypatch, tmp_path):
+    """A run of 10**13 scenes begins at once: its order is not made in advance."""
+
+    class Enough(Exception):
+        pass
+
+    def stop(at):
+        if at.step == 2:
+            raise Enough
+
+    config = tiny_config(data="scenes", images=10**13, batch_size=4, checkpoint_every=10**13)
+    with pytest.raises(Enough):
+        train(config, tmp_path / "a", observe=stop)
+
+
+def test_data_that_overflows_is_named(tmp_path):
+    """A loss that is not finite because of the data: the line has the numbers of the images."""
+    model_options = {**MODEL, "std": [1e-38, 1e-38, 1e-38], "mean": [0.0, 0.0, 0.0]}
+    with pytest.raises(NonFiniteError, match="images "):
+        train(tiny_config(model_options=model_options), tmp_path / "a")

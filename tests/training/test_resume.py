@@ -1,0 +1,226 @@
+"""Stopped anywhere and resumed, a run ends with the weights and the log of one that was never disturbed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from sightline import checkpoint
+from sightline.errors import InputError
+from sightline.training import loop, train
+from sightline.training.config import OptimizerConfig
+from tests.tiny import EVENTFUL, kill_me, killed, log_lines, tiny_config, tree, weights
+
+ENDLESS = dataclasses.replace(EVENTFUL, data="scenes", images=96, batch_size=16, checkpoint_every=32)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """(digest of the weights, log) of each configuration trained at one go."""
+    known = {}
+
+    def get(config):
+        key = config.data
+        if key not in known:
+            out = tmp_path_factory.mktemp("undisturbed")
+            train(config, out)
+            known[key] = weights(out), log_lines(out)
+        return known[key]
+
+    return get
+
+
+def stop_at(step):
+    def observe(at):
+        if at.step == step:
+            raise Stopped
+
+    return observe
+
+
+def kill_at(step):
+    def observe(at):
+        if at.step == step:
+            kill_me()
+
+    return observe
+
+
+@pytest.mark.parametrize("step", [1, 4, 6, 7])
+def test_stopped_by_an_exception(step, undisturbed, tmp_path):
+    """In the middle of a pass over the data, at its end, and in the next one."""
+    with pytest.raises(Stopped):
+        train(EVENTFUL, tmp_path / "a", observe=stop_at(step))
+    train(EVENTFUL, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
+
+
+@pytest.mark.parametrize(("step", "workers"), [(2, 0), (6, 2)])
+def test_killed(step, workers, undisturbed, tmp_path):
+    config = dataclasses.replace(EVENTFUL, workers=workers)
+    killed(lambda: train(config, tmp_path / "a", observe=kill_at(step)))
+    train(config, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
+
+
+@pytest.mark.parametrize(("step", "workers"), [(3, 0), (5, 2)])
+def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
+    config = dataclasses.replace(ENDLESS, workers=workers)
+    killed(lambda: train(config, tmp_path / "a", observe=kill_at(step)))
+    train(config, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
+
+
+def test_killed_again_and_again(undisturbed, tmp_path):
+    """Each sitting gets one checkpoint further; the log has each step once."""
+    for step in (3, 5, 6):
+        killed(lambda step=step: train(ENDLESS, tmp_path / "a", resume=True, observe=kill_at(step)))
+        steps = [json.loads(line)["step"] for line in log_lines(tmp_path / "a")]
+        assert steps == sorted(set(steps))
+    train(ENDLESS, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
+
+
+def after(count, work):
+    """`work` with its first `count` calls done, and death in the next."""
+    left = [count]
+
+    def call(*arguments, **options):
+        if left[0] == 0:
+            kill_me()
+        left[0] -= 1
+        return work(*arguments, **options)
+
+    return call
+
+
+MOMENTS = {
+    "before the log is renamed": (loop.Path, "replace", 1),
+    "before the checkpoint is written": (loop, "write_folder", 1),
+    "while its files are flushed": (checkpoint, "_flush", 8),
+    "before the old one is moved": (checkpoint.os, "replace", 1),
+    "between the two renames": (checkpoint.os, "replace", 2),
+    "before the old one is deleted": (checkpoint.shutil, "rmtree", 2),
+    "before the previous one is linked": (loop.shutil, "copytree", 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_while_saving(moment, undisturbed, tmp_path, monkeypatch):
+    owner, name, calls = MOMENTS[moment]
+
+    def work():
+        setattr(owner, name, after(calls, getattr(owner, name)))
+        train(ENDLESS, tmp_path / "a")
+
+    killed(work)
+    train(ENDLESS, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
+    left = [name for name in tree(tmp_path / "a") if not name.startswith("checkpoint/")]
+    assert left == ["checkpoint", "log.jsonl"]
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    train(EVENTFUL, tmp_path / "a")
+    before = tree(tmp_path / "a")
+    seen = []
+    model = train(EVENTFUL, tmp_path / "a", resume=True, observe=seen.append)
+    assert seen == []
+    assert tree(tmp_path / "a") == before
+    assert not model.training
+
+
+def test_nothing_to_resume_begins_anew(tmp_path):
+    train(tiny_config(), tmp_path / "a", resume=True)
+    train(tiny_config(), tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"seed": 1}, "seed 0, not 1"),
+        ({"images": 128}, "images 64, not 128"),
+        ({"encoding": "none"}, "encoding 'lookhere_90', not 'none'"),
+        ({"optimizer": OptimizerConfig(lr=0.5)}, r"optimizer\.lr 0\.0015, not 0\.5"),
+        ({"model_options": {"depth": 2, "dim": 48, "heads": 4}}, r"model_options\.depth 1, not 2"),
+        ({"encoding_options": {"global_slope": 0.5}}, r"encoding_options\.global_slope None, not 0\.5"),
+        ({"batch_size": 16}, "batch_size 32, not 16"),
+    ],
+)
+def test_another_configuration_is_refused(change, key, tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    before = tree(tmp_path / "a")
+    with pytest.raises(InputError, match=f"--resume: .* was trained with {key}"):
+        train(tiny_config(**change), tmp_path / "a", resume=True)
+    assert tree(tmp_path / "a") == before
+
+
+def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(3))
+    train(dataclasses.replace(ENDLESS, workers=2, checkpoint_every=16), tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
+
+
+def test_a_damaged_checkpoint_and_the_one_before_it(undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
+    file = tmp_path / "a" / "checkpoint" / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 16
+    file.write_bytes(content)
+    warnings = []
+    train(ENDLESS, tmp_path / "a", resume=True, warn=warnings.append)
+    assert len(warnings) == 1
+    assert "model.safetensors: differs from its checksum" in warnings[0]
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
+    assert not (tmp_path / "a" / "checkpoint.previous").exists()
+
+
+def test_a_damaged_checkpoint_alone_is_refused(tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    file = tmp_path / "a" / "checkpoint" / "training.safetensors"
+    file.write_bytes(file.read_bytes()[:-9])
+    before = tree(tmp_path / "a")
+    with pytest.raises(InputError, match=r"training\.safetensors: is truncated"):
+        train(tiny_config(), tmp_path / "a", resume=True)
+    assert tree(tmp_path / "a") == before
+
+
+@pytest.mark.parametrize("log", ["{bad", '{"step": 1}\n', "[]\n", "\x00"])
+def test_a_damaged_log_is_refused(log, tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    (tmp_path / "a" / "log.jsonl").write_text(log)
+    with pytest.raises(InputError, match=r"log\.jsonl: cannot be read"):
+        train(tiny_config(), tmp_path / "a", resume=True)
+
+
+def test_a_model_is_no_run_to_resume(tmp_path):
+    from sightline.load import save_model
+
+    model = train(tiny_config(), tmp_path / "a")
+    shutil.rmtree(tmp_path / "a")
+    save_model(model, tmp_path / "a" / "checkpoint")
+    with pytest.raises(InputError, match="without the state of its training"):
+        train(tiny_config(), tmp_path / "a", resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_at_every_step(workers, undisturbed, tmp_path):
+    config = dataclasses.replace(EVENTFUL, workers=workers)
+    for step in range(1, 10):
+        out = tmp_path / str(step)
+        with contextlib.suppress(AssertionError):
+            killed(lambda step=step, out=out: train(config, out, observe=kill_at(step)))
+        train(config, out, resume=True)
+        assert (weights(out), log_lines(out)) == undisturbed(EVENTFUL), step

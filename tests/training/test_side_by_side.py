@@ -1,0 +1,120 @@
+"""Runs in processes of their own: all are done, a fault is the caller's, and none outlives the caller."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+import torch
+
+from sightline.errors import InputError, NonFiniteError, SightlineError
+from sightline.evaluation import EvaluateConfig
+from sightline.results import read_rows
+from sightline.training import side_by_side
+from sightline.training.config import OptimizerConfig
+from sightline.training.estimate import estimate_seconds
+from sightline.training.loop import train
+from sightline.training.side_by_side import Job, run_job, run_jobs
+from tests.tiny import kill_me, killed, tiny_config, tree, weights
+
+
+def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
+    return Job(name, tiny_config(**changes), EvaluateConfig(resolutions, images=images), out / name, threads=1)
+
+
+@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def start(request, monkeypatch):
+    """How processes begin: "spawn" as in life, which loads torch anew in each; "fork" to be quick."""
+    context = multiprocessing.get_context(request.param)
+    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
+    return request.param
+
+
+def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
+    seen = []
+    run_job(job(tmp_path), seen.append)
+    assert [(at.phase, at.done, at.total) for at in seen] == [
+        ("train", 32, 64), ("train", 64, 64), ("test", 8, 16), ("test", 16, 16),
+    ]  # fmt: skip
+    assert seen[0].loss is not None
+    assert seen[-1].loss is None
+    rows = read_rows(tmp_path / "a" / "results.jsonl")
+    assert {(row.run, row.resolution, row.metric) for row in rows} == {
+        ("a", side, metric) for side in (16, 24) for metric in ("top1", "top5")
+    }
+    before = tree(tmp_path)
+    run_job(job(tmp_path), seen.append)
+    assert len(seen) == 4
+    assert tree(tmp_path) == before
+
+
+def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):
+    run_jobs([job(tmp_path), job(tmp_path, "b", encoding="rope_axial")], lambda at: None)
+    train(tiny_config(encoding="rope_axial"), tmp_path / "alone")
+    assert weights(tmp_path / "b") == weights(tmp_path / "alone")
+    assert [row.encoding for row in read_rows(tmp_path / "a" / "results.jsonl")] == ["lookhere_90"] * 4
+
+
+def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
+    poisoned = OptimizerConfig(lr=1e39)
+    with pytest.raises(NonFiniteError, match="run a: step") as error:
+        run_jobs([job(tmp_path, images=8, optimizer=poisoned)], lambda at: None)
+    assert error.value.exit_code == 4
+
+
+def test_a_job_that_is_killed_is_noticed(tmp_path, monkeypatch):
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(side_by_side, "run_job", kill_me)
+    with pytest.raises(SightlineError, match=r"run a ended with exit code -9 \(killed, or out of memory\)"):
+        run_jobs([job(tmp_path)], lambda at: None)
+
+
+def test_no_job_outlives_its_caller(start, tmp_path):
+    """The caller is killed, and cannot tell its children; a scene's training of hours must end all the same."""
+
+    def work():
+        def observe(at):
+            (tmp_path / "children").write_text("".join(f"{child.pid}\n" for child in multiprocessing.active_children()))
+            kill_me()
+
+        run_jobs([job(tmp_path, data="scenes", images=10**7)], observe)
+
+    killed(work)
+    children = [int(line) for line in (tmp_path / "children").read_text().split()]
+    assert len(children) == 1
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(map(alive, children)):
+        time.sleep(0.1)
+    assert not any(map(alive, children))
+
+
+def alive(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_the_estimate_leaves_no_trace(tmp_path):
+    before = torch.get_num_threads()
+    few = estimate_seconds(job(tmp_path, data="scenes", images=8))
+    many = estimate_seconds(job(tmp_path, data="scenes", images=8, resolutions=(16, 64)))
+    assert few > 0
+    assert many > 0
+    assert torch.get_num_threads() == before
+    assert tree(tmp_path) == {}
+
+
+def test_alive_tells_the_living_from_the_dead():
+    assert alive(os.getpid())
+    assert not alive(2**22 + 1)
+
+
+def test_a_job_with_a_wrong_configuration(tmp_path):
+    with pytest.raises(InputError, match=r"drop_path 1\.5"):
+        run_job(job(tmp_path, model_options={"drop_path": 1.5}), lambda at: None)
+    assert tree(tmp_path) == {}
