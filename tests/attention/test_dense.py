@@ -59,7 +59,7 @@ def test_against_the_formula_in_float64() -> None:
 
 @pytest.mark.parametrize("explicit_limit", [0, 10_000])
 def test_gradients_are_the_same_with_the_bias_made_again(explicit_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dense.EXPLICIT_MAX_TOKENS, torch.float32, explicit_limit)
+    monkeypatch.setitem(dense.EXPLICIT_MAX_TOKENS, (torch.float32, True), explicit_limit)
     layout = TokenLayout.packed([(3, 5), (2, 2)])
     encoding = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM, train_grid=(4, 4))
     torch.nn.init.normal_(encoding.tables)

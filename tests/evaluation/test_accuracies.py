@@ -45,7 +45,9 @@ def test_against_brute_force(seed, count, classes):
     in_five = [label in ranking(row)[:5] for row, label in zip(logits, labels, strict=True)]
     expected = {"top1": right, "top5": in_five}
     for name in groups:
-        expected[f"top1_group_{name.replace(' ', '_')}"] = [one for one, group in zip(right, of, strict=True) if group == name]
+        expected[f"top1_group_{name.replace(' ', '_')}"] = [
+            one for one, group in zip(right, of, strict=True) if group == name
+        ]
     expected["top1_within_group"] = [
         ranking(row, groups[group])[0] == label
         for row, label, group in zip(logits, labels, of, strict=True)
@@ -72,7 +74,10 @@ def test_a_model_that_says_the_same_of_all_is_right_by_chance_alone():
 def test_nothing_measured_is_no_metric():
     assert accuracies(predictions(np.zeros((0, 3)), []), {}) == {}
     assert set(accuracies(predictions(np.zeros((4, 3)), [0] * 4, sizes=[1, 2, 3, 4]), {})) == {"top1", "top5"}
-    assert set(accuracies(predictions(np.zeros((6, 3)), [0] * 6, sizes=[1, 2, 3, 4, 5, np.nan]), {})) == {"top1", "top5"}
+    assert set(accuracies(predictions(np.zeros((6, 3)), [0] * 6, sizes=[1, 2, 3, 4, 5, np.nan]), {})) == {
+        "top1",
+        "top5",
+    }
 
 
 def test_losses_in_numbers():

@@ -142,7 +142,7 @@ def test_no_knob_to_search(model):
 def test_classes_are_matched_by_name(model):
     """A model that was trained on other classes in another order answers with its own labels."""
     source = open_source("digits")
-    names = tuple("9876543210") + ("ten",)
+    names = (*"9876543210", "ten")
     one = model("digits", num_classes=11, class_names=names)
     rows = measure(one, "digits", images=50)
     said = predict_split(one, source, "test", 16, range(50))
@@ -234,5 +234,5 @@ def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
 def test_a_damaged_row_is_refused(key, value, model, tmp_path):
     good = dump_rows(measure(model())[:1])
     (tmp_path / "rows").write_text(good + json.dumps({**json.loads(good), key: value}) + "\n")
-    with pytest.raises(InputError, match=rf"rows:2: .*{value if value is not None else key}".replace("[", r"\[?")):
+    with pytest.raises(InputError, match=f"rows:2: .*{key}"):
         read_rows(tmp_path / "rows")

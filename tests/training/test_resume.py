@@ -11,7 +11,7 @@ import pytest
 
 from sightline import checkpoint
 from sightline.errors import InputError
-from sightline.training import loop, train
+from sightline.training import state, train
 from sightline.training.config import OptimizerConfig
 from tests.tiny import EVENTFUL, kill_me, killed, log_lines, tiny_config, tree, weights
 
@@ -103,13 +103,13 @@ def after(count, work):
 
 
 MOMENTS = {
-    "before the log is renamed": (loop.Path, "replace", 1),
-    "before the checkpoint is written": (loop, "write_folder", 1),
+    "before the log is renamed": (state.Path, "replace", 1),
+    "before the checkpoint is written": (state, "write_folder", 1),
     "while its files are flushed": (checkpoint, "_flush", 8),
     "before the old one is moved": (checkpoint.os, "replace", 1),
     "between the two renames": (checkpoint.os, "replace", 2),
     "before the old one is deleted": (checkpoint.shutil, "rmtree", 2),
-    "before the previous one is linked": (loop.shutil, "copytree", 1),
+    "before the previous one is linked": (state.shutil, "copytree", 1),
 }
 
 

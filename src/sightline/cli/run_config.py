@@ -63,7 +63,7 @@ def save_config(resolved: TrainConfig, folder: Path) -> None:
     """
     from sightline.cli.output import write_text
     from sightline.cli.yaml_text import dump_yaml, read_yaml
-    from sightline.training.loop import check_same_run
+    from sightline.training.state import check_same_run
 
     path = folder / "config.yaml"
     if path.exists():

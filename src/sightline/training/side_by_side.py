@@ -121,7 +121,8 @@ def run_job(job: Job, observe: Callable[[JobProgress], None]) -> None:
     from sightline.evaluation.accuracy import RunIdentity, planned_images
     from sightline.load import load_model, read_record
     from sightline.results import dump_rows
-    from sightline.training.loop import CHECKPOINT, train
+    from sightline.training.loop import train
+    from sightline.training.state import CHECKPOINT
 
     rows = job.out / ROWS
     if rows.exists():

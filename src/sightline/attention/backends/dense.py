@@ -11,9 +11,9 @@ from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
 from sightline.layout import Segment, TokenLayout
 
-# Most tokens at which matmul and softmax beat SDPA in training on a CPU, by dtype: measured, benchmarks/dense_forms.py.
-# Without a backward pass SDPA is as fast or faster at every length.
-EXPLICIT_MAX_TOKENS = {torch.float32: 0, torch.bfloat16: 256}
+# Most tokens at which matmul and softmax beat SDPA on a CPU, by dtype, with and without a backward pass: measured
+# (benchmarks/dense_forms.py, rows in benchmarks/results). Beyond 320 tokens the scores that are kept cost more memory.
+EXPLICIT_MAX_TOKENS = {(torch.bfloat16, True): 320, (torch.bfloat16, False): 160}
 
 
 class Dense(Backend):
@@ -64,9 +64,9 @@ def _one_image(
 
 
 def _explicit_is_faster(q: Tensor, k: Tensor) -> bool:
-    if torch.compiler.is_compiling() or q.device.type != "cpu" or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or q.device.type != "cpu":
         return False
-    return k.shape[-2] <= EXPLICIT_MAX_TOKENS.get(q.dtype, 0)
+    return k.shape[-2] <= EXPLICIT_MAX_TOKENS.get((q.dtype, torch.is_grad_enabled()), 0)
 
 
 def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

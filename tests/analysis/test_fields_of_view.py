@@ -1,0 +1,53 @@
+"""What the middle of the image may look at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline import create_encoding
+from sightline.analysis.fields_of_view import field_of_view
+from sightline.grid import Grid
+from sightline.models import create_model
+
+
+def model(encoding):
+    return create_model("vit_micro_patch4", encoding=encoding, num_classes=5, image_size=20, depth=2, dim=48, heads=4)
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "lookhere_180", "alibi_2d"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_it_is_the_row_of_the_bias(encoding, layer):
+    one = model(encoding)
+    found = field_of_view(one, layer, Grid(3, 5))
+    assert (found.shape, found.dtype) == ((4, 3, 5), np.float32)
+    bias = one.encoding.bias_matrix((3, 5), layer=layer, num_prefix_tokens=0)
+    # The query at row 1, column 2.
+    expected = np.exp(bias[:, 1 * 5 + 2].double().numpy()).reshape(4, 3, 5)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (found[:, 1, 2] == 1).all()
+    assert found.std() > 0.01
+
+
+def test_what_is_masked_is_not_seen():
+    """Two directed heads of a half-plane each see nothing behind them."""
+    one = create_encoding("lookhere_180", depth=1, heads=12, dim=48)
+    seen = one.bias_matrix((5, 5), num_prefix_tokens=0)[:, 12] > -1e30
+    found = field_of_view(
+        create_model("vit_micro_patch4", encoding="lookhere_180", image_size=20, depth=1, dim=48, heads=12),
+        0,
+        Grid(5, 5),
+    )
+    assert ((found > 0).reshape(12, 25) == seen.numpy()).all()
+    assert not seen.all()
+
+
+@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial"])
+def test_encodings_without_a_bias_have_none(encoding):
+    assert field_of_view(model(encoding), 0, Grid(3, 3)) is None
+
+
+def test_a_learned_bias_never_counts_for_more_than_1(randomise):
+    found = field_of_view(randomise(model("rpe_learned")), 0, Grid(3, 3))
+    assert found.max() == 1
+    assert 0 < found.min() < 1

@@ -1,0 +1,154 @@
+"""`sightline evaluate`: rows where they belong, and none from a fault."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from sightline.results import read_rows
+from tests.tiny import reseal, tree
+
+FEW = ["--images", 6, "--threads", 1]
+
+
+def test_rows_are_added_and_replaced(cli, run_copy):
+    first = read_rows(run_copy / "results.jsonl")
+    code, out, err = cli("evaluate", run_copy, "--resolutions", "8,24", *FEW)
+    assert code == 0
+    assert "24 px" in out
+    assert "testing" in err
+    rows = read_rows(run_copy / "results.jsonl")
+    assert rows[: len(first)] == first
+    assert [(row.resolution, row.metric, row.images, row.run) for row in rows[len(first) :]] == [
+        (side, metric, 6, "tiny") for side in (8, 24) for metric in ("top1", "top5")
+    ]
+    assert cli("evaluate", run_copy, "--resolutions", "8", "--images", 5, "--threads", 1)[0] == 0
+    again = read_rows(run_copy / "results.jsonl")
+    assert [row.images for row in again if row.resolution == 8] == [5, 5]
+    assert len(again) == len(rows)
+
+
+def test_rows_elsewhere(cli, refused, run_copy, tmp_path):
+    before = tree(run_copy)
+    out = tmp_path / "new" / "folder" / "rows.jsonl"
+    code, said, _ = cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", out, "--json")
+    assert code == 0
+    assert said == out.read_text()
+    assert {row["resolution"] for row in map(json.loads, said.splitlines())} == {8}
+    refused("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", out, says=["exists already", "--overwrite"])
+    refused("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path, says=["is a folder"])
+    assert out.read_text() == said
+    assert cli("evaluate", run_copy, "--resolutions", "24", *FEW, "--out", out, "--overwrite")[0] == 0
+    assert {row.resolution for row in read_rows(out)} == {24}
+    assert tree(run_copy) == before
+
+
+def test_the_sizes_that_are_tested_unless_some_are_given(cli, run_copy, tmp_path):
+    assert cli("evaluate", run_copy, *FEW, "--out", tmp_path / "rows")[0] == 0
+    assert {row.resolution for row in read_rows(tmp_path / "rows")} == {8, 12, 16, 20, 24, 28, 32}.intersection(
+        {round(16 * factor / 4) * 4 for factor in (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)}
+    )
+
+
+@pytest.mark.parametrize("words", [["8,24"], ["8", "24"], ["24 8"], ["8", "24,8"]])
+def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
+    assert cli("evaluate", run_copy, "--resolutions", *words, *FEW, "--out", tmp_path / "rows")[0] == 0
+    assert [row.resolution for row in read_rows(tmp_path / "rows") if row.metric == "top1"] == [8, 24]
+
+
+def test_a_tuned_knob_has_rows_of_its_own(cli, run_copy):
+    code, out, _ = cli("evaluate", run_copy, "--resolutions", "24", *FEW, "--tune", "--tune-images", 4, "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [(row["tuned"], row["metric"]) for row in rows] == [
+        (False, "top1"), (False, "top5"), (True, "top1"), (True, "top5"),
+    ]  # fmt: skip
+    assert rows[0]["knob"] == 1.0
+    # Without the search, the rows of it stay.
+    assert cli("evaluate", run_copy, "--resolutions", "24", *FEW)[0] == 0
+    assert sum(row.tuned for row in read_rows(run_copy / "results.jsonl")) == 2
+
+
+def test_another_split(cli, run_copy):
+    assert cli("evaluate", run_copy, "--split", "minival,test", "--resolutions", "16", *FEW)[0] == 0
+    rows = read_rows(run_copy / "results.jsonl")
+    assert {(row.split, row.images) for row in rows} == {("minival", 6), ("test", 6)}
+
+
+def test_a_checkpoint_is_named_as_its_run(cli, run_copy):
+    code, out, _ = cli("evaluate", run_copy / "checkpoint", "--resolutions", "16", *FEW, "--json")
+    assert code == 0
+    assert {json.loads(line)["run"] for line in out.splitlines()} == {"tiny"}
+    # And the checkpoint is still one.
+    assert cli("evaluate", run_copy, "--resolutions", "16", *FEW)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--resolutions", "18"], ["resolution 18", "patch size 4", "16 or 20"]),
+        (["--resolutions", "3"], ["resolution 3", "nearest: 4)"]),
+        (["--resolutions", "0"], ["0", "whole numbers"]),
+        (["--resolutions", "16x24"], ["16x24"]),
+        (["--resolutions", "-16"], ["-16"]),
+        (["--images", "0"], ["images 0"]),
+        (["--tune-images", "0"], ["tune_images 0"]),
+        (["--split", "tset"], ["'tset'", "did you mean 'test'?"]),
+        (["--precision", "half"], ["precision 'half'"]),
+        (["--workers", "-1", "--resolutions", "16"], ["workers -1"]),
+        (["--data", "scenes"], ["24 classes", "head 10"]),
+        (["--data", "scenes:pairs"], ["24 classes", "head 10"]),
+        (["--data", "digit"], ["'digit'", "did you mean 'digits'?"]),
+        (["--device", "gpu"], ["device 'gpu'"]),
+    ],
+)
+def test_what_is_refused(words, says, refused, run_copy, tmp_path):
+    before = tree(tmp_path)
+    refused("evaluate", run_copy, *words, "--out", tmp_path / "new" / "rows", "--threads", 1, says=says)
+    assert tree(tmp_path) == before
+
+
+def test_no_knob_to_tune(cli, refused, tmp_path, tiny_run):
+    config = ["--config", tiny_run / "config.yaml", "--encoding", "none", "--threads", 1]
+    assert cli("train", *config, "--out", tmp_path / "a")[0] == 0
+    before = tree(tmp_path)
+    refused("evaluate", tmp_path / "a", "--tune", says=["encoding none has no knob"])
+    assert tree(tmp_path) == before
+
+
+def test_a_model_that_knows_no_data(refused, tiny_run, tmp_path):
+    from sightline import load_model, save_model
+
+    save_model(load_model(tiny_run), tmp_path / "m")
+    refused("evaluate", tmp_path / "m", says=["does not say what it was trained on", "--data"])
+
+
+def test_a_damaged_file_of_rows_is_found_before_the_work(refused, run_copy):
+    (run_copy / "results.jsonl").write_text("not rows\n")
+    before = tree(run_copy)
+    refused("evaluate", run_copy, "--resolutions", "16", *FEW, says=["results.jsonl:1: not JSON"])
+    assert tree(run_copy) == before
+
+
+def test_logits_that_are_not_finite_end_with_4(cli, run_copy):
+    file = run_copy / "checkpoint" / "model.safetensors"
+    tensors = load_file(file)
+    tensors["head.weight"] = torch.full_like(tensors["head.weight"], 3e38)
+    save_file(tensors, file)
+    reseal(run_copy / "checkpoint")
+    before = tree(run_copy)
+    code, out, err = cli("evaluate", run_copy, "--resolutions", "16", *FEW)
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1] == "sightline: error: digits/test/0 at 16 px: the logits are not finite"
+    assert tree(run_copy) == before
+
+
+def test_no_run_there(refused, tmp_path, run_copy):
+    refused("evaluate", tmp_path / "tiyn", says=["tiyn: no such checkpoint folder", "did you mean 'tiny'?"])
+    shutil.rmtree(run_copy / "checkpoint")
+    refused("evaluate", run_copy, says=["it is not a checkpoint"])
+    refused("evaluate", run_copy / "log.jsonl", says=["is one file"])

@@ -1,0 +1,245 @@
+"""`sightline train`: what it leaves, what it refuses to touch, and that a run can be made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sightline.cli.yaml_text import read_yaml
+from sightline.results import read_rows
+from sightline.training import loop
+from tests.tiny import MODEL, log_lines, tree, weights
+
+OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_a_run_leaves(tiny_run):
+    assert set(os.listdir(tiny_run)) == {"checkpoint", "config.yaml", "log.jsonl", "results.jsonl"}
+    assert set(os.listdir(tiny_run / "checkpoint")) == {
+        "checksums.json", "config.json", "model.safetensors", "training.safetensors",
+    }  # fmt: skip
+    rows = read_rows(tiny_run / "results.jsonl")
+    assert {(row.run, row.data, row.split, row.resolution, row.metric, row.images) for row in rows} == {
+        ("tiny", "digits", "test", 16, metric, 300) for metric in ("top1", "top5")
+    }
+    assert len(log_lines(tiny_run)) == 2
+    config = read_yaml(tiny_run / "config.yaml")
+    assert (config["images"], config["resolution"], config["precision"]) == (64, 16, "float32")
+
+
+def test_the_saved_configuration_makes_the_run_again(cli, tiny_run):
+    assert cli("train", "--config", tiny_run / "config.yaml", "--out", "again", "--threads", 1)[0] == 0
+    assert weights(Path("again")) == weights(tiny_run)
+    assert log_lines(Path("again")) == log_lines(tiny_run)
+    assert Path("again/config.yaml").read_text() == (tiny_run / "config.yaml").read_text()
+
+
+def test_an_option_goes_before_the_file_and_the_file_before_the_recipe(cli, tiny_run):
+    code, *_ = cli("train", "--config", tiny_run / "config.yaml", "--images", 32, "--set", "seed=4", "--out", "a")
+    assert code == 0
+    config = read_yaml("a/config.yaml")
+    assert (config["images"], config["seed"], config["model_options"]["depth"]) == (32, 4, 1)
+    # What the recipe of digits says and nobody else does.
+    assert config["model_options"]["mean"] == [0.29] * 3
+
+
+def test_joined_encodings_with_options_of_a_part(cli):
+    settings = ["--set", "encoding_options.rope_mixed.theta=50", "--encoding", "rope_mixed+learned_1d"]
+    assert cli("train", *TINY, *settings, "--out", "a")[0] == 0
+    assert cli("train", "--config", "a/config.yaml", "--out", "b", "--threads", 1)[0] == 0
+    assert weights(Path("a")) == weights(Path("b"))
+    saved = json.loads(Path("a/checkpoint/config.json").read_text())["model"]["encoding_options"]
+    assert saved["rope_mixed.theta"] == 50
+
+
+def test_json_is_rows_and_nothing_else(cli):
+    code, out, err = cli("train", *TINY, "--out", "a", "--json")
+    assert code == 0
+    assert [json.loads(line)["metric"] for line in out.splitlines()] == ["top1", "top5"]
+    assert out == Path("a/results.jsonl").read_text()
+    assert "training" in err
+
+
+def test_the_folder_has_a_name_unless_one_is_given(cli):
+    assert cli("train", *TINY, "--encoding", "none")[0] == 0
+    assert os.listdir("runs") == ["digits_none"]
+
+
+def test_a_folder_that_exists_is_left_alone(refused, run_copy):
+    before = tree(run_copy)
+    refused("train", *TINY, "--out", run_copy, says=["exists already", "--resume", "--overwrite"])
+    refused("train", *TINY, "--out", run_copy, "--resume", "--overwrite", says=["--resume and --overwrite"])
+    refused("train", *TINY, "--out", run_copy / "log.jsonl", says=["is a file"])
+    refused("train", *TINY, "--out", run_copy / "log.jsonl", "--overwrite", says=["is a file"])
+    assert tree(run_copy) == before
+
+
+def test_an_empty_folder_is_taken(cli):
+    Path("a").mkdir()
+    assert cli("train", *TINY, "--out", "a")[0] == 0
+
+
+def test_overwrite_begins_anew(cli, run_copy):
+    before = weights(run_copy)
+    (run_copy / "report.html").write_text("old")
+    (run_copy / ".results.jsonl.writing-123").write_text("old")
+    shutil.copytree(run_copy / "checkpoint", run_copy / ".checkpoint.writing-99-abcd")
+    assert cli("train", *TINY, "--seed", 5, "--out", run_copy, "--overwrite")[0] == 0
+    assert weights(run_copy) != before
+    assert set(os.listdir(run_copy)) == {"checkpoint", "config.yaml", "log.jsonl", "results.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "mine", ["thesis.tex", ".env", ".git/config", "checkpoint/notes.txt", "checkpoint/deeper/a", "log.jsonl/a", "x/y"]
+)
+def test_overwrite_never_deletes_what_no_run_wrote(mine, refused, run_copy):
+    file = run_copy / mine
+    if file.parent.is_file():
+        file.parent.unlink()
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("years of work")
+    before = tree(run_copy)
+    refused("train", *TINY, "--out", run_copy, "--overwrite", says=["--overwrite", mine.split("/")[0], "not deleted"])
+    assert tree(run_copy) == before
+
+
+def test_overwrite_does_not_follow_a_link(cli, run_copy):
+    Path("elsewhere").mkdir()
+    Path("elsewhere/model.safetensors").write_text("years of work")
+    shutil.rmtree(run_copy / "checkpoint")
+    (run_copy / "checkpoint").symlink_to(Path("elsewhere").resolve())
+    assert cli("train", *TINY, "--out", run_copy, "--overwrite")[0] != 0
+    assert Path("elsewhere/model.safetensors").read_text() == "years of work"
+
+
+def test_resume_of_another_configuration(refused, run_copy):
+    before = tree(run_copy)
+    says = ["--resume", str(run_copy)]
+    refused("train", *TINY, "--seed", 1, "--out", run_copy, "--resume", says=[*says, "seed 0, not 1"])
+    lower = ["--set", "optimizer.lr=1e-4"]
+    refused("train", *TINY, *lower, "--out", run_copy, "--resume", says=[*says, "optimizer.lr 0.001, not 0.0001"])
+    assert tree(run_copy) == before
+    # Also before the first checkpoint, where config.yaml is all that there is.
+    shutil.rmtree(run_copy / "checkpoint")
+    before = tree(run_copy)
+    refused("train", *TINY, "--seed", 1, "--out", run_copy, "--resume", says=[*says, "seed 0, not 1"])
+    assert tree(run_copy) == before
+
+
+def test_resume_of_a_finished_run_keeps_what_was_measured(cli, run_copy):
+    assert cli("evaluate", run_copy, "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
+    before = weights(run_copy)
+    assert cli("train", *TINY, "--out", run_copy, "--resume")[0] == 0
+    assert weights(run_copy) == before
+    assert {row.resolution for row in read_rows(run_copy / "results.jsonl")} == {16, 24}
+
+
+def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
+    """Rows of weights that were half trained are not those of the run."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(*arguments, **options):
+        if options["images"] if "images" in options else arguments[0].step > 1:
+            raise Stopped
+
+    def run(*arguments, **options):
+        return loop_train(*arguments, **{**options, "observe": stop})
+
+    loop_train = loop.train
+    monkeypatch.setattr(loop, "train", run)
+    command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
+    with pytest.raises(Stopped):
+        cli("train", *command)
+    monkeypatch.setattr(loop, "train", loop_train)
+    assert cli("evaluate", "a", "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
+    assert cli("train", *command, "--resume")[0] == 0
+    assert {row.resolution for row in read_rows("a/results.jsonl")} == {16}
+    assert cli("train", *command[:-1], "b")[0] == 0
+    assert weights(Path("a")) == weights(Path("b"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
+    real = loop._save
+    saved = []
+
+    def stop(*arguments):
+        real(*arguments)
+        saved.append(arguments)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "_save", stop)
+    command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
+    assert cli("train", *command)[0] == 130
+    monkeypatch.setattr(loop, "_save", real)
+    file = Path("a/checkpoint/model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    code, _, err = cli("train", *command, "--resume")
+    assert code == 0
+    assert "sightline: warning: " in err
+    assert "model.safetensors: is truncated" in err
+    assert cli("train", *command[:-1], "b")[0] == 0
+    assert weights(Path("a")) == weights(Path("b"))
+
+
+def test_a_rate_beyond_all_bounds_ends_with_4(cli):
+    code, out, err = cli("train", *TINY, "--set", "optimizer.lr=1e20", "--set", "optimizer.warmup=0", "--out", "a")
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1].startswith("sightline: error: step 2 of epoch 0 stopped before the update: loss ")
+    assert not Path("a/results.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--set", "images=3"], ["--set images=3", "--images is given as well"]),
+        (["--set", "data=scenes"], ["--set data=scenes", "--data"]),
+        (["--epochs", "2"], ["images 64 and epochs 2.0"]),
+        (["--epochs", "nan"], ["epochs", "finite"]),
+        (["--seed", "1.5"], ["--seed", "int"]),
+        (["--seed", str(2**64)], ["seed 18446744073709551616"]),
+        (["--resolution", "18"], ["18", "multiple of patch_size 4", "16 or 20"]),
+        (["--encoding", "lookher_90"], ["'lookher_90' is not known; did you mean 'lookhere_90'?"]),
+        (["--model", "vit_micro"], ["'vit_micro' is not known; did you mean 'vit_micro_patch4'?"]),
+        (["--device", "gpu"], ["device 'gpu'", "cpu"]),
+        (["--threads", "0"], ["threads = 0"]),
+        (["--config", "missing.yaml"], ["missing.yaml: no such file"]),
+        (["--leraning-rate", "3"], ["--leraning-rate"]),
+    ],
+)
+def test_what_is_refused(words, says, refused, tmp_path):
+    refused("train", *TINY, *words, "--out", "a", says=says)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("data", ["digit", "scenes:glyph", "digits:3", "imagefolder", "imagefolder:nowhere", ""])
+def test_data_that_is_not_there(data, refused, tmp_path):
+    refused("train", "--data", data, "--out", "a", says=[data.partition(":")[2] or data.partition(":")[0]])
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.slow
+def test_the_recipe_of_digits(cli, tmp_path):
+    """Real input, in well under two minutes on two cores."""
+    assert cli("train", "--data", "digits", "--out", "a")[0] == 0
+    top1 = {row.resolution: row.value for row in read_rows("a/results.jsonl") if row.metric == "top1"}
+    assert list(top1) == [16]
+    assert top1[16] >= 0.93
+    code, out, _ = cli("evaluate", "a", "--resolutions", "16,24,32", "--json")
+    assert code == 0
+    found = {row["resolution"]: row["value"] for row in map(json.loads, out.splitlines()) if row["metric"] == "top1"}
+    assert found[16] == top1[16]
+    assert set(found) == {16, 24, 32}
+    assert min(found.values()) > 0.4

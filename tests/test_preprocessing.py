@@ -1,0 +1,85 @@
+"""Images as a model wants them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import sightline
+from sightline.errors import InputError, UnreadableDataError
+from sightline.models import create_model
+from tests.tiny import INPUTS
+
+
+@pytest.fixture
+def model():
+    return create_model(
+        "vit_micro_patch4", encoding="none", num_classes=5, image_size=16, depth=1, dim=48, heads=4,
+        mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6),
+    ).eval()  # fmt: skip
+
+
+def picture(height, width, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def test_normalisation_and_layout(model):
+    pixels = picture(16, 16)
+    tensor = sightline.preprocessing(model)(pixels)
+    assert (tensor.dtype, tuple(tensor.shape)) == (torch.float32, (3, 16, 16))
+    for channel, (mean, std) in enumerate(((0.1, 0.4), (0.2, 0.5), (0.3, 0.6))):
+        expected = (pixels[:, :, channel] / 255 - mean) / std
+        np.testing.assert_allclose(tensor[channel].numpy(), expected, atol=1e-6)
+
+
+def test_the_same_from_a_file_an_image_and_an_array(model, tmp_path):
+    pixels = picture(20, 31)
+    Image.fromarray(pixels).save(tmp_path / "ä b.png")
+    prepare = sightline.preprocessing(model)
+    one = prepare(pixels, "native")
+    assert tuple(one.shape) == (3, 20, 32)
+    for other in (tmp_path / "ä b.png", str(tmp_path / "ä b.png"), Image.open(tmp_path / "ä b.png")):
+        assert torch.equal(prepare(other, "native"), one)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "most", "size"),
+    [(None, None, (16, 16)), (24, None, (24, 24)), ("native", None, (60, 100)), ("native", 100, (32, 48))],
+)
+def test_sizes(resolution, most, size, model):
+    tensor = sightline.preprocessing(model)(picture(60, 101), resolution, most)
+    assert tuple(tensor.shape[1:]) == size or (most and tensor[0].numel() // 16 <= most)
+    with torch.inference_mode():
+        assert model([tensor]).isfinite().all()
+
+
+def test_the_middle_of_an_image(model):
+    """The shorter side fills the square, the longer one is cut evenly."""
+    image = np.zeros((16, 48, 3), np.uint8)
+    image[:, 16:32] = 255
+    view = sightline.preprocessing(model).view(image)
+    assert view.min() == 255
+    assert sightline.preprocessing(model).view(image.transpose(1, 0, 2)).min() == 255
+
+
+def test_what_is_refused(model):
+    prepare = sightline.preprocessing(model)
+    for wrong in (picture(4, 4).astype(np.float32), picture(4, 4)[:, :, 0], np.zeros((4, 4, 4), np.uint8)):
+        with pytest.raises(InputError, match=r"image: expected uint8 \[height, width, 3\]"):
+            prepare(wrong)
+    with pytest.raises(UnreadableDataError, match=r"truncated\.jpg"):
+        prepare(INPUTS / "truncated.jpg")
+
+
+def test_a_model_of_timm():
+    """All that is asked of a model is what timm's have."""
+    cfg = {"input_size": (3, 32, 48), "mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
+    other = SimpleNamespace(pretrained_cfg=cfg | {"crop_pct": 0.9}, patch_embed=SimpleNamespace(patch_size=(16, 16)))
+    prepare = sightline.preprocessing(other)
+    assert (prepare.patch_size, prepare.crop) == (16, 0.9)
+    assert tuple(prepare(picture(50, 40)).shape) == (3, 32, 48)
+    assert tuple(prepare(picture(50, 40), "native").shape) == (3, 48, 48)
