@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from sightline.training.config import OptimizerConfig, TrainConfig
 
@@ -66,17 +69,34 @@ def reseal(folder: Path) -> None:
     (folder / "checksums.json").write_text(text)
 
 
-def killed(work: Callable[[], object]) -> None:
-    """Run `work` in a copy of this process, which must die by SIGKILL before it ends."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), "it was not killed"
-    assert os.WTERMSIG(status) == signal.SIGKILL
+def killed(work: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """Call `work` in a process of its own, which must die by SIGKILL before it ends.
+
+    From a fork server: a copy of this process, in which torch has computed already, may wait for threads that it
+    does not have. What is passed is pickled.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["sightline.training"])
+    child = context.Process(target=_alone, args=(work, arguments, options))
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL, f"it was not killed (exit code {child.exitcode})"
+
+
+def _alone(work: Callable[..., object], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    work(*arguments, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class KillAt:
+    """Observes a training and kills its process after a step."""
+
+    step: int
+
+    def __call__(self, at: Any) -> None:
+        if at.step == self.step:
+            kill_me()
 
 
 def kill_me(*_: object, **__: object) -> None:

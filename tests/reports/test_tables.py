@@ -115,7 +115,7 @@ def test_empty_and_contradicting_rows_are_refused():
         accuracy_table([row("a"), row("b", task="pairs")])
     with pytest.raises(InputError, match="top5"):
         accuracy_table([row("a")], metric="top5")
-    with pytest.raises(InputError, match="standard error"):
+    with pytest.raises(InputError, match="stderr"):
         accuracy_table([row("a", stderr=float("nan"))])
 
 

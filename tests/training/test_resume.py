@@ -13,7 +13,7 @@ from sightline import checkpoint
 from sightline.errors import InputError
 from sightline.training import state, train
 from sightline.training.config import OptimizerConfig
-from tests.tiny import EVENTFUL, kill_me, killed, log_lines, tiny_config, tree, weights
+from tests.tiny import EVENTFUL, KillAt, kill_me, killed, log_lines, tiny_config, tree, weights
 
 ENDLESS = dataclasses.replace(EVENTFUL, data="scenes", images=96, batch_size=16, checkpoint_every=32)
 
@@ -46,14 +46,6 @@ def stop_at(step):
     return observe
 
 
-def kill_at(step):
-    def observe(at):
-        if at.step == step:
-            kill_me()
-
-    return observe
-
-
 @pytest.mark.parametrize("step", [1, 4, 6, 7])
 def test_stopped_by_an_exception(step, undisturbed, tmp_path):
     """In the middle of a pass over the data, at its end, and in the next one."""
@@ -66,7 +58,7 @@ def test_stopped_by_an_exception(step, undisturbed, tmp_path):
 @pytest.mark.parametrize(("step", "workers"), [(2, 0), (6, 2)])
 def test_killed(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(EVENTFUL, workers=workers)
-    killed(lambda: train(config, tmp_path / "a", observe=kill_at(step)))
+    killed(train, config, tmp_path / "a", observe=KillAt(step))
     train(config, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
 
@@ -74,7 +66,7 @@ def test_killed(step, workers, undisturbed, tmp_path):
 @pytest.mark.parametrize(("step", "workers"), [(3, 0), (5, 2)])
 def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(ENDLESS, workers=workers)
-    killed(lambda: train(config, tmp_path / "a", observe=kill_at(step)))
+    killed(train, config, tmp_path / "a", observe=KillAt(step))
     train(config, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
 
@@ -82,7 +74,7 @@ def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
 def test_killed_again_and_again(undisturbed, tmp_path):
     """Each sitting gets one checkpoint further; the log has each step once."""
     for step in (3, 5, 6):
-        killed(lambda step=step: train(ENDLESS, tmp_path / "a", resume=True, observe=kill_at(step)))
+        killed(train, ENDLESS, tmp_path / "a", resume=True, observe=KillAt(step))
         steps = [json.loads(line)["step"] for line in log_lines(tmp_path / "a")]
         assert steps == sorted(set(steps))
     train(ENDLESS, tmp_path / "a", resume=True)
@@ -113,15 +105,15 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_while_saving(moment, undisturbed, tmp_path, monkeypatch):
+def train_dying(moment, out):
     owner, name, calls = MOMENTS[moment]
+    setattr(owner, name, after(calls, getattr(owner, name)))
+    train(ENDLESS, out)
 
-    def work():
-        setattr(owner, name, after(calls, getattr(owner, name)))
-        train(ENDLESS, tmp_path / "a")
 
-    killed(work)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_while_saving(moment, undisturbed, tmp_path):
+    killed(train_dying, moment, tmp_path / "a")
     train(ENDLESS, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     left = [name for name in tree(tmp_path / "a") if not name.startswith("checkpoint/")]
@@ -221,6 +213,6 @@ def test_killed_at_every_step(workers, undisturbed, tmp_path):
     for step in range(1, 10):
         out = tmp_path / str(step)
         with contextlib.suppress(AssertionError):
-            killed(lambda step=step, out=out: train(config, out, observe=kill_at(step)))
+            killed(train, config, out, observe=KillAt(step))
         train(config, out, resume=True)
         assert (weights(out), log_lines(out)) == undisturbed(EVENTFUL), step

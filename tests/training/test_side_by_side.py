@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,10 +26,12 @@ def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
     return Job(name, tiny_config(**changes), EvaluateConfig(resolutions, images=images), out / name, threads=1)
 
 
-@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def start(request, monkeypatch):
-    """How processes begin: "spawn" as in life, which loads torch anew in each; "fork" to be quick."""
+    """How processes begin: "spawn" as in life, which loads torch anew in each; "forkserver" to be quick."""
     context = multiprocessing.get_context(request.param)
+    if request.param == "forkserver":
+        context.set_forkserver_preload(["sightline.training"])
     monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
     return request.param
 
@@ -72,17 +76,19 @@ def test_a_job_that_is_killed_is_noticed(tmp_path, monkeypatch):
         run_jobs([job(tmp_path)], lambda at: None)
 
 
+@dataclasses.dataclass(frozen=True)
+class NoteChildrenAndDie:
+    path: Path
+
+    def __call__(self, at):
+        self.path.write_text("".join(f"{child.pid}\n" for child in multiprocessing.active_children()))
+        kill_me()
+
+
 def test_no_job_outlives_its_caller(start, tmp_path):
     """The caller is killed, and cannot tell its children; a scene's training of hours must end all the same."""
 
-    def work():
-        def observe(at):
-            (tmp_path / "children").write_text("".join(f"{child.pid}\n" for child in multiprocessing.active_children()))
-            kill_me()
-
-        run_jobs([job(tmp_path, data="scenes", images=10**7)], observe)
-
-    killed(work)
+    killed(run_jobs, [job(tmp_path, data="scenes", images=10**7)], NoteChildrenAndDie(tmp_path / "children"))
     children = [int(line) for line in (tmp_path / "children").read_text().split()]
     assert len(children) == 1
     deadline = time.monotonic() + 20

@@ -10,8 +10,9 @@ import io
 import pkgutil
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 
 from sightline import __version__
 from sightline.cli import commands
@@ -32,13 +33,21 @@ def build_app() -> App:
         print_error=False,
         exit_on_error=False,
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
         # An option is named once: no --no-json beside --json.
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), converter=_convert),
     )
     for module in pkgutil.iter_modules(commands.__path__):
         verb = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
         app.command(verb, name=module.name.replace("_", "-"))
     return app
+
+
+def _convert(kind: type, tokens: Sequence[Token]) -> Any:
+    """As cyclopts does, but a fraction is no whole number: its own rule rounds 1.5."""
+    if kind is int and "." in tokens[0].value:
+        raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
+    return convert(kind, tokens)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

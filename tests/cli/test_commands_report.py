@@ -1,0 +1,81 @@
+"""`sightline report`: one page from measured runs, and a reason where there is none."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.tiny import tree
+
+
+@pytest.fixture
+def other(cli, tiny_run, tmp_path):
+    """A second run on the same data."""
+    config = ["--config", tiny_run / "config.yaml", "--encoding", "learned_1d", "--threads", 1]
+    assert cli("train", *config, "--out", tmp_path / "other")[0] == 0
+    return tmp_path / "other"
+
+
+def test_a_page_of_two_runs(cli, run_copy, other, tmp_path):
+    for run in (run_copy, other):
+        assert cli("evaluate", run, "--resolutions", "8,24", "--images", 5, "--threads", 1)[0] == 0
+    page = tmp_path / "new" / "page.html"
+    code, out, err = cli("report", run_copy, other, "--out", page, "--title", "Two <runs>")
+    assert (code, err) == (0, "")
+    assert str(page) in out
+    text = page.read_text()
+    assert "Two &lt;runs&gt;" in text
+    for word in ("tiny", "other", "lookhere_90", "learned_1d", "8", "24"):
+        assert word in text
+    assert "<script src" not in text
+
+
+def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_path):
+    (run_copy / "results.jsonl").unlink()
+    words = ["--split", "minival", "--resolutions", "16", "--images", 5, "--threads", 1]
+    assert cli("evaluate", run_copy, *words)[0] == 0
+    assert cli("report", run_copy, "--out", tmp_path / "page.html")[0] == 0
+
+
+def test_a_page_that_exists(cli, refused, tiny_run, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    refused("report", tiny_run, "--out", page, says=["exists already", "--overwrite"])
+    assert page.read_text() == "mine"
+    refused("report", tiny_run, "--out", tmp_path, says=["is a folder"])
+    assert cli("report", tiny_run, "--out", page, "--overwrite")[0] == 0
+    assert page.read_text() != "mine"
+
+
+def damage_log(run):
+    (run / "log.jsonl").write_text("{")
+
+
+FAULTS = {
+    "not measured": (lambda run: (run / "results.jsonl").unlink(), "has no results.jsonl yet; run: sightline evaluate"),
+    "no rows": (lambda run: (run / "results.jsonl").write_text(""), "has no rows"),
+    "damaged rows": (lambda run: (run / "results.jsonl").write_text("{}\n"), "results.jsonl:1: not a result row"),
+    "no log": (lambda run: (run / "log.jsonl").unlink(), "log.jsonl: cannot be read"),
+    "damaged log": (damage_log, "log.jsonl: cannot be read"),
+    "no checkpoint": (lambda run: shutil.rmtree(run / "checkpoint"), "not a checkpoint"),
+    "no run": (shutil.rmtree, "no such checkpoint folder"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_is_not_whole(fault, refused, run_copy, tmp_path):
+    damage, says = FAULTS[fault]
+    damage(run_copy)
+    before = tree(tmp_path)
+    refused("report", run_copy, "--out", tmp_path / "new" / "page.html", says=[str(run_copy), says])
+    assert tree(tmp_path) == before
+
+
+def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
+    refused("report", "--out", tmp_path / "a.html", says=["at least one folder"])
+    refused("report", tiny_run, tiny_run, "--out", tmp_path / "a.html", says=["there twice"])
+    config = ["--config", tiny_run / "config.yaml", "--data", "scenes", "--threads", 1]
+    assert cli("train", *config, "--out", tmp_path / "scenes")[0] == 0
+    refused("report", tiny_run, tmp_path / "scenes", "--out", tmp_path / "a.html", says=["digits, scenes", "same data"])
+    assert not (tmp_path / "a.html").exists()
