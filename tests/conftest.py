@@ -20,9 +20,10 @@ settings.load_profile("sightline")
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """The same random numbers in each test, whatever ran before."""
+    """The same random numbers and one thread in each test, whatever ran before."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture
@@ -57,9 +58,12 @@ def run_copy(tiny_run, tmp_path):
 
 
 @pytest.fixture
-def cli(capsys):
-    """`cli(*words)` runs a command in this process and gives (exit code, stdout, stderr)."""
+def cli(capsys, monkeypatch):
+    """`cli(*words)` runs a command in this process, on one core, and gives (exit code, stdout, stderr)."""
+    from sightline import runtime
     from sightline.cli.app import main
+
+    monkeypatch.setattr(runtime, "cores", lambda: 1)
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()

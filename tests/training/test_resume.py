@@ -8,12 +8,14 @@ import json
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from sightline import checkpoint
 from sightline.errors import InputError
 from sightline.training import state, train
 from sightline.training.config import OptimizerConfig
-from tests.tiny import EVENTFUL, KillAt, kill_me, killed, log_lines, tiny_config, tree, weights
+from tests.tiny import EVENTFUL, KillAt, kill_me, killed, log_lines, reseal, tiny_config, tree, weights
 
 ENDLESS = dataclasses.replace(EVENTFUL, data="scenes", images=96, batch_size=16, checkpoint_every=32)
 
@@ -186,6 +188,44 @@ def test_a_damaged_checkpoint_alone_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"training\.safetensors: is truncated"):
         train(tiny_config(), tmp_path / "a", resume=True)
     assert tree(tmp_path / "a") == before
+
+
+def test_another_number_of_threads_is_said(tmp_path, monkeypatch):
+    train(tiny_config(), tmp_path / "a")
+    warnings = []
+    monkeypatch.setattr(state.torch, "get_num_threads", lambda: 7)
+    train(tiny_config(), tmp_path / "a", resume=True, warn=warnings.append)
+    (line,) = warnings
+    assert "with 1 threads, this is 7" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda tensors: tensors.pop("optimizer/exp_avg/head.bias"), "1 missing: optimizer/exp_avg/head.bias"),
+        (lambda tensors: tensors.pop("weights/head.bias"), "1 missing: weights/head.bias"),
+        (lambda tensors: tensors.update(more=torch.zeros(1)), "1 not expected: more"),
+        (
+            lambda tensors: tensors.update({"optimizer/exp_avg_sq/head.bias": torch.zeros(3)}),
+            "optimizer/exp_avg_sq/head.bias is [3], expected [10]",
+        ),
+        (lambda tensors: tensors["weights/head.bias"].fill_(float("nan")), "not finite"),
+    ],
+)
+def test_the_state_of_another_training(change, says, tmp_path):
+    """Checksums that fit, on tensors that do not."""
+    config = tiny_config(optimizer=OptimizerConfig(ema=0.5))
+    train(config, tmp_path / "a")
+    file = tmp_path / "a" / "checkpoint" / "training.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file)
+    reseal(tmp_path / "a" / "checkpoint")
+    before = tree(tmp_path)
+    with pytest.raises(InputError) as error:
+        train(config, tmp_path / "a", resume=True)
+    assert says in str(error.value)
+    assert tree(tmp_path) == before
 
 
 @pytest.mark.parametrize("log", ["{bad", '{"step": 1}\n', "[]\n", "\x00"])

@@ -24,8 +24,8 @@ _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES | _CHECKPOINTS))
 _SHOWN = 20
 
 
-def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
-    """Make the folder of a run, or refuse the one that is there.
+def check_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
+    """Refuse the folder that is there where a run cannot have it; nothing is made or deleted yet.
 
     Args:
         resume: continue in it; overwrite: delete it first. Not both.
@@ -33,7 +33,6 @@ def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[s
 
     Raises:
         InputError: it exists and neither was given, or holds files that no run wrote.
-        StorageError: it cannot be made or deleted.
     """
     if resume and overwrite:
         raise InputError("--resume and --overwrite: expected one of them, not both")
@@ -45,6 +44,17 @@ def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[s
         foreign = next(_foreign(out, set(inside)), None)
         if foreign is not None:
             raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
+
+
+def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
+    """Make the folder of a run, after `check_folder`.
+
+    Raises:
+        InputError: see `check_folder`.
+        StorageError: it cannot be made or deleted.
+    """
+    check_folder(out, resume=resume, overwrite=overwrite, inside=inside)
+    if out.is_dir() and overwrite:
         try:
             shutil.rmtree(out)
         except OSError as error:

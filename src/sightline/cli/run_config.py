@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +46,21 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
     return check_config(TrainConfig, _overlay(base, asked), where)
 
 
+@contextlib.contextmanager
+def named_after(file: Path | None) -> Iterator[None]:
+    """What is refused inside was asked for by this file: its name goes before the message."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}" if file else str(error)) from None
+
+
 def check_model(resolved: TrainConfig, source: Source, file: Path | None) -> None:
     """Build the model once and let it go, so that what it refuses is known before anything is written."""
     from sightline.training.loop import build_model
 
-    try:
+    with named_after(file or Path("train")):
         build_model(resolved, source)
-    except InputError as error:
-        raise InputError(f"{file or 'train'}: {error}") from None
 
 
 def save_config(resolved: TrainConfig, folder: Path) -> None:

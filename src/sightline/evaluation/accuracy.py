@@ -130,12 +130,8 @@ def evaluate(
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
     """
-    if len(source.classes) > model.num_classes:
-        raise InputError(
-            f"data {identity.data!r}: has {len(source.classes)} classes, the model's head {model.num_classes}"
-        )
-    labels = _labels_of(model, source, identity.data)
     check_sizes(model, config)
+    labels = labels_of(model, source, identity.data)
     device = model.patch_embed.proj.weight.device
     precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
     rows: list[ResultRow] = []
@@ -164,11 +160,16 @@ def evaluate(
     return rows
 
 
-def _labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray:
+def labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray:
     """The model's label of each class of the data, by name where the model knows its classes' names: int64 [classes].
 
     A folder that holds only some of the classes numbers them otherwise than the model does.
+
+    Raises:
+        InputError: more classes than the model's head has, or one that it does not know.
     """
+    if len(source.classes) > model.num_classes:
+        raise InputError(f"data {data!r}: has {len(source.classes)} classes, the model's head {model.num_classes}")
     names = model.config.class_names
     if names is None:
         return np.arange(len(source.classes))

@@ -18,7 +18,7 @@ from sightline import runtime
 from sightline.checkpoint import folder_exists
 from sightline.data.discovery import open_source
 from sightline.data.loader import Batch, batches, epoch_order
-from sightline.data.source import Source, Unreadable
+from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError
 from sightline.models import VisionTransformer, create_model, model_config
 from sightline.tasks.classification import classification_loss, to_model_input
@@ -93,30 +93,17 @@ def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
     )
 
 
-def open_training_data(
-    config: TrainConfig,
-    progress: Callable[[int, int], None] | None = None,
-    left_out: Callable[[Unreadable], None] | None = None,
-) -> Source:
-    """The data set of a run, checked before anything is written.
-
-    Args:
-        progress: called with (images read, images in all).
-        left_out: called with each image that cannot be read and is left out.
+def open_training_data(config: TrainConfig) -> Source:
+    """The data set of a run; no image is read yet.
 
     Raises:
         InputError: it has no training split, or one class alone.
-        UnreadableDataError: more images are unreadable than `max_unreadable`.
     """
     source = open_source(config.data)
     if "train" not in source.splits:
         raise InputError(f"data {config.data!r}: has no split 'train' (has: {', '.join(source.splits)})")
     if len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
-    source, unreadable = source.check_readable("train", max_unreadable=config.max_unreadable, progress=progress)
-    for image in unreadable:
-        if left_out is not None:
-            left_out(image)
     return source
 
 
@@ -140,25 +127,28 @@ def train(
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
         source: the data set, where the caller has opened and checked it already.
         observe: called after each step.
-        warn: called with a line where the last checkpoint is damaged and the one before it is used.
+        warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
+            number of threads is another one.
 
     Returns:
         The trained model, in evaluation mode.
 
     Raises:
         InputError: the configuration, or what is in `out`, is wrong.
+        UnreadableDataError: more images are unreadable than `max_unreadable`.
         NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
         StorageError: a checkpoint cannot be written; the last one still loads.
     """
     where = runtime.resolve_device(device)
-    source = open_training_data(config) if source is None else source
+    if source is None:
+        source, _ = open_training_data(config).check_readable("train", max_unreadable=config.max_unreadable)
     config = resolve(config, source, where)
     plan = Plan.of(config, source.length("train"))
     out = Path(out)
     with _deterministic():
         state = _first_state(config, source, where)
         if resume and folder_exists(out / CHECKPOINT):
-            restore_state(state, config, last_good(out, warn))
+            restore_state(state, config, last_good(out, warn), warn)
         log = open_log(out / LOG, state.step)
         started, before = time.perf_counter(), state.seconds
         for batch in _batches(config, plan, source, state.step):

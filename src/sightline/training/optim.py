@@ -30,6 +30,14 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[int, str]) -
     }
 
 
+def expected_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside."""
+    expected = {}
+    for name, parameter in model.named_parameters():
+        expected |= {f"step/{name}": torch.zeros(()), f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter}
+    return expected
+
+
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, names: dict[int, str], tensors: dict[str, torch.Tensor]
 ) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from sightline import runtime
-from sightline.checkpoint import load_tensors, read_folder, tensor_writer, write_folder
+from sightline.checkpoint import check_state, load_tensors, read_folder, tensor_writer, write_folder
 from sightline.data.source import Source
 from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
 from sightline.training.config import TrainConfig
 from sightline.training.ema import Ema
-from sightline.training.optim import load_optimizer_tensors, optimizer_tensors
+from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
 
 CHECKPOINT = "checkpoint"
 # The checkpoint before the last, while a run is under way.
@@ -95,14 +95,28 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     write_folder(path, {**files, "training.safetensors": tensor_writer(plain)})
 
 
-def restore_state(state: RunState, config: TrainConfig, path: Path) -> None:
-    """The state of a checkpoint of the same configuration."""
+def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callable[[str], None] | None) -> None:
+    """The state of a checkpoint of the same configuration.
+
+    Args:
+        warn: called with a line where it was trained with another number of threads, which sum in another order.
+
+    Raises:
+        InputError: it is of another configuration, or its state does not fit the model.
+    """
     training, files = read_record(path)["training"], read_folder(path)
     if "step" not in training or "training.safetensors" not in files:
         raise InputError(f"--resume: {path}: is a model without the state of its training")
     check_same_run(training.get("config", {}), config, path)
     trained = load_model(path)
     tensors = load_tensors(files["training.safetensors"])
+    expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model).items()}
+    if state.ema is not None:
+        expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
+    check_state(expected, tensors, str(files["training.safetensors"]))
+    threads = torch.get_num_threads()
+    if warn is not None and training.get("threads") != threads:
+        warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
     state.model.load_state_dict(trained.state_dict())
     if state.ema is not None:
         for name, mean in state.ema.mean.items():

@@ -74,7 +74,7 @@ def evaluate(
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
-    from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, usual_images
+    from sightline.evaluation.accuracy import RunIdentity, check_sizes, labels_of, planned_images, usual_images
     from sightline.load import load_model, read_record
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, merge_rows, read_rows
@@ -102,9 +102,17 @@ def evaluate(
     before = read_rows(kept) if out is None and kept.exists() else []
     with Bars() as bars:
         source = open_source(spec)
+        labels_of(loaded, source, spec)
         chosen = tuple(word for part in split for word in part.split(",") if word)
         chosen = chosen or tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
         chosen = chosen or source.splits[-1:]
+        most = usual_images(source) if images is None else images
+        config = EvaluateConfig(
+            sides, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
+        )
+        # All that can be refused is refused before the first image is read; the plan refuses splits.
+        check_sizes(loaded, config)
+        planned_images(source, loaded, config, side)
         for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
             source, _ = source.check_readable(
                 name,
@@ -112,11 +120,6 @@ def evaluate(
                 progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
             )
         say_left_out(source.skipped)
-        most = usual_images(source) if images is None else images
-        config = EvaluateConfig(
-            sides, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
-        )
-        check_sizes(loaded, config)
         total, done = planned_images(source, loaded, config, side), 0
 
         def advance(count: int) -> None:

@@ -66,9 +66,9 @@ def train(
     import sys
 
     from sightline import runtime
-    from sightline.cli.output import claim_folder, say_left_out, write_text
+    from sightline.cli.output import check_folder, claim_folder, say_left_out, write_text
     from sightline.cli.progress import Bars
-    from sightline.cli.run_config import check_model, save_config, training_config
+    from sightline.cli.run_config import check_model, named_after, save_config, training_config
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
     from sightline.load import load_model
@@ -85,19 +85,21 @@ def train(
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with Bars() as bars:
-        source = open_training_data(asked, lambda done, total: bars.move("reading images", done, total))
+        folder = out or Path("runs") / f"{asked.data.replace(':', '_').replace('/', '_')}_{asked.encoding}"
+        check_folder(folder, resume=resume, overwrite=overwrite)
+        with named_after(config):
+            source = open_training_data(asked)
+        check_model(resolve(asked, source, where), source, config)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
-        if split is not None:
-            # Now, and not after hours of training.
+        # Also those that it is tested on: now, and not after hours of training.
+        for name in ("train", *((split,) if split else ())):
             source, _ = source.check_readable(
-                split,
+                name,
                 max_unreadable=asked.max_unreadable,
-                progress=lambda done, total: bars.move(f"reading {split}", done, total),
+                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
             )
         say_left_out(source.skipped)
         resolved = resolve(asked, source, where)
-        check_model(resolved, source, config)
-        folder = out or Path("runs") / f"{resolved.data.replace(':', '_').replace('/', '_')}_{resolved.encoding}"
         claim_folder(folder, resume=resume, overwrite=overwrite)
         save_config(resolved, folder)
         trained_now = False
@@ -136,4 +138,4 @@ def train(
         return
     print_accuracy(rows)
     print(f"checkpoint: {folder / 'checkpoint'}")
-    print(f"next: sightline evaluate {folder} --resolutions 20,32,64")
+    print(f"next: sightline evaluate {folder} --resolutions {resolved.resolution},{2 * resolved.resolution}")

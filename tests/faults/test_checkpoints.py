@@ -1,0 +1,215 @@
+"""Weights that are damaged, of another model, or no weights: refused by name, no guess, and no code of theirs run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import zipfile
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.tiny import INPUTS, reseal, tree
+
+FLIPS = [0, 7, 8, 60, -1, -100]
+
+
+class Bomb:
+    """Loading it makes a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.marker}'",)
+
+
+@pytest.fixture
+def refuses(refused, run_copy, tmp_path):
+    """Every command that reads a model refuses it with these words, and changes nothing."""
+
+    def check(*says, run=run_copy):
+        before = tree(tmp_path)
+        for words in (
+            ["predict", run, INPUTS / "good.jpg"],
+            ["evaluate", run, "--data", "digits", "--resolutions", 16, "--images", 4],
+            ["report", run, "--out", tmp_path / "page.html"],
+        ):
+            refused(*words, says=list(says))
+        assert tree(tmp_path) == before
+
+    return check
+
+
+@pytest.fixture
+def checkpoint(run_copy):
+    return run_copy / "checkpoint"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json", "training.safetensors"])
+@pytest.mark.parametrize("place", FLIPS)
+def test_one_flipped_bit(name, place, refuses, checkpoint):
+    file = checkpoint / name
+    content = bytearray(file.read_bytes())
+    content[place] ^= 4
+    file.write_bytes(content)
+    refuses(name)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 100, -1])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checksums.json"])
+def test_truncated(name, kept, refuses, checkpoint):
+    file = checkpoint / name
+    file.write_bytes(file.read_bytes()[:kept])
+    refuses(name, "truncated")
+
+
+def test_longer_than_it_was(refuses, checkpoint):
+    with (checkpoint / "model.safetensors").open("ab") as stream:
+        stream.write(b"\0")
+    refuses("model.safetensors", "checksum")
+
+
+@pytest.mark.parametrize(
+    "name", ["huge_header.safetensors", "shape_mismatch.safetensors", "truncated.safetensors", "bitflip.safetensors"]
+)
+def test_damaged_weights_with_checksums_that_fit(name, refuses, checkpoint):
+    """Somebody made the folder so; then the file itself gives it away."""
+    shutil.copy(INPUTS / name, checkpoint / "model.safetensors")
+    reseal(checkpoint)
+    refuses("model.safetensors")
+
+
+@pytest.fixture
+def rewrite(checkpoint):
+    """Change the tensors of the checkpoint and its checksums with them."""
+
+    def apply(change):
+        file = checkpoint / "model.safetensors"
+        tensors = load_file(file)
+        change(tensors)
+        save_file(tensors, file)
+        reseal(checkpoint)
+
+    return apply
+
+
+def replace(name, make):
+    return lambda tensors: tensors.update({name: make(tensors[name]).contiguous()})
+
+
+def halve(tensors):
+    for name, value in tensors.items():
+        tensors[name] = value.half()
+
+
+ANOTHER_MODEL = {
+    "missing": (lambda tensors: tensors.pop("head.bias"), ["1 missing: head.bias [10]"]),
+    "extra": (lambda tensors: tensors.update(more=torch.zeros(2, 3)), ["1 not expected: more [2, 3]"]),
+    "classes": (replace("head.weight", lambda value: value[:7]), ["head.weight is [7, 48], expected [10, 48]"]),
+    "width": (replace("norm.weight", lambda value: value[:32]), ["norm.weight is [32], expected [48]"]),
+    "transposed": (
+        replace("head.weight", lambda value: value.T),
+        ["head.weight is [48, 10], expected [10, 48], transposed"],
+    ),
+    "dtype": (replace("head.weight", torch.Tensor.half), ["head.weight [10, 48] is float16, expected float32"]),
+    "all of float16": (halve, ["is float16, expected float32", "in all)"]),
+    "nan": (replace("head.weight", lambda value: value * float("nan")), ["not finite", "head.weight"]),
+    "infinite": (replace("head.bias", lambda value: value + float("inf")), ["not finite", "head.bias"]),
+    "prefix": (lambda tensors: tensors.update(**{"module.head.bias": tensors.pop("head.bias")}), ["head.bias"]),
+    "empty": (lambda tensors: tensors.clear(), ["missing: cls_token"]),
+}
+
+
+@pytest.mark.parametrize("fault", ANOTHER_MODEL)
+def test_weights_of_another_model(fault, refuses, rewrite):
+    change, says = ANOTHER_MODEL[fault]
+    rewrite(change)
+    refuses("model.safetensors", *says)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_options": {"depth": 2}}, ["missing: blocks.1.norm1.weight [48]"]),
+        ({"model_options": {"dim": 64}}, ["cls_token is [1, 1, 48], expected [1, 1, 64]"]),
+        ({"encoding": "learned_1d"}, ["missing: encoding.table [16, 48]"]),
+        ({"encoding": "rope_mixed", "model_options": {"heads": 2}}, ["missing: encoding.freqs [2, 1, 2, 12]"]),
+        ({"data": "scenes"}, ["head.weight is [10, 48], expected [24, 48]"]),
+    ],
+)
+def test_the_configuration_of_another_run(change, says, cli, refuses, checkpoint, tmp_path):
+    """Whole files, each good in itself, that do not belong together; both shapes are named."""
+    from tests.tiny import MODEL
+
+    options = {**MODEL, **change.pop("model_options", {})}
+    words = [word for key, value in options.items() for word in ("--set", f"model_options.{key}={value}")]
+    words += [word for key, value in change.items() for word in ("--set", f"{key}={value}")]
+    base = [] if "data" in change else ["--data", "digits"]
+    code, _, err = cli(
+        "train", *base, *words, "--images", 32, "--resolution", 16, "--threads", 1, "--out", tmp_path / "other"
+    )
+    assert code == 0, err
+    shutil.copy(tmp_path / "other" / "checkpoint" / "config.json", checkpoint / "config.json")
+    refuses("config.json")
+    reseal(checkpoint)
+    refuses("model.safetensors", *says)
+
+
+@pytest.mark.parametrize("name", ["bomb.pt", "bomb.pth", "bomb.bin", "bomb.pkl", "bomb.ckpt", "bomb.safetensors"])
+@pytest.mark.parametrize("kind", ["torch", "pickle"])
+def test_a_pickle_is_never_run(name, kind, refuses, refused, run_copy, checkpoint, tmp_path):
+    marker = tmp_path / "marker"
+    (tmp_path / "weights").mkdir()
+    file = tmp_path / "weights" / name
+    if kind == "torch":
+        torch.save({"head.weight": torch.zeros(10, 48), "more": Bomb(marker)}, file)
+    else:
+        file.write_bytes(pickle.dumps(Bomb(marker)))
+    # As the model, as a file of one, and as what a run goes on from.
+    refuses(name, run=file)
+    refuses("weights", run=tmp_path / "weights")
+    for inside in ("model.safetensors", "config.json", "checksums.json"):
+        kept = (checkpoint / inside).read_bytes()
+        shutil.copy(file, checkpoint / inside)
+        refuses(inside)
+        if inside != "checksums.json":
+            reseal(checkpoint)
+            refuses(inside)
+        (checkpoint / inside).write_bytes(kept)
+        reseal(checkpoint)
+    shutil.copy(file, checkpoint / "training.safetensors")
+    reseal(checkpoint)
+    config = ["--config", run_copy / "config.yaml", "--threads", 1, "--out", run_copy, "--resume"]
+    refused("train", *config, says=["training.safetensors"])
+    refused("train", "--config", file, "--out", tmp_path / "new", says=[name])
+    refused("evaluate", run_copy, "--data", f"imagefolder:{file}", says=[name])
+    assert not marker.exists()
+    assert not (tmp_path / "new").exists()
+    # The bomb is a real one.
+    if kind == "pickle":
+        pickle.loads(file.read_bytes())
+        assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "name", [path.name for path in sorted(INPUTS.iterdir()) if path.suffix in (".pt", ".safetensors")]
+)
+def test_weights_alone(name, refuses):
+    """No model is guessed for a file of weights, good or damaged."""
+    refuses(name, run=INPUTS / name)
+
+
+def test_a_zip_that_is_no_model(refuses, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        archive.writestr("../evil", "x")
+    refuses("a.pt", run=tmp_path / "a.pt")
+
+
+def test_saved_weights_have_the_names_of_the_bare_model(checkpoint):
+    for file in ("model.safetensors", "training.safetensors"):
+        names = list(load_file(checkpoint / file))
+        assert names
+        assert not [name for name in names if "_orig_mod" in name or "module." in name]

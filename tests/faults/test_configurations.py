@@ -1,0 +1,181 @@
+"""Wrong configurations: one line that names the key, exit 2, and nothing made; from a file as from `--set`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.tiny import INPUTS, MODEL, tree
+
+TINY = ["train", "--threads", 1, "--out", "out"]
+BASE = {"data": "digits", "images": 64, "resolution": 16, "model_options": MODEL}
+
+# Key, value, and what the line says.
+WRONG = [
+    ("leraning_rate", 0.1, ["leraning_rate", "not known", "allowed:"]),
+    ("bach_size", 3, ["bach_size", "did you mean 'batch_size'?"]),
+    ("optimizer.leraning_rate", 0.1, ["optimizer.leraning_rate", "allowed: lr"]),
+    ("optimizer.lr", "fast", ["optimizer.lr", "fast", "a number"]),
+    ("optimizer.lr", -0.1, ["optimizer.lr", "-0.1", "more than 0"]),
+    ("optimizer.lr", 0, ["optimizer.lr", "0", "more than 0"]),
+    ("optimizer.lr", None, ["optimizer.lr", "null"]),
+    ("optimizer.lr", True, ["optimizer.lr", "true"]),
+    ("optimizer.lr", float("nan"), ["optimizer.lr", "nan", "finite"]),
+    ("optimizer.lr", float("inf"), ["optimizer.lr", "inf", "finite"]),
+    ("optimizer.betas", [0.9], ["optimizer.betas", "[0.9]", "a list of 2"]),
+    ("optimizer.betas", [0.9, 1.5], ["optimizer.betas", "1.5"]),
+    ("optimizer.weight_decay", -1, ["optimizer.weight_decay", "-1"]),
+    ("optimizer.warmup", 1.5, ["optimizer.warmup", "1.5"]),
+    ("optimizer.clip", 0, ["optimizer.clip", "0"]),
+    ("optimizer.ema", 2, ["optimizer.ema", "2"]),
+    ("optimizer", 3, ["optimizer = 3", "a group of keys"]),
+    ("model_options.dropout", 1.5, ["'dropout' is not known", "did you mean 'drop_path'?"]),
+    ("model_options.drop_path", 1.5, ["drop_path", "1.5", "less than 1"]),
+    ("model_options.drop_path", "some", ["drop_path", "some"]),
+    ("model_options.dim", 50, ["dim 50", "divisible by heads 4"]),
+    ("model_options.heads", 0, ["heads 0", "at least 1"]),
+    ("model_options.dim", "wide", ["dim", "wide", "whole number"]),
+    ("model_options.patch_size", 5, ["16", "patch_size 5", "15 or 20"]),
+    ("model_options.pool", "men", ["pool 'men'", "did you mean 'mean'?"]),
+    ("model_options.mean", [0.5], ["mean", "three numbers"]),
+    ("model_options.std", [0, 1, 1], ["std 0"]),
+    ("model_options.fit", "crop", ["fit 'crop'", "exact, pad, resize"]),
+    ("model_options.qkv_bias", 3, ["qkv_bias 3", "true or false"]),
+    ("model_options.class_token", False, ["class_token", "pool 'cls'"]),
+    ("model_options.class_names", ["a"], ["model_options.class_names", "decided by 'data'"]),
+    ("model_options.num_classes", 3, ["model_options.num_classes", "decided by 'data'"]),
+    ("model_options.channels", 1, ["model_options.channels", "decided by 'data'"]),
+    ("model_options.image_size", 32, ["model_options.image_size", "decided by 'resolution'"]),
+    ("model_options.encoding", "none", ["model_options.encoding", "decided by 'encoding'"]),
+    ("model_options.encoding_options", {}, ["model_options.encoding_options"]),
+    ("model_options.name", "a", ["model_options.name"]),
+    ("model", "vit_micro", ["'vit_micro'", "did you mean 'vit_micro_patch4'?"]),
+    ("encoding", "rope_axail", ["'rope_axail'", "did you mean 'rope_axial'?"]),
+    ("encoding", "rope_axial+", ["encoding ''"]),
+    ("encoding", None, ["encoding = null"]),
+    ("encoding", ["none"], ["encoding", "text"]),
+    ("encoding_options.theta", 3, ["lookhere_90: option 'theta'", "allowed: directions"]),
+    ("encoding_options.depth", 3, ["encoding_options.depth"]),
+    ("encoding_options.name", "a", ["encoding_options.name"]),
+    ("encoding_options.global_slope", -1, ["global_slope -1", "at least 0"]),
+    ("encoding_options.directions", "sideways", ["sideways", "allowed"]),
+    ("encoding_options.distance", "cubic", ["distance", "cubic", "linear"]),
+    ("resolution", 18, ["18", "multiple of patch_size 4", "16 or 20"]),
+    ("resolution", 0, ["resolution 0"]),
+    ("resolution", [16, 16], ["resolution", "whole number"]),
+    ("images", 0, ["images 0"]),
+    ("images", 1.5, ["images = 1.5", "whole number"]),
+    ("images", "many", ["images", "many"]),
+    ("epochs", 2, ["images 64 and epochs 2", "not both"]),
+    ("batch_size", 0, ["batch_size 0"]),
+    ("loss", "bcee", ["loss", "bcee", "did you mean 'bce'?"]),
+    ("label_smoothing", 1.5, ["label_smoothing 1.5"]),
+    ("precision", "float64", ["precision", "float64", "auto, float32, bfloat16"]),
+    ("seed", -1, ["seed -1"]),
+    ("seed", 2**64, ["seed 18446744073709551616"]),
+    ("workers", -1, ["workers -1"]),
+    ("checkpoint_every", 0, ["checkpoint_every 0"]),
+    ("max_unreadable", -1, ["max_unreadable -1"]),
+    ("data", "digit", ["'digit'", "did you mean 'digits'?"]),
+    ("data", 3, ["data = 3", "text"]),
+]
+
+
+def put(mapping, key, value):
+    first, _, rest = key.partition(".")
+    inner = mapping.get(first, {})
+    return {**mapping, first: put(inner, rest, value) if rest else value}
+
+
+def as_yaml(value):
+    # JSON is YAML, but for these.
+    return json.dumps(value).replace("NaN", ".nan").replace("Infinity", ".inf")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "value", "says"), WRONG, ids=[f"{key}={value}" for key, value, _ in WRONG])
+def test_from_a_file_and_from_the_command_line(key, value, says, refused, tmp_path):
+    (tmp_path / "train.yaml").write_text(as_yaml(put(BASE, key, value)))
+    from_file = refused(*TINY, "--config", "train.yaml", says=["train.yaml", *says])
+    (tmp_path / "train.yaml").write_text(as_yaml(BASE))
+    from_line = refused(*TINY, "--config", "train.yaml", "--set", f"{key}={as_yaml(value)}", says=says)
+    assert from_line == from_file
+    assert set(tree(tmp_path)) == {"train.yaml"}
+
+
+def test_rotary_heads_of_an_odd_width(refused, tmp_path):
+    options = ["--set", "model_options.dim=36", "--set", "model_options.heads=6", "--set", "model_options.depth=1"]
+    for encoding in ("rope_axial", "rope_mixed"):
+        refused(
+            *TINY, "--data", "digits", "--encoding", encoding, *options, says=[encoding, "head_dim 6", "multiple of"]
+        )  # fmt: skip
+    assert tree(tmp_path) == {}
+
+
+TEXTS = {
+    "a: [": "not valid YAML",
+    "seed: 1\nseed: 2": "'seed' stands twice",
+    "a\tb": "not valid YAML",
+    "- seed": "expected lines `key: value`",
+    "": "is empty",
+    "seed: &a 1\nworkers: *a": "aliases",
+    "seed: !!python/object/apply:os.system ['touch marker']": "not valid YAML",
+    "1: 2": "is not text",
+    "optimizer: {lr: {}}": "optimizer.lr",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_file_that_is_no_configuration(text, refused, tmp_path):
+    (tmp_path / "train.yaml").write_text(text)
+    refused(*TINY, "--config", "train.yaml", says=["train.yaml", TEXTS[text]])
+    assert set(tree(tmp_path)) == {"train.yaml"}
+
+
+@pytest.mark.parametrize("name", ["binary.yaml", "duplicate_keys.yaml", "good.jpg", "empty.pt", "text.jpg"])
+def test_files_of_other_kinds(name, refused, tmp_path):
+    refused(*TINY, "--config", INPUTS / name, says=[name])
+    assert tree(tmp_path) == {}
+
+
+def test_no_such_file(refused, tmp_path):
+    (tmp_path / "train.yaml").write_text("seed: 1")
+    before = tree(tmp_path)
+    refused(*TINY, "--config", "trian.yaml", says=["trian.yaml: no such file", "did you mean 'train.yaml'?"])
+    refused(*TINY, "--config", tmp_path, says=[str(tmp_path)])
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["seed"], ["--set seed", "key=value"]),
+        (["=3"], ["key=value"]),
+        (["seed=1", "seed=2"], ["seed is set twice"]),
+        (["optimizer.lr=1", "optimizer={}"], ["optimizer.lr is set as well"]),
+        (["seed=[1"], ["--set seed=[1", "not valid YAML"]),
+        (["seed.deeper=1"], ["seed = {", "whole number"]),
+    ],
+)
+def test_settings_that_are_none(settings, says, refused, tmp_path):
+    words = [word for setting in settings for word in ("--set", setting)]
+    refused(*TINY, "--data", "digits", *words, says=says)
+    assert tree(tmp_path) == {}
+
+
+def test_a_slope_of_0_is_allowed(cli, tmp_path):
+    """No distance penalty, the mask kept."""
+    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    slope = ["--set", "encoding_options.global_slope=0"]
+    assert cli(*TINY, "--data", "digits", "--images", 32, *options, *slope)[0] == 0
+    from sightline import load_model
+
+    bias = load_model(tmp_path / "out").encoding.bias_matrix((3, 3), num_prefix_tokens=0)
+    masked = bias < -1e30
+    assert masked.any()
+    assert (bias[~masked] == 0).all()

@@ -1,0 +1,238 @@
+"""A folder of one's own images, through the commands: trained on, measured, and every fault of it named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.cli.yaml_text import read_yaml
+from sightline.results import read_rows
+from tests.tiny import INPUTS, MODEL, log_lines, tree, weights
+
+CLASSES = ("bright ones", "dunkle Häuser", "zebra")
+OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+TRAIN = ["--model", "vit_micro_patch4", "--resolution", 16, "--threads", 1, "--set", "batch_size=4", *OPTIONS]
+
+
+def picture(label, number, rng):
+    """Classes that one look tells apart, in all shapes."""
+    height, width = 9 + 7 * number, 40 - 5 * number
+    image = rng.integers(0, 60, (height, width, 3))
+    image += (190, 0, 0)[label]
+    if label == 2:
+        image[::4] += 120
+    return Image.fromarray(image.astype(np.uint8))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """train: 3 classes of 5 images; test: 3 of 2, in names with blanks and letters beyond ASCII."""
+    root = tmp_path / "my images"
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 5), ("test", 2)):
+        for label, name in enumerate(CLASSES):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                picture(label, number, rng).save(root / split / name / f"bild {number} ü.png")
+    return root
+
+
+@pytest.fixture
+def train(cli, folder, tmp_path):
+    def run(*words, out="run", root=folder):
+        return cli("train", "--data", f"imagefolder:{root}", *TRAIN, "--epochs", 1, *words, "--out", tmp_path / out)
+
+    return run
+
+
+def test_trained_and_measured(train, cli, folder, tmp_path):
+    code, out, err = train("--set", "optimizer.lr=3e-3", "--set", "loss=ce")
+    assert code == 0, err
+    run = tmp_path / "run"
+    assert read_yaml(run / "config.yaml")["images"] == 15
+    # Five passes of 4, 4, 4, 3 would be 20 steps; one pass is 4.
+    assert [json.loads(line)["images"] for line in log_lines(run)] == [4, 8, 12, 15]
+    code, out, _ = cli("evaluate", run, "--resolutions", "16,24", "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {(row["resolution"], row["metric"], row["images"], row["task"]) for row in rows} == {
+        (side, metric, 6, "classification") for side in (16, 24) for metric in ("top1", "top5")
+    }
+    code, out, _ = cli("predict", run, folder / "test" / CLASSES[1] / "bild 0 ü.png", "--json")
+    assert code == 0
+    assert {one["class"] for one in json.loads(out)["top"]} == set(CLASSES)
+    assert cli("report", run, "--out", tmp_path / "page.html")[0] == 0
+
+
+def test_workers_change_nothing(train, tmp_path):
+    for workers in (0, 2):
+        assert train("--set", f"workers={workers}", out=f"run{workers}")[0] == 0
+    assert weights(tmp_path / "run0") == weights(tmp_path / "run2")
+    assert log_lines(tmp_path / "run0") == log_lines(tmp_path / "run2")
+
+
+@pytest.fixture
+def damaged(folder):
+    """The folder with three more images in train that cannot be read, and one in test."""
+    for number, name in enumerate(("truncated.jpg", "zero_bytes.jpg", "bomb_100000x100000.png")):
+        shutil.copy(INPUTS / name, folder / "train" / CLASSES[number] / f"0 {name}")
+    shutil.copy(INPUTS / "text.jpg", folder / "test" / CLASSES[0] / "0 text.jpg")
+    return folder
+
+
+def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, tmp_path):
+    before = tree(tmp_path)
+    for allowed, says in ((0, "3 of 18"), (2, "3 of 18")):
+        code, out, err = train("--set", f"max_unreadable={allowed}")
+        assert (code, out) == (3, "")
+        last = err.splitlines()[-1]
+        assert last.startswith("sightline: error: ")
+        assert says in last
+        assert "0 truncated.jpg: " in last
+        assert f"allowed: {allowed}" in last
+    # The test split is looked at before the training too.
+    for file in damaged.glob("train/*/0 *"):
+        file.unlink()
+    code, _, err = train()
+    assert code == 3
+    assert "1 of 7" in err
+    assert "0 text.jpg" in err
+    assert not (tmp_path / "run").exists()
+    assert set(tree(tmp_path)) < set(before)
+
+
+def test_some_may_be_left_out_and_are_named(train, cli, folder, damaged, tmp_path):
+    """The others are used with the labels that they had: the weights are those of a folder without the bad files."""
+    (damaged / "train" / CLASSES[0] / "notes.txt").write_text("not an image")
+    code, _, err = train("--set", "max_unreadable=3")
+    assert code == 0
+    for name in ("0 truncated.jpg", "0 zero_bytes.jpg", "0 bomb_100000x100000.png", "0 text.jpg", "notes.txt"):
+        assert sum(line.startswith("left out: ") and name in line for line in err.splitlines()) == 1, name
+    run = tmp_path / "run"
+    assert json.loads(log_lines(run)[-1])["images"] == 15
+    assert {row.images for row in read_rows(run / "results.jsonl")} == {6}
+    code, _, err = cli("evaluate", run, "--resolutions", "16", "--json")
+    assert code == 3
+    code, out, err = cli("evaluate", run, "--resolutions", "16", "--max-unreadable", 1, "--json", "--workers", 2)
+    assert code == 0
+    assert {json.loads(line)["images"] for line in out.splitlines()} == {6}
+    assert "left out: " in err
+    for file in [*damaged.glob("*/*/0 *"), *damaged.glob("*/*/notes.txt")]:
+        file.unlink()
+    # The same run but for what it allows, which is in its configuration and not in its weights.
+    assert train("--set", "max_unreadable=3", out="clean")[0] == 0
+    assert weights(tmp_path / "clean") == weights(run)
+
+
+def test_some_of_the_classes_in_another_folder(train, cli, folder, tmp_path):
+    """Labels go by name: a folder with the last class alone is measured as what it is."""
+    assert train("--set", "loss=ce")[0] == 0
+    run = tmp_path / "run"
+    other = tmp_path / "other"
+    shutil.copytree(folder / "test" / CLASSES[2], other / CLASSES[2])
+    code, out, err = cli("evaluate", run, "--data", f"imagefolder:{other}", "--resolutions", "16", "--json")
+    assert code == 0, err
+    top1 = next(json.loads(line) for line in out.splitlines())
+    files = sorted((other / CLASSES[2]).iterdir())
+    code, out, _ = cli("predict", run, *files, "--resolution", 16, "--topk", 1, "--json")
+    right = [json.loads(line)["top"][0]["class"] == CLASSES[2] for line in out.splitlines()]
+    assert top1["value"] == np.mean(right)
+    assert top1["images"] == 2
+
+
+def no_images(root):
+    for file in root.rglob("*.png"):
+        file.unlink()
+
+
+def only(root, *names):
+    for split in ("train", "test"):
+        for name in CLASSES:
+            if name not in names:
+                shutil.rmtree(root / split / name)
+
+
+FAULTS = {
+    "empty": (lambda root: [shutil.rmtree(root / split) for split in ("train", "test")], ["my images", "no class"]),
+    "no images": (no_images, ["no images", "3 of 3 class folders"]),
+    "one class": (lambda root: only(root, "zebra"), ["one class only, 'zebra'", "at least 2"]),
+    "an empty class": (lambda root: (root / "train" / "void").mkdir(), ["void", "no images"]),
+    "no train": (lambda root: shutil.rmtree(root / "train"), ["'train'", "test"]),
+    "a class in test alone": (
+        lambda root: shutil.copytree(root / "test" / "zebra", root / "test" / "new"),
+        ["new", "lacks"],
+    ),
+    "a file in two splits": (
+        lambda root: shutil.copy(root / "train/zebra/bild 1 ü.png", root / "test/zebra/x.png"),
+        ["x.png", "the same image as", "overlap"],
+    ),
+    "a file": (lambda root: (shutil.rmtree(root), root.write_text("x")), ["no such folder"]),
+    "nothing": (shutil.rmtree, ["no such folder"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_folder_that_cannot_be_trained_on(fault, train, folder, tmp_path):
+    damage, says = FAULTS[fault]
+    damage(folder)
+    before = tree(tmp_path)
+    code, out, err = train()
+    assert (code, out) == (2, ""), err
+    assert err.startswith("sightline: error: ")
+    assert err.count("\n") == 1
+    for word in says:
+        assert word in err, err
+    assert tree(tmp_path) == before
+
+
+def test_more_classes_than_the_head(refused, run_copy, tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(11):
+        (tmp_path / "many" / f"{number}").mkdir(parents=True)
+        picture(0, 1, rng).save(tmp_path / "many" / f"{number}" / "a.png")
+    data = f"imagefolder:{tmp_path / 'many'}"
+    before = tree(tmp_path)
+    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["11 classes", "head 10"])
+    shutil.move(tmp_path / "many" / "10", tmp_path / "many" / "ten")
+    shutil.rmtree(tmp_path / "many" / "9")
+    refused("evaluate", run_copy, "--data", data, "--resolutions", 16, says=["'ten' is not known", "allowed: 0, 1"])
+    assert set(tree(run_copy)) == {name.removeprefix("tiny/") for name in before if name.startswith("tiny/")}
+
+
+def test_what_is_wrong_is_refused_before_the_images_are_read(train, refused, cli, folder, tmp_path):
+    """One line, and no progress before it."""
+    code, out, err = train("--set", "model_options.drop_path=1.5")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert train("--set", "loss=ce")[0] == 0
+    run = tmp_path / "run"
+    code, out, err = train()
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "exists already" in err
+    refused("evaluate", run, "--resolutions", 18, says=["resolution 18"])
+    refused("evaluate", run, "--split", "test,minival", says=["'minival'"])
+    refused("evaluate", run, "--tune", says=["'minival'"])
+
+
+def test_links_and_folders_with_an_images_name(train, folder):
+    (folder / "train" / "zebra" / "dangling.png").symlink_to("nowhere")
+    os.mkdir(folder / "train" / "zebra" / "folder.png")
+    code, _, err = train()
+    assert code == 3
+    assert "2 of 17" in err
+    assert "dangling.png: a link to a missing file" in err
+    assert "folder.png: a folder" in err
+    assert train("--set", "max_unreadable=2")[0] == 0
+
+
+def test_two_images_are_enough(train, folder, tmp_path):
+    """The last batch, and the only one, is smaller than it might be."""
+    for file in folder.glob("train/*/bild [1-9]*"):
+        file.unlink()
+    only(folder, "zebra", "bright ones")
+    assert train()[0] == 0
+    assert [json.loads(line)["images"] for line in log_lines(tmp_path / "run")] == [2]
