@@ -19,7 +19,7 @@ from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import estimate_seconds
 from sightline.training.loop import train
 from sightline.training.side_by_side import Job, run_job, run_jobs
-from tests.tiny import kill_me, killed, tiny_config, tree, weights
+from tests.tiny import fork_server, kill_me, killed, tiny_config, tree, weights
 
 
 def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
@@ -29,9 +29,7 @@ def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
 @pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def start(request, monkeypatch):
     """How processes begin: "spawn" as in life, which loads torch anew in each; "forkserver" to be quick."""
-    context = multiprocessing.get_context(request.param)
-    if request.param == "forkserver":
-        context.set_forkserver_preload(["sightline.training"])
+    context = fork_server() if request.param == "forkserver" else multiprocessing.get_context(request.param)
     monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
     return request.param
 
