@@ -19,13 +19,13 @@ def model(encoding):
 @pytest.mark.parametrize("layer", [0, 1])
 def test_it_is_the_row_of_the_bias(encoding, layer):
     one = model(encoding)
-    found = field_of_view(one, layer, Grid(3, 5))
-    assert (found.shape, found.dtype) == ((4, 3, 5), np.float32)
-    bias = one.encoding.bias_matrix((3, 5), layer=layer, num_prefix_tokens=0)
-    # The query at row 1, column 2.
-    expected = np.exp(bias[:, 1 * 5 + 2].double().numpy()).reshape(4, 3, 5)
+    found = field_of_view(one, layer, Grid(4, 7))
+    assert (found.shape, found.dtype) == ((4, 4, 7), np.float32)
+    bias = one.encoding.bias_matrix((4, 7), layer=layer, num_prefix_tokens=0)
+    # The query at row 2, column 3.
+    expected = np.exp(bias[:, 2 * 7 + 3].double().numpy()).reshape(4, 4, 7)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert (found[:, 1, 2] == 1).all()
+    assert (found[:, 2, 3] == 1).all()
     assert found.std() > 0.01
 
 
