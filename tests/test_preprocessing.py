@@ -83,3 +83,15 @@ def test_a_model_of_timm():
     assert (prepare.patch_size, prepare.crop) == (16, 0.9)
     assert tuple(prepare(picture(50, 40)).shape) == (3, 32, 48)
     assert tuple(prepare(picture(50, 40), "native").shape) == (3, 48, 48)
+
+
+@pytest.mark.parametrize("name", ["exif_6.jpg", "gray16_ramp.png", "palette_transparent.png", "rgba.png", "la.png"])
+def test_an_opened_image_is_what_its_file_is(model, name):
+    prepare = sightline.preprocessing(model)
+    with Image.open(INPUTS / name) as opened:
+        assert torch.equal(prepare(opened, "native"), prepare(INPUTS / name, "native"))
+
+
+def test_what_is_no_image_at_all(model):
+    with pytest.raises(InputError, match="image: expected a file, a Pillow image or uint8"):
+        sightline.preprocessing(model)(None)

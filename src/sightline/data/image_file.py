@@ -105,15 +105,28 @@ def _decode(path: str | os.PathLike[str], max_pixels: int) -> np.ndarray:
             raise UnreadableDataError(f"{path}: {reason}")
         if width * height == 0:
             raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
-        orientation = _orientation(image)
-        image.load()
-        _check_range(image, path)
-        pixels = np.empty((height, width, 3), dtype=np.uint8)
-        # In strips of whole rows: a large image as RGBA, RGB and array at once would take over a gigabyte.
-        step = max(_STRIP_PIXELS // width, 1)
-        for top in range(0, height, step):
-            bottom = min(top + step, height)
-            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, width, bottom))))
+        return rgb_pixels(image, path)
+
+
+def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np.ndarray:
+    """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
+
+    Returns:
+        uint8 [height, width, 3].
+
+    Raises:
+        UnreadableDataError: the pixels have no known range; `name` begins the line.
+    """
+    orientation = _orientation(image)
+    image.load()
+    _check_range(image, name)
+    width, height = image.size
+    pixels = np.empty((height, width, 3), dtype=np.uint8)
+    # In strips of whole rows: a large image as RGBA, RGB and array at once would take over a gigabyte.
+    step = max(_STRIP_PIXELS // width, 1)
+    for top in range(0, height, step):
+        bottom = min(top + step, height)
+        pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, width, bottom))))
     return np.ascontiguousarray(_UPRIGHT[orientation](pixels)) if orientation in _UPRIGHT else pixels
 
 

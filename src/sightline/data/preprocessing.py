@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from PIL import Image
 
-from sightline.data.image_file import read_image
+from sightline.data.image_file import read_image, rgb_pixels
 from sightline.data.transforms import eval_view, native_view
 from sightline.errors import InputError
 
@@ -61,7 +62,7 @@ class Preprocessing:
 
     def __call__(
         self,
-        image: str | Path | np.ndarray | Any,
+        image: str | Path | np.ndarray | Image.Image,
         resolution: int | Literal["native"] | None = None,
         max_tokens: int | None = None,
     ) -> torch.Tensor:
@@ -73,8 +74,11 @@ class Preprocessing:
         """
         if isinstance(image, str | Path):
             image = read_image(image)
+        elif isinstance(image, Image.Image):
+            image = rgb_pixels(image)
         elif not isinstance(image, np.ndarray):
-            image = np.asarray(image.convert("RGB"))
+            kind = type(image).__name__
+            raise InputError(f"image: expected a file, a Pillow image or uint8 [height, width, 3], got {kind}")
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
         return self.normalise(self.view(image, resolution, max_tokens))
