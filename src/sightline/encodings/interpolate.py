@@ -67,14 +67,15 @@ def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     offsets = torch.arange(new, device=device, dtype=torch.float64)
     offsets = offsets - offsets[-1] / 2
     reach = offsets[-1]
-    low, high = offsets.new_tensor(1.01), offsets.new_tensor(1.5)
-    ratio = low
-    # The bisection of the public code, [1.01, 1.5] down to 1e-6: 19 halvings.
-    for _ in range(19):
-        ratio = (low + high) / 2
-        too_far = (1 - ratio**half) / (1 - ratio) > reach
-        high = torch.where(too_far, ratio, high)
-        low = torch.where(too_far, low, ratio)
+    # The public code halves [1.01, 1.5] 19 times and takes the last middle. Two searches in tables find the same one;
+    # a chain of 19 choices would be inlined by a compiler 3**19 times.
+    step = 0.49 / 2**19
+    coarse = 1.01 + step * 512 * torch.arange(1, 1024, device=device, dtype=torch.float64)
+    # In float64 throughout: an integer times a number would be float32.
+    first = _within_reach(coarse, half, reach).double() * 512
+    fine = 1.01 + step * (first + torch.arange(1, 512, device=device, dtype=torch.float64))
+    last = first + _within_reach(fine, half, reach)
+    ratio = 1.01 + step * (last - last % 2 + 1)
     steps = ratio ** torch.arange(half, device=device, dtype=torch.float64)
     positive = steps.cumsum(0)
     positions = torch.cat((-positive.flip(0), positive.new_zeros(1), positive))
@@ -87,3 +88,8 @@ def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     weight = (inside - positions[left]) / (positions[right] - positions[left])
     matrix = F.one_hot(left, old) * (1 - weight).unsqueeze(1) + F.one_hot(right, old) * weight.unsqueeze(1)
     return matrix.float()
+
+
+def _within_reach(ratios: Tensor, count: int, reach: Tensor) -> Tensor:
+    """How many of these rising ratios have a geometric series of `count` terms that does not pass `reach`."""
+    return ((1 - ratios**count) / (1 - ratios) <= reach).sum()
