@@ -231,3 +231,11 @@ def test_a_model_knows_no_run(model, tmp_path):
     reseal(tmp_path / "m")
     assert read_record(tmp_path / "m")["training"] == {}
     load_model(tmp_path / "m")
+
+
+def test_a_model_in_half_precision_is_saved_and_read(tmp_path):
+    model = create_model("vit_micro_patch4", encoding="rope_mixed", num_classes=3, depth=1, dim=48, heads=4).half()
+    save_model(model, tmp_path / "m")
+    read = load_model(tmp_path / "m")
+    assert all(value.dtype == torch.float32 for value in read.state_dict().values())
+    assert torch.equal(read.encoding.freqs, model.encoding.freqs.float())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from sightline import __version__
@@ -59,7 +60,11 @@ def model_files(
         "training": dict(training or {}),
     }
     # Copies: the file is written later, when the weights may have moved on.
-    tensors = {name: value.detach().cpu().clone() for name, value in plain_names(inner.state_dict()).items()}
+    # In float32 whatever the model computes in: that is what `load_model` builds.
+    tensors = {
+        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+        for name, value in plain_names(inner.state_dict()).items()
+    }
     return {
         "model.safetensors": tensor_writer(tensors),
         "config.json": (json.dumps(record, indent=2) + "\n").encode(),

@@ -79,6 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _complain(StorageError(f"{where}{error.strerror or error}"))
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        # Sizes beyond this machine's memory, which torch reports as a RuntimeError: still one line.
+        said = " ".join(str(error).split())[:300]
+        return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
     return result if isinstance(result, int) else 0
 
 

@@ -79,6 +79,8 @@ def evaluate(
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, merge_rows, read_rows
 
+    if max_unreadable < 0:
+        raise InputError(f"--max-unreadable {max_unreadable}: must be at least 0")
     training = read_record(model)["training"]
     trained = training.get("config", {})
     spec = data or trained.get("data")
