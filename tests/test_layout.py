@@ -182,7 +182,7 @@ def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: dict) -> No
         # A real tensor among fake ones would be refused here.
         assert (known + torch.zeros(1, dtype=torch.int64)).shape == (4, 2)
     assert fake.shape == (15, 2)
-    assert list(empty_cache) == [(Grid(2, 2), CPU)]
+    assert list(empty_cache) == [(Grid(2, 2), None, CPU)]
     assert grid_coords(Grid(3, 5), CPU).tolist() == cells(3, 5)
 
 

@@ -11,17 +11,17 @@ from torch import Tensor
 from sightline.errors import InputError
 from sightline.grid import Grid
 
-_COORDS: dict[tuple[Grid, torch.device], Tensor] = {}
+_COORDS: dict[tuple[Grid, Grid | None, torch.device], Tensor] = {}
 _COORDS_LIMIT = 256
 
 
-def grid_coords(grid: Grid, device: torch.device) -> Tensor:
-    """The (y, x) of each patch of a grid, row-major: int64 [rows * cols, 2].
+def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> Tensor:
+    """The (y, x) of each patch of a grid, row-major or in tiles: int64 [rows * cols, 2].
 
-    Cached by (grid, device), never by the token count; not while compiling or exporting, where the sizes may be
+    Cached by (grid, tile, device), never by the token count; not while compiling or exporting, where the sizes may be
     symbolic, nor where tensors are fake, which neither come from the cache nor go into it.
     """
-    key = (grid, device)
+    key = (grid, tile, device)
     symbolic = torch.compiler.is_compiling() or type(grid.rows) is not int or type(grid.cols) is not int
     caching = not symbolic and type(torch.empty(0, device=device)) is Tensor
     if caching and key in _COORDS:
@@ -31,6 +31,12 @@ def grid_coords(grid: Grid, device: torch.device) -> Tensor:
         rows = torch.arange(grid.rows, device=device).unsqueeze(1).expand(grid.rows, grid.cols)
         cols = torch.arange(grid.cols, device=device).unsqueeze(0).expand(grid.rows, grid.cols)
         coords = torch.stack((rows, cols), dim=-1).reshape(grid.rows * grid.cols, 2)
+        if tile is not None:
+            y, x = coords.unbind(-1)
+            tiles_across = (grid.cols + tile.cols - 1) // tile.cols
+            of_tile = (y // tile.rows) * tiles_across + x // tile.cols
+            # Stable: inside a tile the order stays row-major, also in the smaller tiles at the edges.
+            coords = coords[of_tile.argsort(stable=True)]
     if caching:
         if len(_COORDS) >= _COORDS_LIMIT:
             _COORDS.clear()
@@ -45,12 +51,20 @@ class Segment:
     Attributes:
         grid: the grid of the whole image, also when patches were dropped.
         coords: int64 [1 or rows, patches, 2] as (y, x) in cells.
-        complete: every patch of the grid is here, in row-major order.
+        complete: every patch of the grid is here, in the order that `tile` says.
+        tile: None for row-major order; else tiles of this many rows and columns follow each other row-major, and so
+            do the patches in each (sparse back ends: neighbours in the image are neighbours in memory).
     """
 
     grid: Grid
     coords: Tensor
     complete: bool = True
+    tile: Grid | None = None
+
+    @property
+    def row_major(self) -> bool:
+        """Every patch of the grid is here, in row-major order."""
+        return self.complete and self.tile is None
 
     @property
     def patches(self) -> int:
@@ -88,10 +102,11 @@ class TokenLayout:
         *,
         num_prefix_tokens: int = 1,
         device: torch.device | str = "cpu",
+        tile: Grid | None = None,
     ) -> TokenLayout:
-        """A batch of `rows` images that all have one grid."""
+        """A batch of `rows` images that all have one grid; `tile` as `Segment.tile`."""
         grid = Grid(*grid)
-        segment = Segment(grid, grid_coords(grid, torch.device(device)).unsqueeze(0))
+        segment = Segment(grid, grid_coords(grid, torch.device(device), tile).unsqueeze(0), tile=tile)
         return cls((segment,), rows=rows, num_prefix_tokens=num_prefix_tokens)
 
     @classmethod
@@ -101,11 +116,13 @@ class TokenLayout:
         *,
         num_prefix_tokens: int = 1,
         device: torch.device | str = "cpu",
+        tile: Grid | None = None,
     ) -> TokenLayout:
-        """One row that holds images of any grids, one after the other, with nothing between them."""
+        """One row that holds images of any grids, one after the other, with nothing between them; `tile` as
+        `Segment.tile`."""
         device = torch.device(device)
         grids = [Grid(*grid) for grid in grids]
-        segments = [Segment(grid, grid_coords(grid, device).unsqueeze(0)) for grid in grids]
+        segments = [Segment(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile) for grid in grids]
         return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
 
     def keep(self, indices: Tensor | Sequence[Tensor]) -> TokenLayout:
@@ -123,7 +140,7 @@ class TokenLayout:
             raise InputError(f"keep: {len(given)} index tensors for {len(self.segments)} images")
         segments = []
         for segment, index in zip(self.segments, given, strict=True):
-            every = segment.coords.expand(index.shape[0], -1, -1)
+            every = grid_coords(segment.grid, index.device).expand(index.shape[0], -1, -1)
             coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, 2))
             segments.append(Segment(segment.grid, coords, complete=False))
         return TokenLayout(segments, rows=self.rows, num_prefix_tokens=self.num_prefix_tokens)
@@ -212,24 +229,47 @@ class TokenLayout:
         """The slots of each image: a list of [rows, its slots, ...], one for each segment."""
         return [tokens] if len(self.segments) == 1 else list(tokens.split(self.lengths, dim=1))
 
+    def lay(self, patches: Tensor) -> Tensor:
+        """Row-major patches of each image to the order of this layout: [rows, patches of all images of a row, ...]."""
+        return self.patches_only()._reordered(patches, inverse=False)
+
+    def row_major(self, tokens: Tensor) -> Tensor:
+        """Tokens [rows, slots, ...] with each image's patches in row-major order; dropped ones do not come back."""
+        return self._reordered(tokens, inverse=True)
+
+    def _reordered(self, tokens: Tensor, *, inverse: bool) -> Tensor:
+        if all(segment.row_major or not segment.complete for segment in self.segments):
+            return tokens
+        count = self.num_prefix_tokens
+        pieces = []
+        for image, segment in zip(self.split(tokens), self.segments, strict=True):
+            if segment.complete:
+                order = segment.indices[0].argsort() if inverse else segment.indices[0]
+                image = torch.cat((image[:, :count], image[:, count:][:, order]), dim=1)
+            pieces.append(image)
+        return torch.cat(pieces, dim=1)
+
     def __reduce__(self):
         """Pickled as grids and kept indices: the coordinates are made again."""
-        grids = [tuple(segment.grid) for segment in self.segments]
-        kept = [None if segment.complete else segment.indices for segment in self.segments]
-        return _rebuild, (grids, kept, self.rows, self.num_prefix_tokens, str(self.device))
+        pieces = [
+            (tuple(segment.grid), segment.tile, None if segment.complete else segment.indices)
+            for segment in self.segments
+        ]
+        return _rebuild, (pieces, self.rows, self.num_prefix_tokens, str(self.device))
 
     def __repr__(self) -> str:
         grids = ", ".join(f"{segment.grid.rows}x{segment.grid.cols}" for segment in self.segments)
         return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens})"
 
 
-def _rebuild(grids, kept, rows: int, num_prefix_tokens: int, device: str) -> TokenLayout:
+def _rebuild(pieces, rows: int, num_prefix_tokens: int, device: str) -> TokenLayout:
     segments = []
-    for grid, indices in zip(grids, kept, strict=True):
-        coords = grid_coords(Grid(*grid), torch.device(device))
+    for sides, tile, indices in pieces:
+        grid = Grid(*sides)
+        coords = grid_coords(grid, torch.device(device), tile if indices is None else None)
         segments.append(
-            Segment(Grid(*grid), coords.unsqueeze(0))
+            Segment(grid, coords.unsqueeze(0), tile=tile)
             if indices is None
-            else Segment(Grid(*grid), coords[indices], complete=False)
+            else Segment(grid, coords[indices], complete=False)
         )
     return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import attend
+from sightline.attention import attend, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.backends.dense import explicit_attention, sdpa
 from sightline.encodings import create_encoding
@@ -15,6 +17,12 @@ from sightline.layout import TokenLayout
 from sightline.models import create_model
 
 HEADS, HEAD_DIM = 12, 4
+
+
+@pytest.fixture(autouse=True)
+def dense_computes() -> Iterator[None]:
+    with use_backend("dense"):
+        yield
 
 
 def qkv(layout: TokenLayout, requires_grad: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,9 +140,10 @@ def test_the_measure_above_sees_a_kept_bias(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_dispatch_ends_with_one_that_supports_everything() -> None:
     layout = TokenLayout.packed([(3, 5)])
+    q, _, _ = qkv(layout)
     assert list(dispatching.BACKENDS)[-1] == "dense"
     for one in (None, pattern()):
-        assert dispatching.dispatch(one, layout).supports(one, layout)
+        assert dispatching.dispatch(one, layout, layout, q).supports(one, layout, layout, q)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

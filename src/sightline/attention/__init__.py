@@ -1,7 +1,18 @@
 """What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
 
-from sightline.attention.dispatch import attend
+from sightline.attention.dispatch import attend, preferred_tile, use_backend
 from sightline.attention.pattern import Directed, Pattern, Table, Term, View
 from sightline.attention.rotation import Rotation, rotate
 
-__all__ = ["Directed", "Pattern", "Rotation", "Table", "Term", "View", "attend", "rotate"]
+__all__ = [
+    "Directed",
+    "Pattern",
+    "Rotation",
+    "Table",
+    "Term",
+    "View",
+    "attend",
+    "preferred_tile",
+    "rotate",
+    "use_backend",
+]

@@ -2,20 +2,83 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
 from torch import Tensor
 
+from sightline.attention import backends
 from sightline.attention.backends.base import Backend
-from sightline.attention.backends.dense import Dense
 from sightline.attention.pattern import Pattern
+from sightline.errors import InputError, choose
+from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
-# In order of preference; the last supports everything.
-BACKENDS: dict[str, Backend] = {"dense": Dense()}
+
+def _find() -> dict[str, Backend]:
+    """The back ends of the folder, by name, the most preferred first: a new one is one new file."""
+    found = []
+    for module in pkgutil.iter_modules(backends.__path__):
+        members = vars(importlib.import_module(f"{backends.__name__}.{module.name}")).values()
+        found += [kind() for kind in members if isinstance(kind, type) and _is_final(kind, module.name)]
+    return {backend.name: backend for backend in sorted(found, key=lambda one: -one.preference)}
 
 
-def dispatch(pattern: Pattern | None, keys: TokenLayout) -> Backend:
-    """The first back end that supports this pattern on this layout."""
-    return next(backend for backend in BACKENDS.values() if backend.supports(pattern, keys))
+def _is_final(kind: type, module: str) -> bool:
+    return issubclass(kind, Backend) and not kind.__abstractmethods__ and kind.__module__.endswith(f".{module}")
+
+
+# The last, `dense`, supports everything.
+BACKENDS: dict[str, Backend] = _find()
+
+_FORCED: ContextVar[str | None] = ContextVar("sightline_backend", default=None)
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to `dispatch`.
+
+    Raises:
+        InputError: there is no such back end; names the nearest.
+    """
+    if name != "auto" and name not in BACKENDS:
+        raise choose("back end", name, ["auto", *BACKENDS])
+    token = _FORCED.set(None if name == "auto" else name)
+    try:
+        yield
+    finally:
+        _FORCED.reset(token)
+
+
+def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> Backend:
+    """The most preferred back end that supports this call and was measured to pay here.
+
+    Args:
+        pattern, queries, keys: as `Backend.__call__`.
+        q: the queries, for their device and dtype; its values are not read.
+    """
+    forced = _FORCED.get()
+    if forced is not None and BACKENDS[forced].supports(pattern, queries, keys, q):
+        return BACKENDS[forced]
+    return next(
+        backend
+        for backend in BACKENDS.values()
+        if backend.supports(pattern, queries, keys, q) and backend.pays(pattern, keys, q)
+    )
+
+
+def preferred_tile(device: torch.device) -> Grid | None:
+    """The order of tokens, as `Segment.tile`, for attention with a pattern on this device."""
+    # A compiled or exported program takes `dense`, for which the order is nothing but work.
+    if torch.compiler.is_compiling():
+        return None
+    forced = _FORCED.get()
+    chosen = [BACKENDS[forced]] if forced else [backend for backend in BACKENDS.values() if backend.runs_on(device)]
+    return next((backend.tile for backend in chosen if backend.tile is not None), None)
 
 
 def attend(
@@ -23,6 +86,17 @@ def attend(
 ) -> Tensor:
     """Attention of each image's queries over its own keys; shapes as `Backend.__call__`.
 
-    `queries` is the layout of `q` where it is not that of `k` and `v` (attention pooling).
+    `queries` is the layout of `q` where it is not that of `k` and `v` (attention pooling). No images give no outputs.
+
+    Raises:
+        InputError: the tensors do not have the layouts' slots.
     """
-    return dispatch(pattern, keys)(q, k, v, pattern, keys if queries is None else queries, keys)
+    queries = keys if queries is None else queries
+    if q.shape[2] != queries.slots or k.shape[2] != keys.slots:
+        raise InputError(
+            f"attention: queries of {q.shape[2]} and keys of {k.shape[2]} slots, expected {queries.slots} and "
+            f"{keys.slots} as laid out"
+        )
+    if not keys.segments or not keys.rows:
+        return q
+    return dispatch(pattern, queries, keys, q)(q, k, v, pattern, queries, keys)

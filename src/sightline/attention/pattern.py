@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,12 +161,27 @@ class Table(Term):
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The sum of its terms. Which tokens meet at all is the layout's business."""
+    """The sum of its terms. Which tokens meet at all is the layout's business.
+
+    Attributes:
+        terms: the summands, at least one.
+        prune_below: a back end may skip a block of pairs whose smallest penalty exceeds this; None skips only what
+            is masked. It is exact only while scores differ by much less.
+    """
 
     terms: tuple[Term, ...]
+    prune_below: float | None = None
 
     def __add__(self, other: Pattern) -> Pattern:
-        return Pattern(self.terms + other.terms)
+        bounds = [bound for bound in (self.prune_below, other.prune_below) if bound is not None]
+        return Pattern(self.terms + other.terms, max(bounds) if len(bounds) == 2 else None)
+
+    def tables(self, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """The whole bias of patches on a grid: by displacement as `Term.relative`, and by key as `Term.by_key`."""
+        relative = [term.relative(grid, device) for term in self.terms]
+        by_key = [one for term in self.terms if (one := term.by_key(grid, device)) is not None]
+        total = functools.reduce(torch.add, relative)
+        return total, functools.reduce(torch.add, by_key) if by_key else None
 
     def bias(
         self,
@@ -174,6 +190,7 @@ class Pattern:
         num_prefix_queries: int,
         num_prefix_keys: int,
         dtype: torch.dtype = torch.float32,
+        heads: slice = slice(None),
     ) -> Tensor:
         """The bias of one image's scores.
 
@@ -181,6 +198,7 @@ class Pattern:
             queries, keys: patches of the same image.
             num_prefix_queries, num_prefix_keys: prefix slots, which stand first.
             dtype: of the result; the sum of several terms is rounded once.
+            heads: which heads it is for.
 
         Returns:
             `dtype` [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
@@ -189,29 +207,35 @@ class Pattern:
         early = dtype if len(self.terms) == 1 else torch.float32
         total = None
         for term in self.terms:
-            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys, early)
+            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys, early, heads)
             total = one if total is None else total + one
         assert total is not None, "a pattern has at least one term"
         return total.to(dtype)
 
 
 def _render(
-    term: Term, queries: Segment, keys: Segment, num_prefix_queries: int, num_prefix_keys: int, dtype: torch.dtype
+    term: Term,
+    queries: Segment,
+    keys: Segment,
+    num_prefix_queries: int,
+    num_prefix_keys: int,
+    dtype: torch.dtype,
+    heads: slice,
 ) -> Tensor:
     grid, device = keys.grid, keys.coords.device
-    table, by_key = term.relative(grid, device), term.by_key(grid, device)
+    table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
     if by_key is None:
         table = table.to(dtype)
-    if not (queries.complete and keys.complete):
+    if not (queries.row_major and keys.row_major):
         bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
     elif torch.compiler.is_compiling():
         bias = _spread_by_index(table, grid)
     else:
         bias = _spread_by_rows(table, grid)
     if by_key is not None:
-        at_keys = by_key[:, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
+        at_keys = by_key[heads, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
         bias = (bias + at_keys).to(dtype)
-    return _with_prefix(bias, term.prefix(), num_prefix_queries, num_prefix_keys)
+    return _with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
 
 
 def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:

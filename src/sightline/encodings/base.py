@@ -98,6 +98,11 @@ class PositionEncoding(nn.Module):
         return None
 
     @property
+    def has_pattern(self) -> bool:
+        """Whether `pattern` says anything, so that an order of tokens for sparse attention may pay."""
+        return type(self).pattern is not PositionEncoding.pattern
+
+    @property
     def knob(self) -> Knob | None:
         """The extrapolation parameter, or None where there is none."""
         return None
@@ -145,7 +150,7 @@ class AddedEncoding(PositionEncoding):
         pieces = []
         for segment in layout.segments:
             table = self.embedding(segment.grid)
-            if segment.complete:
+            if segment.row_major:
                 pieces.append(table.unsqueeze(0))
             else:
                 pieces.append(table[segment.indices])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from sightline.attention import preferred_tile
 from sightline.encodings import Knob, create_encoding
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -116,9 +117,13 @@ class VisionTransformer(nn.Module):
             self._check(images, 4, "images")
             images, grid = fit_to_patches(images, config.patch_size, config.fit)
             layout = TokenLayout.uniform(
-                grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
+                grid,
+                images.shape[0],
+                num_prefix_tokens=self.num_prefix_tokens,
+                device=images.device,
+                tile=self._tile(images.device),
             )
-            return patchify(images, config.patch_size), layout
+            return layout.lay(patchify(images, config.patch_size)), layout
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         pieces, grids = [], []
@@ -128,10 +133,16 @@ class VisionTransformer(nn.Module):
             pieces.append(patchify(fitted, config.patch_size))
             grids.append(grid)
         device = self.patch_embed.proj.weight.device
-        layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
+        layout = TokenLayout.packed(
+            grids, num_prefix_tokens=self.num_prefix_tokens, device=device, tile=self._tile(device)
+        )
         if not pieces:
             return torch.zeros(1, 0, config.channels * config.patch_size**2, device=device), layout
-        return torch.cat(pieces, dim=1), layout
+        return layout.lay(torch.cat(pieces, dim=1)), layout
+
+    def _tile(self, device: torch.device) -> Grid | None:
+        """The order of tokens that attention wants: chosen here once, for all layers."""
+        return preferred_tile(device) if self.encoding.has_pattern else None
 
     def _check(self, image: Tensor, dims: int, what: str) -> None:
         if not isinstance(image, Tensor) or image.dim() != dims or image.shape[-3] != self.config.channels:
@@ -194,13 +205,12 @@ class VisionTransformer(nn.Module):
 
     def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:
         """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
-        dim] for patches with a layout. Prefix tokens stand first."""
+        dim] as laid out for patches with a layout. Prefix tokens stand first."""
         if layout is not None:
             return self._encode(self._laid_out(images, layout), layout)
         patches, layout = self.prepare(images)
-        if isinstance(images, Tensor):
-            return self._encode(patches, layout)
-        return [image[0] for image in layout.split(self._encode(patches, layout))]
+        tokens = layout.row_major(self._encode(patches, layout))
+        return tokens if isinstance(images, Tensor) else [image[0] for image in layout.split(tokens)]
 
     def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Tensor:
         """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim]."""
@@ -268,13 +278,13 @@ class VisionTransformer(nn.Module):
         maps = [taken[layer] if return_prefix_tokens else _without_prefix(taken[layer]) for layer in wanted]
         if intermediates_only:
             return maps
-        final = self.norm(tokens)
+        final = layout.row_major(self.norm(tokens))
         return (final if isinstance(images, Tensor) else [image[0] for image in layout.split(final)]), maps
 
     def _unlay(self, tokens: Tensor, layout: TokenLayout, images: Images, output_fmt: str) -> Any:
         """(patch map, prefix tokens) in image order: a pair for a tensor, a list of pairs for a list."""
         pairs = []
-        for image, segment in zip(layout.split(tokens), layout.segments, strict=True):
+        for image, segment in zip(layout.split(layout.row_major(tokens)), layout.segments, strict=True):
             prefix, patches = image[:, : self.num_prefix_tokens], image[:, self.num_prefix_tokens :]
             if output_fmt == "NCHW":
                 patches = patches.transpose(1, 2).unflatten(2, (segment.grid.rows, segment.grid.cols))

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from sightline.attention.pattern import Pattern
+from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
 
 class Backend(ABC):
-    """Computes softmax(q k^T / sqrt(head_dim) + bias) v, each image for itself."""
+    """Computes softmax(q k^T / sqrt(head_dim) + bias) v, each image for itself.
+
+    Attributes:
+        name: as it is asked for, and as result rows name it.
+        preference: of those that support a call and pay, `dispatch` takes the one with the greatest.
+        tile: the order of tokens that it wants, as `Segment.tile`; None takes row-major or any order.
+    """
+
+    name: ClassVar[str]
+    preference: ClassVar[int]
+    tile: ClassVar[Grid | None] = None
 
     @abstractmethod
-    def supports(self, pattern: Pattern | None, keys: TokenLayout) -> bool:
-        """Whether this back end can compute `pattern` on this layout, exactly and with gradients."""
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        """Whether this back end can compute `pattern` on these layouts, exactly and with gradients.
+
+        Args:
+            q: the queries, for their device and dtype; its values are not read.
+        """
+
+    def runs_on(self, device: torch.device) -> bool:
+        """Whether there is anything on this device that it could compute faster than others."""
+        return False
+
+    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
+        """Whether it was measured to be faster here than those of a lower preference."""
+        return True
 
     @abstractmethod
     def __call__(

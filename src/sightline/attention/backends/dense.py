@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,10 +18,17 @@ from sightline.layout import Segment, TokenLayout
 EXPLICIT_MAX_TOKENS = {(torch.bfloat16, True): 320, (torch.bfloat16, False): 160}
 
 
+# The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
+BIAS_BYTES = 96 * 2**20
+
+
 class Dense(Backend):
     """SDPA, or explicit matmul and softmax where that is faster, with an additive bias."""
 
-    def supports(self, pattern: Pattern | None, keys: TokenLayout) -> bool:
+    name = "dense"
+    preference = 0
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
         return True
 
     def __call__(
@@ -48,19 +57,60 @@ def _one_image(
     queries: TokenLayout,
     keys: TokenLayout,
 ) -> Tensor:
-    def biased(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        assert pattern is not None
-        bias = pattern.bias(query, key, queries.num_prefix_tokens, keys.num_prefix_tokens, q.dtype)
-        return form(q, k, v, bias)
-
     explicit = _explicit_is_faster(q, k)
     form = explicit_attention if explicit else sdpa
     if pattern is None:
         return form(q, k, v, None)
-    # SDPA would keep its mask for the backward pass, a bias for every layer; the explicit form does not keep it.
-    if not explicit and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return checkpoint(biased, q, k, v, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
-    return biased(q, k, v)
+    whole = _Part(slice(None), query, queries.num_prefix_tokens)
+
+    def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole) -> Tensor:
+        bias = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, q.dtype, part.heads)
+        return form(q, k, v, bias)
+
+    if torch.compiler.is_compiling() or explicit:
+        return biased(q, k, v)
+    images = max(query.coords.shape[0], key.coords.shape[0])
+    by_head = []
+    for heads in _heads_at_once(q.shape[1], images * q.shape[2] * k.shape[2] * q.element_size()):
+        rows = []
+        for part, block in _query_blocks(heads, query, queries.num_prefix_tokens, images * k.shape[2]):
+            here = (q[:, heads, block], k[:, heads], v[:, heads])
+            # SDPA would keep its mask for the backward pass, a bias for every layer.
+            if torch.is_grad_enabled():
+                rows.append(checkpoint(biased, *here, part, use_reentrant=False, preserve_rng_state=False))
+            else:
+                rows.append(biased(*here, part))
+        by_head.append(rows[0] if len(rows) == 1 else torch.cat(rows, dim=2))
+    return by_head[0] if len(by_head) == 1 else torch.cat(by_head, dim=1)
+
+
+class _Part(NamedTuple):
+    """Some heads and some queries of an image, for which a bias is made at once."""
+
+    heads: slice
+    query: Segment
+    prefix: int
+
+
+def _heads_at_once(heads: int, bytes_a_head: int) -> list[slice]:
+    """As many heads at a time as keep their bias within the bound, at least one."""
+    step = heads if heads * bytes_a_head <= BIAS_BYTES else max(1, BIAS_BYTES // bytes_a_head)
+    return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
+
+
+def _query_blocks(heads: slice, query: Segment, prefix: int, keys: int) -> list[tuple[_Part, slice]]:
+    """The queries, in blocks where the bias of a single head is beyond the bound; the first has the prefix slots."""
+    if (prefix + query.patches) * keys * 4 <= BIAS_BYTES:
+        return [(_Part(heads, query, prefix), slice(None))]
+    # The displacements of any tokens are spread by index: 20 bytes a pair.
+    step = max(1, BIAS_BYTES // (20 * keys))
+    blocks = []
+    for first in range(0, query.patches, step):
+        some = Segment(query.grid, query.coords[:, first : first + step], complete=False)
+        before = prefix if first == 0 else 0
+        start = prefix + first - before
+        blocks.append((_Part(heads, some, before), slice(start, prefix + first + some.patches)))
+    return blocks
 
 
 def _explicit_is_faster(q: Tensor, k: Tensor) -> bool:

@@ -1,0 +1,228 @@
+"""LookHere's attention on a CPU, one tile of queries at a time: what a tile cannot see is not computed, and the bias
+of what it sees is read from the table of displacements, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sightline.attention.backends.base import Backend
+from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
+from sightline.attention.products import times_transposed
+from sightline.attention.side_by_side import run_side_by_side
+from sightline.grid import Grid
+from sightline.layout import Segment, TokenLayout
+
+# Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype and
+# whether a backward pass follows: measured (benchmarks/attention.py, rows in benchmarks/results).
+MIN_TOKENS = {
+    (torch.float32, False): 257,
+    (torch.float32, True): 197,
+    (torch.bfloat16, False): 321,
+    (torch.bfloat16, True): 321,
+}
+
+
+class Tiles(Backend):
+    """Query tiles of 16 x 16 cells against the few rectangles of keys that they see; forward and backward."""
+
+    name = "tiles"
+    preference = 10
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        return (
+            pattern is not None
+            and all(isinstance(term, Directed) for term in pattern.terms)
+            and queries is keys
+            and q.device.type == "cpu"
+            and not torch.compiler.is_compiling()
+            and type(q) in (Tensor, torch.nn.Parameter)
+            and all(segment.row_major for segment in keys.segments)
+        )
+
+    def runs_on(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
+        enough = MIN_TOKENS.get((q.dtype, torch.is_grad_enabled()))
+        return enough is not None and keys.slots >= enough * len(keys.segments)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+    ) -> Tensor:
+        assert pattern is not None
+        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
+        outs = [_TiledAttention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
+        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+
+
+class _TiledAttention(torch.autograd.Function):
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these and the output."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+        plan = _Plan.of(pattern, segment, prefix, q)
+        # Laid out as the projection after it reads it: heads side by side in each token.
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
+
+        def attend(index: tuple[int, int]) -> None:
+            one = _Head(plan, index[1], q[index], k[index], v[index])
+            result = torch.empty_like(one.queries)
+            for tile, where in one.tiles():
+                keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
+                attention = one.attention(tile, where, keys)
+                result[where] = times_transposed(attention, values.t())
+            out[index] = one.forwards(result)
+
+        run_side_by_side(attend, plan.heads(q))
+        ctx.save_for_backward(q, k, v, out)
+        ctx.of = pattern, segment, prefix
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, out = ctx.saved_tensors
+        plan = _Plan.of(*ctx.of, like=q)
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+
+        def differentiate(index: tuple[int, int]) -> None:
+            one = _Head(plan, index[1], q[index], k[index], v[index])
+            grad = one.backwards(grad_out[index])
+            # What the softmax takes away from each row: sum_j P_ij dP_ij = dO_i . O_i.
+            taken = (grad * one.backwards(out[index])).sum(dim=-1, keepdim=True)
+            grad_queries = torch.empty_like(one.queries)
+            grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]) for _ in "kv")
+            for tile, where in one.tiles():
+                keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
+                attention = one.attention(tile, where, keys)
+                here = grad[where]
+                one.scatter(grad_values, tile, times_transposed(here.t(), attention.t()))
+                scores = times_transposed(here, values).sub_(taken[where]).mul_(attention)
+                grad_queries[where] = times_transposed(scores, keys.t())
+                one.scatter(grad_keys, tile, times_transposed(one.queries[where].t(), scores.t()))
+            dq[index] = one.forwards(grad_queries).mul_(plan.scale)
+            dk[index], dv[index] = grad_keys.t(), grad_values.t()
+
+        run_side_by_side(differentiate, plan.heads(q))
+        return dq, dk, dv, None, None, None
+
+
+class _Plan(NamedTuple):
+    """What all heads of one grid share."""
+
+    grid: Grid
+    prefix: int
+    scale: float
+    tables: Tensor
+    by_key: Tensor | None
+    covers: list[tuple[QueryTile, ...]]
+
+    @classmethod
+    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
+        grid = Grid(*segment.grid)
+        tables, by_key = pattern.tables(grid, like.device)
+        # A masked key is not computed at all, whichever value masks it.
+        visible = tables > -(BFLOAT16_MAX if pattern.prune_below is None else pattern.prune_below)
+        wide = _wide(like)
+        return cls(
+            grid,
+            prefix,
+            like.shape[-1] ** -0.5,
+            tables.to(wide).contiguous(),
+            None if by_key is None else by_key.to(wide),
+            cover(visible, grid),
+        )
+
+    @staticmethod
+    def heads(q: Tensor) -> list[tuple[int, int]]:
+        """(row, head) of each head of each image."""
+        return [(row, head) for row in range(q.shape[0]) for head in range(q.shape[1])]
+
+
+def _wide(like: Tensor) -> torch.dtype:
+    """Scores are float32 where q is 16 bits: rounding them to bfloat16 trebles the error (docs/LOG.md)."""
+    return torch.promote_types(like.dtype, torch.float32)
+
+
+class _Head:
+    """One head of one image, with its queries in the order of its tiles."""
+
+    def __init__(self, plan: _Plan, head: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        self.plan = plan
+        self.table = plan.tables[head]
+        self.by_key = None if plan.by_key is None else plan.by_key[head]
+        self.cover = plan.covers[head]
+        self.order = query_order(self.cover, plan.grid, plan.prefix)
+        wide = plan.tables.dtype
+        self.queries = q.index_select(0, self.order).to(wide) * plan.scale
+        self.keys, self.values = k.to(wide).contiguous(), v.to(wide).contiguous()
+
+    def backwards(self, x: Tensor) -> Tensor:
+        """Tokens in the layout's order to the tiles' order."""
+        return x.index_select(0, self.order).to(self.queries.dtype)
+
+    def forwards(self, x: Tensor) -> Tensor:
+        """Tokens in the tiles' order to the layout's order."""
+        return torch.empty_like(x).index_copy_(0, self.order, x)
+
+    def tiles(self) -> Iterator[tuple[QueryTile | None, slice]]:
+        """Each tile and where its queries stand; None for the prefix tokens', which see everything."""
+        if self.plan.prefix:
+            yield None, slice(0, self.plan.prefix)
+        start = self.plan.prefix
+        for tile in self.cover:
+            stop = start + tile.queries.cells
+            yield tile, slice(start, stop)
+            start = stop
+
+    def _pieces(self, tile: QueryTile) -> Iterator[tuple[Rectangle, slice]]:
+        start = self.plan.prefix
+        for piece in tile.keys:
+            yield piece, slice(start, start + piece.cells)
+            start += piece.cells
+
+    def _sees_all(self, tile: QueryTile | None) -> bool:
+        return tile is None or tile.keys == (Rectangle(0, self.plan.grid.rows, 0, self.plan.grid.cols),)
+
+    def gather(self, tokens: Tensor, tile: QueryTile | None) -> Tensor:
+        """The prefix tokens and those that a tile sees: [n, head_dim]."""
+        if tile is None or self._sees_all(tile):
+            return tokens
+        cells = tokens[self.plan.prefix :].view(*self.plan.grid, -1)
+        seen = [cells[top:bottom, left:right].reshape(-1, tokens.shape[-1]) for top, bottom, left, right in tile.keys]
+        return torch.cat((tokens[: self.plan.prefix], *seen))
+
+    def scatter(self, total: Tensor, tile: QueryTile | None, part: Tensor) -> None:
+        """Add to `total` [head_dim, tokens] the gradient [head_dim, n] of what `gather` gave."""
+        if tile is None or self._sees_all(tile):
+            total += part
+            return
+        prefix = self.plan.prefix
+        total[:, :prefix] += part[:, :prefix]
+        cells = total[:, prefix:].unflatten(1, self.plan.grid)
+        for piece, where in self._pieces(tile):
+            cells[:, piece.top : piece.bottom, piece.left : piece.right] += part[:, where].unflatten(1, piece.shape)
+
+    def attention(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
+        """The softmax of a tile's scores on its keys: [queries, n]."""
+        scores = times_transposed(self.queries[where], keys)
+        if tile is not None:
+            for piece, columns in self._pieces(tile):
+                self._add_bias(scores[:, columns], tile.queries, piece)
+        return torch.softmax(scores, dim=-1, out=scores)
+
+    def _add_bias(self, scores: Tensor, queries: Rectangle, keys: Rectangle) -> None:
+        grid, width = self.plan.grid, self.table.shape[1]
+        # With the queries in reverse, a step of either query or key is a step in the table in the same direction.
+        start = (keys.top - queries.bottom + grid.rows) * width + keys.left - queries.right + grid.cols
+        shape, strides = (*queries.shape, *keys.shape), (width, 1, width, 1)
+        bias = self.table.as_strided(shape, strides, self.table.storage_offset() + start)
+        scores.unflatten(1, keys.shape).unflatten(0, queries.shape).add_(bias)
+        if self.by_key is not None:
+            scores += self.by_key[keys.top : keys.bottom, keys.left : keys.right].reshape(1, -1)

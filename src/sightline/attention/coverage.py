@@ -1,0 +1,111 @@
+"""Which keys a block of queries may see, as few rectangles of the grid as will do: what sparse back ends loop over."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.grid import Grid
+
+# Key rows that share one range of columns; finer steps hide more and cost more calls (docs/LOG.md).
+_ROW_STEP = 8
+_COLUMN_STEP = 4
+# Queries a tile: fewer hide more, more make better matrix products (docs/LOG.md).
+_TILE = 16
+
+
+class Rectangle(NamedTuple):
+    """Cells top <= y < bottom and left <= x < right of a grid."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.bottom - self.top, self.right - self.left
+
+    @property
+    def cells(self) -> int:
+        return (self.bottom - self.top) * (self.right - self.left)
+
+
+class QueryTile(NamedTuple):
+    """Queries of a rectangle, and the rectangles that hold every key that any of them sees."""
+
+    queries: Rectangle
+    keys: tuple[Rectangle, ...]
+
+
+def cover(visible: Tensor, grid: Grid) -> list[tuple[QueryTile, ...]]:
+    """Cut a grid's queries into tiles, and cover what each tile sees.
+
+    Args:
+        visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `Term.relative`.
+        grid: of the queries and keys.
+
+    Returns:
+        For each head, tiles that hold each cell once. Their rectangles do not overlap; together they hold all
+        visible keys, and some that are not visible.
+    """
+    masks = visible.numpy()
+    return [_cover_head(mask.tobytes(), Grid(*grid)) for mask in masks]
+
+
+@functools.lru_cache(maxsize=4096)
+def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
+    visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
+    if visible.all():
+        # Whole rows of queries: what they see is the whole grid, which needs no copy.
+        height, width = max(1, _TILE**2 // grid.cols), grid.cols
+    else:
+        height, width = _TILE, _TILE
+    # seen[dy, d] counts the visible displacements before column d, so that a range is one difference.
+    tiles = []
+    for top in range(0, grid.rows, height):
+        bottom = min(top + height, grid.rows)
+        steps = [(row, min(row + _ROW_STEP, grid.rows)) for row in range(0, grid.rows, _ROW_STEP)]
+        # A step of key rows sees what any displacement between its rows and the queries' rows sees.
+        columns = [visible[low - bottom + grid.rows : high - top + grid.rows - 1].any(0) for low, high in steps]
+        counts = [np.concatenate(([0], np.cumsum(column))) for column in columns]
+        for left in range(0, grid.cols, width):
+            right = min(left + width, grid.cols)
+            keys = np.arange(grid.cols)
+            first, last = keys - right + grid.cols, keys - left + grid.cols
+            pieces: list[Rectangle] = []
+            for (low, high), count in zip(steps, counts, strict=True):
+                hit = np.flatnonzero(count[last] > count[first])
+                if len(hit):
+                    start = int(hit[0]) // _COLUMN_STEP * _COLUMN_STEP
+                    stop = min(grid.cols, (int(hit[-1]) // _COLUMN_STEP + 1) * _COLUMN_STEP)
+                    _append(pieces, Rectangle(low, high, start, stop))
+            tiles.append(QueryTile(Rectangle(top, bottom, left, right), tuple(pieces)))
+    return tuple(tiles)
+
+
+def _append(pieces: list[Rectangle], new: Rectangle) -> None:
+    """Add a rectangle below the last one, as one with it where their columns are the same."""
+    if pieces and pieces[-1].bottom == new.top and pieces[-1][2:] == new[2:]:
+        pieces[-1] = Rectangle(pieces[-1].top, new.bottom, new.left, new.right)
+    else:
+        pieces.append(new)
+
+
+@functools.lru_cache(maxsize=4096)
+def query_order(tiles: tuple[QueryTile, ...], grid: Grid, prefix: int) -> Tensor:
+    """The slot of each query in the order of the tiles, reversed inside each: int64 [prefix + cells]."""
+    with torch.inference_mode(False):
+        index = torch.arange(grid.cells).view(*grid) + prefix
+        parts = [index[y0:y1, x0:x1].flatten().flip(0) for (y0, y1, x0, x1), _ in tiles]
+        return torch.cat((torch.arange(prefix), *parts))
+
+
+def fraction(tiles: list[tuple[QueryTile, ...]], grid: Grid) -> float:
+    """The share of all (query, key) pairs of all heads that a covering computes."""
+    pairs = sum(tile.queries.cells * sum(piece.cells for piece in tile.keys) for head in tiles for tile in head)
+    return pairs / (len(tiles) * grid.cells**2)

@@ -1,0 +1,34 @@
+"""Matrix products of attention on a CPU, by the faster of torch's two libraries."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+
+def times_transposed(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b^T: [m, k] and [n, k] -> [m, n].
+
+    torch.mm computes float32 with MKL, which takes its slow path on AMD processors (100 against 220 GFLOP/s on one
+    core, docs/LOG.md), and gives every thread its own team of threads. Here it is oneDNN, by a private operator of
+    torch, or torch.mm where a release of torch has it no longer.
+    """
+    operator = _onednn()
+    if operator is not None and a.dtype == torch.float32:
+        return operator(a, b, None, "none", [], "")
+    return torch.mm(a, b.t())
+
+
+@functools.cache
+def _onednn():
+    """oneDNN's linear layer, or None where this torch has none that works."""
+    if not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        operator = torch.ops.mkldnn._linear_pointwise
+        probe = operator(torch.ones(2, 3), torch.ones(4, 3), None, "none", [], "")
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return operator if torch.equal(probe, torch.full((2, 4), 3.0)) else None
