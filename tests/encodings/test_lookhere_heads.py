@@ -171,7 +171,6 @@ def test_wrong_slopes_are_refused(slope) -> None:
         ({"directions": ""}, "not known"),
         ({"directions": "halves--none"}, "not known"),
         ({"directions": 45}, "directions"),
-        ({"directions": None}, "directions"),
         ({"directions": ["none", 45]}, "directions"),
         ({"directions": ["none"]}, "1 given for a depth of 2"),
         ({"directions": []}, "0 given for a depth of 2"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import groupby
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
 from sightline.encodings.base import Knob, PatternEncoding, TrunkShape, require, require_number
@@ -168,12 +170,57 @@ def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
     return dealt + [(_NONE, slope) for slope in _spread(heads - directed)]
 
 
+# a * dy + b * dx with |a|, |b| <= 2**18 stays within int32 on grids of up to 4096 cells a side.
+_LARGEST_NORMAL = 2**18
+# Two borders that are closer than this may get the same normal, and then they would bound a line, not a cone.
+_NARROWEST = 0.001
+
+
+def look(direction: float, field_of_view: float) -> View:
+    """The field of view around a direction, borders included.
+
+    Args:
+        direction: degrees clockwise from up, any finite number: 90 is right, 180 down, 270 and -90 left.
+        field_of_view: the whole angle in degrees, 0.001 to 360 (`LookHereConfig` refuses others): up to 180 two
+            half-planes intersect, beyond they are joined by any, and 360 is everything.
+
+    Returns:
+        A view whose normals are the nearest ones of integers up to 2**18: on grids of up to 4096 a side no cell is on
+        the wrong side, and one within 2e-6 radians of a border may count as on it. Multiples of 45 degrees are exact.
+    """
+    if field_of_view == 360:
+        return View()
+    towards, half = direction % 360, field_of_view / 2
+    normals = _normal(towards - half + 90), _normal(towards + half - 90)
+    return View(tuple(dict.fromkeys(normals)), "all" if field_of_view <= 180 else "any")
+
+
+def _normal(degrees: float) -> tuple[int, int]:
+    """Integers (a, b) along (dy, dx) of a direction clockwise from up."""
+    dy, dx = -math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    steep = abs(dy) > abs(dx)
+    longer, shorter = (dy, dx) if steep else (dx, dy)
+    ratio = Fraction(shorter / abs(longer)).limit_denominator(_LARGEST_NORMAL)
+    whole = ratio.denominator if longer > 0 else -ratio.denominator
+    return (whole, ratio.numerator) if steep else (ratio.numerator, whole)
+
+
+Looking = tuple[float, float, float]
+"""(direction in degrees clockwise from up, whole field of view in degrees, slope) of one head."""
+
+_LOOKING = "(direction in degrees, field of view in degrees, slope)"
+
+
 @dataclass(frozen=True)
 class LookHereConfig:
     """Configuration of `LookHere`.
 
     Attributes:
-        directions: the public code's language ("eighths1-eighths2-none"), a preset's name, or one of them a layer.
+        directions: the public code's language ("eighths1-eighths2-none"), a preset's name, or one of them a layer;
+            None is lookhere_90, or nothing where `views` are given.
+        views: instead of `directions` and `head_slopes`, (direction, field of view, slope) for each head, or a list of
+            such lists, one a layer. Degrees: 0 looks up, 90 right, 180 down, 270 left; a field of view of 360 sees all.
+            The layer's and the global slope multiply the head's; a slope of 0 keeps the mask.
         layer_slopes: slopes of the first and last layer, evenly spaced between.
         head_slopes: one a head, or None for the public code's.
         global_slope: multiplies all slopes; the knob. 0 keeps the masks and removes the penalty.
@@ -182,7 +229,8 @@ class LookHereConfig:
         rounding: `official` rounds the bias once to bfloat16, as the public code, `exact` does not.
     """
 
-    directions: str | tuple[str, ...] = "lookhere_90"
+    directions: str | tuple[str, ...] | None = None
+    views: tuple[Looking, ...] | tuple[tuple[Looking, ...], ...] | None = None
     layer_slopes: tuple[float, float] = (1.5, 0.5)
     head_slopes: tuple[float, ...] | None = None
     global_slope: float = 1.0
@@ -192,15 +240,19 @@ class LookHereConfig:
 
     def __post_init__(self) -> None:
         # Lists, as YAML and the public code write them, become tuples so that the configuration can be hashed.
-        for name in ("directions", "layer_slopes", "head_slopes"):
-            value = getattr(self, name)
-            if isinstance(value, list):
-                object.__setattr__(self, name, tuple(value))
-        names = self.directions if isinstance(self.directions, tuple) else (self.directions,)
-        if not all(isinstance(name, str) for name in names):
-            raise InputError(
-                f"lookhere directions {self.directions!r}: expected a text, or a list of one for each layer"
-            )
+        for name in ("directions", "views", "layer_slopes", "head_slopes"):
+            object.__setattr__(self, name, _tuples(getattr(self, name)))
+        if self.views is not None:
+            self._check_views()
+        else:
+            if self.directions is None:
+                # Written out, so that a model's folder holds it.
+                object.__setattr__(self, "directions", "lookhere_90")
+            names = self.directions if isinstance(self.directions, tuple) else (self.directions,)
+            if not all(isinstance(name, str) for name in names):
+                raise InputError(
+                    f"lookhere directions {self.directions!r}: expected a text, or a list of one for each layer"
+                )
         require("lookhere distance", self.distance, ("linear", "sqrt", "square"))
         require("lookhere fill", self.fill, ("inf", "max", "zero"))
         require("lookhere rounding", self.rounding, ("official", "exact"))
@@ -214,6 +266,56 @@ class LookHereConfig:
         for slope in self.head_slopes or ():
             require_number("lookhere head_slopes", slope)
 
+    def _check_views(self) -> None:
+        hints = {
+            "directions": "views go with encoding 'lookhere'",
+            "head_slopes": "the third number of a view is its slope",
+        }
+        for other, hint in hints.items():
+            if (value := getattr(self, other)) is not None:
+                raise InputError(
+                    f"lookhere views and {other} {value!r}: expected one of the two, leave one out ({hint})"
+                )
+        if not isinstance(self.views, tuple) or not self.views:
+            raise InputError(f"lookhere views {self.views!r}: expected a list of {_LOOKING} for each head")
+        for place, looking in _numbered(self.views):
+            if not isinstance(looking, tuple) or len(looking) != 3:
+                raise InputError(f"lookhere {place} {looking!r}: expected {_LOOKING}")
+            direction, angle, slope = looking
+            require_number(f"lookhere {place} direction", direction, low=-math.inf)
+            require_number(f"lookhere {place} field of view", angle, low=-math.inf)
+            if not _NARROWEST <= angle <= 360:
+                raise InputError(f"lookhere {place} field of view {angle}: expected {_NARROWEST} to 360 degrees")
+            require_number(f"lookhere {place} slope", slope)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _one_a_layer(given: tuple[Any, ...]) -> bool:
+    """Whether a list has an entry for each layer: names, or lists of views, whose own entries are no numbers."""
+    first = given[0] if given else ""
+    return isinstance(first, str) or (first != () and all(isinstance(one, tuple) for one in first))
+
+
+def _deal(given: str | tuple[Looking, ...], heads: int) -> list[tuple[_Head, float]]:
+    """The heads of one layer from what its configuration says."""
+    if isinstance(given, str):
+        return deal_preset(given, heads) if given in PRESETS else parse_directions(given, heads)
+    return [(_Head(look(direction, angle)), slope) for direction, angle, slope in given]
+
+
+def _numbered(views: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The entries for heads, each with its place as the user would write it."""
+    if not isinstance(views[0], tuple) or not _one_a_layer(views):
+        yield from ((f"views[{head}]", looking) for head, looking in enumerate(views))
+        return
+    for layer, heads in enumerate(views):
+        if not isinstance(heads, tuple):
+            raise InputError(f"lookhere views[{layer}] {heads!r}: expected a list for each head, as for layer 0")
+        yield from ((f"views[{layer}][{head}]", looking) for head, looking in enumerate(heads))
+
 
 class LookHere(PatternEncoding):
     """Directed heads with a linear penalty: bias = -s_g s_l s_h f(distance) inside the head's field of view
@@ -226,21 +328,23 @@ class LookHere(PatternEncoding):
 
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        given = config.directions
-        layers = (given,) * shape.depth if isinstance(given, str) else given
+        key = "directions" if config.views is None else "views"
+        given = getattr(config, key)
+        layers = given if isinstance(given, tuple) and _one_a_layer(given) else (given,) * shape.depth
         if len(layers) != shape.depth:
-            raise InputError(
-                f"lookhere directions: {len(layers)} given for a depth of {shape.depth}, expected one each"
-            )
+            raise InputError(f"lookhere {key}: {len(layers)} given for a depth of {shape.depth}, expected one each")
         if config.head_slopes is not None and len(config.head_slopes) != shape.heads:
             raise InputError(
                 f"lookhere head_slopes: {len(config.head_slopes)} given for {shape.heads} heads, expected one each"
             )
+        for layer, one in enumerate(layers):
+            if key == "views" and len(one) != shape.heads:
+                where = f"views[{layer}]" if layers is given else "views"
+                raise InputError(
+                    f"lookhere {where}: {len(one)} given for {shape.heads} heads, expected {_LOOKING} for each"
+                )
         self.global_slope = float(config.global_slope)
-        self.heads_of_layer = [
-            deal_preset(name, shape.heads) if name in PRESETS else parse_directions(name, shape.heads)
-            for name in layers
-        ]
+        self.heads_of_layer = [_deal(one, shape.heads) for one in layers]
 
     @property
     def knob(self) -> Knob:
