@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.patchify import fit_to_patches, patchify, unpatchify
+from sightline.patchify import fit_to_patches, fitted_grid, patchify, unpatchify
 
 
 @settings(deadline=None, max_examples=40)
@@ -123,3 +123,16 @@ def test_other_precisions(fit: str, dtype: torch.dtype) -> None:
     fitted, _ = fit_to_patches(images.to(dtype), 4, fit)
     assert fitted.dtype == dtype
     assert (fitted.float() - expected).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("fit", ["exact", "pad", "resize"])
+@pytest.mark.parametrize("size", [(8, 12), (4, 4), (9, 12), (1, 30), (10, 14), (6, 22), (3, 2), (0, 4)])
+def test_the_grid_without_an_image(size: tuple[int, int], fit: str) -> None:
+    """As `fit_to_patches` says, refusals included."""
+    said = []
+    for ask in (lambda: fit_to_patches(torch.zeros(1, 1, *size), 4, fit)[1], lambda: fitted_grid(*size, 4, fit)):
+        try:
+            said.append(ask())
+        except InputError as error:
+            said.append(str(error))
+    assert said[0] == said[1]

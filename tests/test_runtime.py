@@ -90,3 +90,51 @@ def test_devices():
     for name in ("cpuu", "cuda:99", "", "meta"):
         with pytest.raises(InputError, match="allowed: auto, cpu"):
             runtime.resolve_device(name)
+
+
+def test_available_memory_of_this_machine():
+    assert 10**7 < runtime.available_memory() < 10**14
+    assert runtime.available_memory(torch.device("cpu")) > 10**7
+
+
+def group(folder: Path, **files: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+def test_a_control_group_bounds_the_memory(tmp_path):
+    """Of the process's own group and those above it, files that may be dropped given back."""
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    assert runtime._group_memory(root, own) == []
+    group(root, memory__max="max", memory__current=10)
+    group(root / "a", memory__max=1000, memory__current=700, memory__stat="anon 5\ninactive_file 100")
+    group(root / "a" / "b", memory__max="max", memory__current=10)
+    assert runtime._group_memory(root, own) == [400]
+    group(root / "a" / "b", memory__max=300, memory__current=310)
+    assert sorted(runtime._group_memory(root, own)) == [0, 400]
+    # In a container the path may be the host's.
+    own.write_text("0::/somewhere/else\n")
+    group(root, memory__max=50, memory__current=10)
+    assert runtime._group_memory(root, own) == [40]
+    assert runtime._group_memory(root, tmp_path / "none") == []
+
+
+def test_a_control_group_of_the_first_version(tmp_path):
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    own.write_text("9:name=systemd:/\n4:memory:/a\n3:cpuset:/\n0::/\nnonsense\n")
+    group(root / "memory", memory__limit_in_bytes=9223372036854771712, memory__usage_in_bytes=10)
+    assert runtime._group_memory(root, own) == []
+    group(root / "memory" / "a", memory__limit_in_bytes=1000, memory__usage_in_bytes=900)
+    assert runtime._group_memory(root, own) == [100]
+    (root / "memory" / "a" / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 50\n")
+    assert runtime._group_memory(root, own) == [150]
+
+
+def test_the_smallest_bound_is_what_is_available(monkeypatch):
+    monkeypatch.setattr(runtime, "_group_memory", lambda root, own: [5000, 4000])
+    assert runtime.available_memory() == 4000
+    monkeypatch.setattr(runtime, "_group_memory", lambda root, own: [])
+    monkeypatch.setattr(runtime, "_system_memory", lambda: None)
+    assert runtime.available_memory() is None

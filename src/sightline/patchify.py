@@ -42,6 +42,35 @@ def _nearest(side: int, patch_size: int) -> list[int]:
     return [below] if below == side else [size for size in (below, below + patch_size) if size > 0]
 
 
+def _not_multiples(height: int, width: int, patch_size: int) -> InputError:
+    sizes = [f"{h}x{w}" for h in _nearest(height, patch_size) for w in _nearest(width, patch_size)]
+    return InputError(
+        f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
+        f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize'"
+    )
+
+
+def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") -> Grid:
+    """The grid that `fit_to_patches` gives an image of this size in pixels, without an image.
+
+    Raises:
+        InputError: as `fit_to_patches`.
+    """
+    if height < 1 or width < 1:
+        raise InputError(f"image of {height}x{width} pixels: both sides must be at least 1")
+    if fit == "exact" and (height % patch_size or width % patch_size):
+        raise _not_multiples(height, width, patch_size)
+    if fit == "resize":
+        # In whole numbers, half to even as `round`: a side may be beyond what a float holds.
+        return Grid(*(max(1, _rounded(side, patch_size)) for side in (height, width)))
+    return Grid(-(-height // patch_size), -(-width // patch_size))
+
+
+def _rounded(side: int, patch_size: int) -> int:
+    below, rest = divmod(side, patch_size)
+    return below + (2 * rest > patch_size or (2 * rest == patch_size and below % 2))
+
+
 def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple[Tensor, Grid]:
     """Make both sides multiples of the patch.
 
@@ -64,11 +93,7 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
         images = F.pad(images, (0, right, 0, bottom))
     elif height % patch_size or width % patch_size:
         if fit == "exact":
-            sizes = [f"{h}x{w}" for h in _nearest(height, patch_size) for w in _nearest(width, patch_size)]
-            raise InputError(
-                f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
-                f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize'"
-            )
+            raise _not_multiples(height, width, patch_size)
         sides = [max(1, round(side / patch_size)) * patch_size for side in (height, width)]
         # In float32: torch has no antialiased resize of 16-bit images on a CPU.
         wide = images.float() if images.dtype.itemsize < 4 else images

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # The processor features that decide a speed, the fastest first; the best one that is there is named.
 _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+_CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def cores() -> int:
@@ -145,6 +146,77 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts kibibytes, macOS bytes.
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def available_memory(device: str | torch.device = "cpu") -> int | None:
+    """The memory that can still be taken here, in bytes, or None where it is not known.
+
+    On a CPU what the system says is available, bounded by the limits of the process's control groups (v2, v1); on a
+    GPU what is free there and what torch holds without using it.
+    """
+    if str(device).startswith("cuda"):
+        import torch
+
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    found = [_system_memory(), *_group_memory(_CGROUPS, _OWN_CGROUPS)]
+    return min((room for room in found if room is not None), default=None)
+
+
+def _system_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
+    try:
+        # Elsewhere than on Linux: all that there is, which is the best that is known.
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _group_memory(root: Path, own: Path) -> list[int]:
+    """What each control group above this process leaves to it, in bytes; nothing where there is no limit."""
+    try:
+        lines = own.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    rooms = []
+    for line in lines:
+        _, kinds, group = (*line.split(":", 2), "", "")[:3]
+        if kinds == "":
+            # Beside v1 controllers the second hierarchy is mounted a level below.
+            places = [(base, "memory.max", "memory.current") for base in (root, root / "unified")]
+        elif "memory" in kinds.split(","):
+            places = [(root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")]
+        else:
+            continue
+        for base, limit, used in places:
+            inside = (base / group.strip("/")).resolve()
+            # In a container the path may be the host's: then its own group is the root of what is mounted.
+            folders = [folder for folder in (inside, *inside.parents) if folder.is_relative_to(base.resolve())]
+            rooms += [_room(folder, limit, used) for folder in folders or [base]]
+    return [room for room in rooms if room is not None]
+
+
+def _room(folder: Path, limit: str, used: str) -> int | None:
+    try:
+        most = int((folder / limit).read_text(encoding="ascii"))
+        taken = int((folder / used).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    # v1 writes "no limit" as nearly 2**63.
+    if most >= 1 << 60:
+        return None
+    try:
+        lines = (folder / "memory.stat").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    pairs = dict(line.split(" ", 1) for line in lines if line.count(" ") == 1)
+    cached = pairs.get("total_inactive_file", pairs.get("inactive_file", "0"))
+    # Files that nobody looked at lately are counted as used, and given back when memory is wanted.
+    return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
 
 
 def resolve_device(name: str) -> torch.device:

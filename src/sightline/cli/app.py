@@ -1,6 +1,7 @@
 """The command `sightline`: finds its verbs in `commands/`, and turns every fault of the user into one line.
 
-A verb's file imports what it needs inside its function, so that `sightline --help` stays quick.
+A verb is what its file holds under the file's own name: a function, or an `App` with sub-verbs. It imports what it
+needs inside its function, so that `sightline --help` stays quick.
 """
 
 from __future__ import annotations

@@ -81,12 +81,12 @@ def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
             yield entry
 
 
-def claim_file(out: Path, *, overwrite: bool) -> None:
-    """Refuse a file that exists, unless it is to be replaced; nothing is made yet."""
+def claim_file(out: Path, *, overwrite: bool, option: str = "--out") -> None:
+    """Refuse a file that exists, unless it is to be replaced; nothing is made yet. `option` is what named it."""
     if out.is_dir():
-        raise InputError(f"--out {out}: is a folder, expected a file")
+        raise InputError(f"{option} {out}: is a folder, expected a file")
     if out.exists() and not overwrite:
-        raise InputError(f"--out {out}: exists already; --overwrite replaces it")
+        raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
 def make_parent(out: Path) -> None:

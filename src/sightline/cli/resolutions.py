@@ -34,10 +34,28 @@ def parse_sizes(given: Iterable[str]) -> tuple[tuple[int, int], ...]:
     """
     sizes = []
     for word in _words(given):
-        match = re.fullmatch(r"([0-9]+)(?:x([0-9]+))?", word)
-        height = int(match[1]) if match else 0
-        width = int(match[2] or match[1]) if match else 0
-        if height < 1 or width < 1:
+        size = _size(word)
+        if size is None:
             raise InputError(f"--resolutions {word}: expected sides or height x width in pixels, as 32,96x192")
-        sizes.append((height, width))
+        sizes.append(size)
     return tuple(sizes)
+
+
+def parse_size(given: str) -> tuple[int, int]:
+    """(height, width) from "384" or "384x512".
+
+    Raises:
+        InputError: it is neither a side nor height x width.
+    """
+    size = _size(given)
+    if size is None:
+        raise InputError(f"--resolution {given}: expected a side or height x width in pixels, as 384 or 384x512")
+    return size
+
+
+def _size(word: str) -> tuple[int, int] | None:
+    # Python reads no number of thousands of digits, and no image has a side of a hundred.
+    match = re.fullmatch(r"([0-9]{1,100})(?:x([0-9]{1,100}))?", word)
+    height = int(match[1]) if match else 0
+    width = int(match[2] or match[1]) if match else 0
+    return (height, width) if height > 0 and width > 0 else None

@@ -11,6 +11,8 @@ from sightline.cli.door import apply_settings, check_config, dump_config
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+
     from sightline.data.source import Source
     from sightline.training.config import TrainConfig
 
@@ -55,11 +57,26 @@ def named_after(file: Path | None) -> Iterator[None]:
         raise InputError(f"{file}: {error}" if file else str(error)) from None
 
 
-def check_model(resolved: TrainConfig, source: Source, file: Path | None) -> None:
-    """Build the model once and let it go, so that what it refuses is known before anything is written."""
-    from sightline.training.loop import build_model
+def check_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> None:
+    """Build the model once and let it go, so that what it refuses is known before anything is written.
+
+    A run that this machine has not the memory for is refused before that.
+    """
+    from sightline.analysis.memory import refuse_what_cannot_fit
+    from sightline.training.loop import build_model, vit_config
 
     with named_after(file or Path("train")):
+        model = vit_config(resolved, source)
+        refuse_what_cannot_fit(
+            model,
+            model.image_size,
+            what=resolved.model,
+            batch=resolved.batch_size,
+            dtype=resolved.precision,
+            training=True,
+            ema=resolved.optimizer.ema is not None,
+            device=device,
+        )
         build_model(resolved, source)
 
 

@@ -20,7 +20,7 @@ from sightline.data.discovery import open_source
 from sightline.data.loader import Batch, batches, epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError
-from sightline.models import VisionTransformer, create_model, model_config
+from sightline.models import VisionTransformer, ViTConfig, model_config
 from sightline.tasks.classification import classification_loss, to_model_input
 from sightline.training.config import TrainConfig
 from sightline.training.ema import Ema
@@ -79,10 +79,9 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
     )
 
 
-def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
-    """The model of a resolved configuration with its first weights, which the seed decides."""
-    torch.manual_seed(config.seed)
-    return create_model(
+def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
+    """What the model of a resolved configuration is made of."""
+    return model_config(
         config.model,
         encoding=config.encoding,
         encoding_options=config.encoding_options,
@@ -91,6 +90,12 @@ def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
         image_size=config.resolution,
         **config.model_options,
     )
+
+
+def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
+    """The model of a resolved configuration with its first weights, which the seed decides."""
+    torch.manual_seed(config.seed)
+    return VisionTransformer(vit_config(config, source))
 
 
 def open_training_data(config: TrainConfig) -> Source:

@@ -67,6 +67,7 @@ def evaluate(
         Print the rows as JSON lines instead of a table.
     """
     from sightline import runtime
+    from sightline.analysis.memory import refuse_what_cannot_fit
     from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
@@ -114,6 +115,8 @@ def evaluate(
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
         check_sizes(loaded, config)
+        # The largest alone: no smaller one is hopeless where it is not.
+        refuse_what_cannot_fit(loaded.config, max(sides), what=str(model), device=where, loaded=True)
         planned_images(source, loaded, config, side)
         for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
             source, _ = source.check_readable(

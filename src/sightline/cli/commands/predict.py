@@ -40,6 +40,7 @@ def predict(
     import torch
 
     from sightline import runtime
+    from sightline.analysis.memory import refuse_what_cannot_fit
     from sightline.cli.progress import Bars
     from sightline.data.image_file import read_image
     from sightline.data.preprocessing import preprocessing
@@ -61,6 +62,8 @@ def predict(
         below = side // patch * patch
         near = f"{below} or {below + patch}" if below else f"{patch}"
         raise InputError(f"--resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
+    if isinstance(side, int):
+        refuse_what_cannot_fit(loaded.config, side, what=str(model), device=where, loaded=True)
     if loaded.num_classes == 0:
         raise InputError(f"{model}: has no head, so it names no classes")
     names = loaded.config.class_names or tuple(str(index) for index in range(loaded.num_classes))

@@ -1,0 +1,145 @@
+"""What the benchmark scripts share: interleaved timing, the peak memory of a call, rows and the table of them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sightline import runtime
+
+RESULTS = Path(__file__).parent / "results"
+
+Work = Callable[[], object]
+
+
+def interleave(works: dict[str, Work], rounds: int, device: str = "cpu") -> dict[str, list[float]]:
+    """Seconds of each work in each round, after one round of warming up; in every round all are run, in turn."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for round_number in range(rounds + 1):
+        for name, work in works.items():
+            _synchronise(device)
+            started = time.perf_counter()
+            work()
+            _synchronise(device)
+            if round_number:
+                times[name].append(time.perf_counter() - started)
+    return times
+
+
+def _synchronise(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def peak_bytes(work: Work, device: str = "cpu") -> int | None:
+    """The most memory that `work` takes beyond what is there before it, or None where it cannot be known.
+
+    On a CPU the kernel counts resident pages; its mark is set back first, and the allocator gives back what it holds.
+    """
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _status("VmRSS")
+        work()
+        return max(0, _status("VmHWM") - before)
+    except (OSError, AttributeError):
+        return None
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+
+
+def row(
+    benchmark: str,
+    subject: str,
+    baseline: str,
+    times: dict[str, list[float]],
+    peaks: dict[str, int | None],
+    device: str = "cpu",
+    **case: Any,
+) -> dict[str, Any]:
+    """One comparison: `ratio` is the baseline's time over the subject's, the median of the rounds' own ratios; `spread`
+    is the range of the middle half of these; `memory_ratio` is the baseline's peak over the subject's, None where not
+    measured."""
+    ratios = [slow / fast for slow, fast in zip(times[baseline], times[subject], strict=True)]
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    mine, theirs = peaks.get(subject), peaks.get(baseline)
+    return {
+        "benchmark": benchmark,
+        "subject": subject,
+        "baseline": baseline,
+        **case,
+        "ratio": round(statistics.median(ratios), 3),
+        "spread": round(quartiles[2] - quartiles[0], 3),
+        "memory_ratio": round(theirs / mine, 3) if mine and theirs is not None else None,
+        "subject_ms": round(statistics.median(times[subject]) * 1e3, 3),
+        "baseline_ms": round(statistics.median(times[baseline]) * 1e3, 3),
+        "subject_mib": None if mine is None else round(mine / 2**20, 1),
+        "baseline_mib": None if theirs is None else round(theirs / 2**20, 1),
+        "rounds": len(ratios),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "hardware": runtime.hardware(device),
+        "torch": torch.__version__,
+        "commit": runtime.commit(),
+    }
+
+
+def in_fresh_process(script: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """The JSON object that is the last line of `script`'s output, run in a process of its own."""
+    command = [sys.executable, script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def write(rows: Iterable[dict[str, Any]], path: Path) -> None:
+    """Replace `path` by rows, one JSON object a line; all of it or nothing."""
+    part = path.with_name(path.name + ".part")
+    part.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    part.replace(path)
+
+
+def append(rows: Iterable[dict[str, Any]], path: Path) -> None:
+    """Add rows to those of earlier runs, all of them or none."""
+    before = path.read_text() if path.exists() else ""
+    part = path.with_name(path.name + ".part")
+    part.write_text(before + "".join(json.dumps(one) + "\n" for one in rows))
+    part.replace(path)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
+    """Rows as a table on the terminal, numbers to the right."""
+    cells = [[_text(one.get(column)) for column in columns] for one in rows]
+    widths = [max(len(line[index]) for line in [list(columns), *cells]) for index in range(len(columns))]
+    for line in [list(columns), *cells]:
+        print("  ".join(_aligned(text, width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _aligned(text: str, width: int) -> str:
+    return text.rjust(width) if text[:1].isdigit() else text.ljust(width)

@@ -1,0 +1,186 @@
+"""A whole ViT-B/16 with LookHere, against the same model without position encoding, with stored biases, and timm's.
+
+    python benchmarks/model.py [--quick] [--json OUT] [--threads 1] [--device cpu|cuda]
+
+The subject is our model with what `dispatch` chooses (`auto`). Baselines: `sdpa_no_bias`, the same model without
+encoding; `sdpa_dense_bias`, the same with a dense bias stored for every layer, as the public LookHere code holds it
+(its build outside the clock); `timm_vit`, timm's ViT of the same size. Times are taken in turn in each round; peaks of
+memory are those of a fresh process that does one forward, or one training step with AdamW.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import RESULTS, Work, append, in_fresh_process, interleave, print_table, row, write
+from timm_vit import timm_vit
+from torch import Tensor, nn
+
+from sightline import runtime
+from sightline.encodings.base import PatternEncoding
+from sightline.models import VisionTransformer, create_model
+
+_MODEL, _TIMM, _PATCH = "vit_base_patch16", "vit_base_patch16_224", 16
+_BASELINES = ("sdpa_no_bias", "sdpa_dense_bias", "timm_vit")
+
+
+def build(way: str, encoding: str, resolution: int, dtype: torch.dtype, device: str) -> nn.Module | None:
+    """The model of one way to attend, with the same random weights in each of ours; None where it cannot be built."""
+    torch.manual_seed(0)
+    if way == "timm_vit":
+        theirs = timm_vit(_TIMM, resolution)
+        return None if theirs is None else theirs.to(device, dtype)
+    model = create_model(_MODEL, encoding=encoding if way in ("auto", "sdpa_dense_bias") else "none")
+    model = model.to(device, dtype)
+    return store_biases(model, resolution, dtype, device) if way == "sdpa_dense_bias" else model
+
+
+def store_biases(model: VisionTransformer, resolution: int, dtype: torch.dtype, device: str) -> VisionTransformer:
+    """Let every layer attend with a dense bias that is made now and kept."""
+    side = resolution // _PATCH
+    encoding = model.encoding
+    assert isinstance(encoding, PatternEncoding)
+    for layer, block in enumerate(model.blocks):
+        bias = encoding.bias_matrix((side, side), layer).to(device, dtype).unsqueeze(0)
+        attention = block.get_submodule("attn")
+
+        def forward(x: Tensor, *_: Any, attention: Any = attention, bias: Tensor = bias) -> Tensor:
+            shape = (3, attention.num_heads, attention.head_dim)
+            q, k, v = attention.qkv(x).unflatten(-1, shape).permute(2, 0, 3, 1, 4)
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+            return attention.proj(out.transpose(1, 2).flatten(2))
+
+        attention.forward = forward
+    return model
+
+
+def stepping(model: nn.Module, resolution: int, batch: int, dtype: torch.dtype, device: str, training: bool) -> Work:
+    """One forward, or one training step."""
+    images = torch.randn(batch, 3, resolution, resolution, device=device, dtype=dtype)
+    if not training:
+        model.eval()
+
+        def forward() -> None:
+            with torch.no_grad():
+                model(images)
+
+        return forward
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    labels = torch.zeros(batch, dtype=torch.int64, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(images).float(), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def compare(
+    encoding: str, resolution: int, dtype: torch.dtype, training: bool, rounds: int, device: str, memory: bool
+) -> list[dict[str, Any]]:
+    """The rows of one case: our model against every baseline that can be built."""
+    works: dict[str, Work] = {}
+    peaks: dict[str, int | None] = {}
+    name = str(dtype).removeprefix("torch.")
+    for way in ("auto", *_BASELINES):
+        case = [way, encoding, str(resolution), name, str(int(training)), device]
+        peaks[way] = in_fresh_process(__file__, ["--measure", *case])["peak"] if memory else None
+    for way in ("auto", *_BASELINES):
+        model = build(way, encoding, resolution, dtype, device)
+        if model is not None:
+            works[way] = stepping(model, resolution, 1 if device == "cpu" else 8, dtype, device, training)
+    times = interleave(works, rounds, device)
+    works.clear()
+    gc.collect()
+    return [
+        row(
+            "model",
+            "auto",
+            baseline,
+            times,
+            peaks,
+            device,
+            **{"pass": "forward+backward" if training else "forward"},
+            tokens=(resolution // _PATCH) ** 2 + 1,
+            dtype=name,
+            encoding=encoding,
+            model=_MODEL,
+            resolution=resolution,
+        )
+        for baseline in times
+        if baseline != "auto"
+    ]
+
+
+def _measure(way: str, encoding: str, resolution: str, dtype: str, training: str, device: str) -> None:
+    """In a process of its own: the peak of its memory in one forward or training step, as a JSON line."""
+    model = build(way, encoding, int(resolution), getattr(torch, dtype), device)
+    if model is not None:
+        stepping(model, int(resolution), 1 if device == "cpu" else 8, getattr(torch, dtype), device, training == "1")()
+    print(json.dumps({"peak": None if model is None else runtime.peak_memory(device)}))
+
+
+def _cases(quick: bool, device: str) -> list[tuple[str, int, torch.dtype, bool, int, bool]]:
+    """(encoding, resolution, dtype, training, rounds, whether memory is measured)."""
+    full, half = torch.float32, torch.bfloat16
+    if device != "cpu":
+        encodings = ("lookhere_45", "lookhere_90", "lookhere_180")
+        sizes = (224, 512, 1024) if quick else (224, 384, 512, 768, 1024)
+        return [
+            (one, size, half, training, 20, True) for one in encodings for size in sizes for training in (False, True)
+        ]
+    if quick:
+        return [
+            ("lookhere_90", 224, full, False, 5, False),
+            ("lookhere_90", 512, full, True, 3, True),
+            ("lookhere_90", 1024, full, False, 3, True),
+        ]
+    return [
+        ("lookhere_90", size, dtype, training, 3 if size >= 768 else 5, True)
+        for size in (224, 384, 512, 768, 1024)
+        for dtype in (full, half)
+        for training in (False, True)
+        # A training step at 1024 px with stored biases takes most of a minute and more memory than most machines have.
+        if not (training and size > 512)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
+    parser.add_argument(
+        "--json", type=Path, help="replace this file; else rows are added to benchmarks/results/model.jsonl"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; published rows have 1")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    if chosen.measure:
+        _measure(*chosen.measure)
+        return
+    rows: list[dict[str, Any]] = []
+    cases = _cases(chosen.quick, chosen.device)
+    for number, (encoding, resolution, dtype, training, rounds, memory) in enumerate(cases, start=1):
+        what = "training step" if training else "forward"
+        print(f"[{number}/{len(cases)}] {_MODEL}, {encoding}, {resolution} px, {dtype}, {what}", flush=True)
+        fresh = compare(encoding, resolution, dtype, training, rounds, chosen.device, memory)
+        columns = ("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms")
+        print_table((*columns, "subject_mib", "baseline_mib"), fresh)
+        rows += fresh
+    if chosen.json:
+        write(rows, chosen.json)
+    else:
+        append(rows, RESULTS / "model.jsonl")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,339 @@
+"""What a forward pass or a training step will take in memory, said before it is tried.
+
+Counted from shapes in whole numbers, so no size is too large to be told; nothing is run. Measured and estimated figures
+stand side by side in tests/analysis/test_memory.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+import torch
+
+from sightline import runtime
+from sightline.attention.backends.dense import BIAS_BYTES, EXPLICIT_MAX_TOKENS
+from sightline.attention.backends.tiles import MIN_TOKENS
+from sightline.attention.pattern import Directed
+from sightline.encodings import create_encoding
+from sightline.encodings.base import PositionEncoding, require, require_whole
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import VisionTransformer, ViTConfig
+from sightline.patchify import fitted_grid
+
+Optimizer = Literal["adamw", "none"]
+DTYPES = ("float32", "bfloat16")
+# A tile has 16 x 16 queries; their scores, attention and its gradient are there at once (attention/backends/tiles.py).
+_TILE_QUERIES, _TILE_BUFFERS = 256, 3
+# What fresh processes took beyond the sum of the tensors: fragments of the heap, kernels' buffers.
+_OTHER, _OTHER_SHARE = 12 << 20, 16
+_FLOAT = 4
+_MOMENTS = {"adamw": 2, "none": 0}
+# What torch raises for a size beyond its own whole numbers.
+_OVERFLOWS = (RuntimeError, OverflowError, TypeError)
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a pass takes at its peak, of each kind.
+
+    Attributes:
+        tokens: of one image, prefix tokens included.
+        parameters: float32, as the model holds them.
+        gradients, optimizer: 0 for a forward; the optimizer's moments, and the running mean of the weights.
+        activations: images, patches, and what the blocks keep or use for a moment; under bfloat16 also the weights'
+            copies in it.
+        attention: scores and biases of the one layer that is being computed.
+        other: what the libraries' buffers and the allocator hold beside.
+        stored_bias: what a bias kept for all layers in float32 would take, as the public LookHere code keeps it; no
+            part of `total`, and 0 where the encoding has none.
+    """
+
+    tokens: int
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    attention: int
+    other: int
+    stored_bias: int
+
+    @property
+    def total(self) -> int:
+        """The peak: in training the last step's gradients are still there while the next forward keeps its own."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.attention + self.other
+
+
+def estimate_memory(
+    config: ViTConfig,
+    image_size: int | tuple[int, int],
+    *,
+    batch: int = 1,
+    dtype: str = "float32",
+    training: bool = False,
+    optimizer: Optimizer = "adamw",
+    ema: bool = False,
+    device: str | torch.device = "cpu",
+) -> MemoryEstimate:
+    """What a model takes at a size, computed in closed form; the libraries themselves are not counted.
+
+    Args:
+        config: of the model.
+        image_size: (height, width) or one side in pixels of the images; any whole numbers.
+        batch: images of a pass.
+        dtype: of the matrix products: `float32`, or `bfloat16` by autocast beside float32 parameters.
+        training: forward, backward and the optimizer's step, else a forward without gradients.
+        optimizer: `adamw` holds two moments a parameter, `none` nothing.
+        ema: a running mean of the weights is kept too.
+        device: decides which back end computes attention.
+
+    Raises:
+        InputError: an unknown encoding, optimizer or dtype, a batch below 1, a size that the patch does not divide
+            while `fit` is `exact`, or a model whose parameters torch cannot count.
+    """
+    require("dtype", dtype, DTYPES)
+    require("optimizer", optimizer, tuple(_MOMENTS))
+    require_whole("batch", batch, 1)
+    traits = _traits(config)
+    return _estimate(
+        config, traits, Grid.checked(image_size, "image_size"), batch, dtype, training, optimizer, ema, device
+    )
+
+
+class _UncountableError(InputError):
+    """A model beyond torch's own numbers, or an encoding of somebody else's that needs real tensors."""
+
+
+class _Traits(NamedTuple):
+    """What the encoding adds to a pass, whatever the size of the image."""
+
+    parameters: int
+    bias: Literal["none", "directed", "learned"]
+    # How many angles a token has in a layer, and whether they are learned.
+    angles: int
+    learned_angles: bool
+
+
+def _traits(config: ViTConfig) -> _Traits:
+    try:
+        # Of one block, not of all: a thousand layers are counted as fast as one.
+        with torch.device("meta"):
+            trunk = VisionTransformer(config.replace(depth=1, encoding="none", encoding_options={}))
+            encoding = _encoding(config, Grid(1, 1))
+        parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0]) + _encoding_parameters(config)
+        cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
+        with torch.device("meta"):
+            pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
+    except _OVERFLOWS:
+        raise _UncountableError(f"model with encoding {config.encoding}: its parameters cannot be counted") from None
+    kind = "none"
+    if pattern is not None:
+        kind = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
+    if rotation is None:
+        return _Traits(parameters, kind, 0, False)
+    angles = rotation.angles
+    return _Traits(parameters, kind, angles.shape[1] * angles.shape[3], angles.requires_grad)
+
+
+def _encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
+    return create_encoding(
+        config.encoding,
+        depth=config.depth,
+        heads=config.heads,
+        dim=config.dim,
+        train_grid=grid,
+        num_prefix_tokens=config.num_prefix_tokens,
+        **config.encoding_options,
+    )
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _encoding_parameters(config: ViTConfig) -> int:
+    """How many parameters the encoding has on the training grid."""
+    grid = config.train_grid
+    with torch.device("meta"):
+        try:
+            return _count(_encoding(config, grid))
+        except _OVERFLOWS:
+            # Tables grow with rows, with columns, or with both: four small grids say how, for any size.
+            a, b, c, d = (_count(_encoding(config, Grid(*sides))) for sides in ((1, 1), (2, 1), (1, 2), (2, 2)))
+    rows, cols = grid.rows - 1, grid.cols - 1
+    return a + (b - a) * rows + (c - a) * cols + (d - c - b + a) * rows * cols
+
+
+def _estimate(
+    config: ViTConfig,
+    traits: _Traits,
+    size: tuple[int, int],
+    batch: int,
+    dtype: str,
+    training: bool,
+    optimizer: str,
+    ema: bool,
+    device: str | torch.device,
+) -> MemoryEstimate:
+    height, width = size
+    grid = fitted_grid(height, width, config.patch_size, config.fit)
+    tokens = grid.cells + config.num_prefix_tokens
+    low = dtype == "bfloat16"
+    parameters = traits.parameters * _FLOAT
+    on_cpu = torch.device(device).type == "cpu"
+    key = (torch.bfloat16 if low else torch.float32, training)
+    explicit = on_cpu and tokens <= EXPLICIT_MAX_TOKENS.get(key, 0)
+    tiled = on_cpu and traits.bias == "directed" and key in MIN_TOKENS and tokens >= MIN_TOKENS[key]
+    pixels = batch * config.channels * _FLOAT * (height * width + grid.cells * config.patch_size**2)
+    # Autocast's copies of the weights are kept for the backward pass.
+    copies = parameters // 2 if low and training else 0
+    moment = batch * tokens * _moment_bytes(config, traits, low)
+    kept = config.depth * (batch * tokens * _kept_bytes(config, traits, low) + tokens * _angle_bytes(traits))
+    if explicit and training:
+        kept += config.depth * batch * config.heads * tokens**2 * 2
+    # The residual stream before the first block and after the last norm.
+    kept += 2 * batch * tokens * config.dim * _FLOAT
+    gradients = parameters if training else 0
+    moments = parameters * (_MOMENTS[optimizer] + ema) if training else 0
+    activations = pixels + copies + moment + (kept if training else 0)
+    attention = _workspace(config, traits, batch, tokens, low, training, tiled)
+    return MemoryEstimate(
+        tokens=tokens,
+        parameters=parameters,
+        gradients=gradients,
+        optimizer=moments,
+        activations=activations,
+        attention=attention,
+        other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
+        stored_bias=0 if traits.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
+    )
+
+
+def _workspace(
+    config: ViTConfig, traits: _Traits, batch: int, tokens: int, low: bool, training: bool, tiled: bool
+) -> int:
+    """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
+    if traits.bias == "none":
+        return 0
+    if tiled:
+        # A thread has a head to itself, with its keys and values in float32.
+        heads = min(torch.get_num_threads(), batch * config.heads)
+        return heads * tokens * _FLOAT * (_TILE_QUERIES * _TILE_BUFFERS + 2 * (config.dim // config.heads))
+    bias = min(config.heads * tokens**2 * (2 if low else _FLOAT), BIAS_BYTES)
+    if traits.bias == "learned" and training:
+        # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
+        return 6 * batch * bias
+    # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
+    return 2 * bias
+
+
+def _kept_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
+    """Bytes a token that one block keeps for the backward pass."""
+    dim, hidden, element = config.dim, config.mlp_hidden, 2 if low else _FLOAT
+    # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's two.
+    kept = 2 * dim * _FLOAT + element * (6 * dim + 2 * hidden)
+    # A second q and k; under autocast rotation and the norms of q and k also keep them in float32.
+    again = 2 * dim * (element + (_FLOAT if low else 0))
+    kept += again * (config.qk_norm + bool(traits.angles))
+    return kept + 2 * dim * element * (config.layer_scale is not None)
+
+
+def _angle_bytes(traits: _Traits) -> int:
+    """Bytes a token of one image that a layer keeps of its angles: sine and cosine for q and for k."""
+    return traits.angles * _FLOAT * (4 + traits.learned_angles)
+
+
+def _moment_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
+    """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
+    dim, element = config.dim, 2 if low else _FLOAT
+    # The residual stream, the norm's output, and under autocast its copy.
+    before = 2 * dim * _FLOAT + (dim * element if low else 0)
+    attention = element * 4 * dim
+    if traits.angles:
+        # Both turned, and one while it is being turned, in float32.
+        attention += element * 2 * dim + 2 * dim * _FLOAT
+    pooling = 4 * dim * element if config.pool == "attention" else 0
+    return before + max(attention, element * 2 * config.mlp_hidden, pooling)
+
+
+def in_words(count: int) -> str:
+    """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    # Decimal, because a float ends at 10**308.
+    value = Decimal(count) / (1 << 10 * power)
+    if value >= 1000 and power < len(units) - 1:
+        value, power = value / 1024, power + 1
+    shown = f"{value:.2g}" if value >= 10000 else f"{value:.0f}" if value >= 10 or not power else f"{value:.1f}"
+    return f"{shown} {units[power]}"
+
+
+def refuse_what_cannot_fit(
+    config: ViTConfig,
+    image_size: int | tuple[int, int],
+    *,
+    what: str,
+    batch: int = 1,
+    dtype: str = "float32",
+    training: bool = False,
+    ema: bool = False,
+    device: str | torch.device = "cpu",
+    loaded: bool = False,
+    margin: float = 1.5,
+) -> None:
+    """Refuse a pass that this machine has not the memory for, before it is tried.
+
+    Args:
+        what: the model in the message, as "vit_base_patch16"; the rest as `estimate_memory`.
+        loaded: the parameters are in memory already.
+        margin: how many times what is available the estimate may be; more than 1 where only the hopeless is refused.
+
+    Raises:
+        InputError: the estimate is above what `runtime.available_memory` gives, times the margin; says both, and
+            the largest size that fits.
+    """
+    available = runtime.available_memory(device)
+    if available is None:
+        return
+    size = Grid.checked(image_size, "image_size")
+    try:
+        traits = _traits(config)
+    except _UncountableError:
+        # What cannot be estimated may still run.
+        return
+
+    def needed(height: int, width: int) -> int:
+        sized = (height, width)
+        one = _estimate(config, traits, sized, batch, dtype, training, "adamw", ema, device)
+        return one.total - (one.parameters if loaded else 0)
+
+    asked = needed(*size)
+    # In whole numbers: the estimate may be beyond what a float holds.
+    if asked * 100 <= available * round(margin * 100):
+        return
+    kind = "training step" if training else "forward"
+    images = f" with a batch of {batch}" if batch > 1 else ""
+    raise InputError(
+        f"a {kind} of {what} at {_size_in_words(size)}{images} needs about {in_words(asked)}; {in_words(available)} "
+        f"are available here; {_what_fits(config.patch_size, max(size), available, needed)}"
+    )
+
+
+def _size_in_words(size: Grid) -> str:
+    return f"{size.rows} px" if size.rows == size.cols else f"{size.rows}x{size.cols} px"
+
+
+def _what_fits(patch: int, largest: int, available: int, needed: Callable[[int, int], int]) -> str:
+    """The largest square that fits, found by halving; what is needed grows with the side."""
+    fits, not_fits = 0, -(-largest // patch)
+    while not_fits - fits > 1:
+        middle = (fits + not_fits) // 2
+        if needed(middle * patch, middle * patch) <= available:
+            fits = middle
+        else:
+            not_fits = middle
+    return f"at most about {fits * patch} px fits" if fits else "no size fits (try a smaller model or batch)"

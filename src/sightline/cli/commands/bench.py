@@ -1,0 +1,156 @@
+"""`sightline bench memory`, `bench attention`, `bench model`."""
+
+from __future__ import annotations
+
+import json as json_module
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+import sightline
+from sightline.errors import InputError
+
+# Where a checkout keeps the benchmarks that compute something; an installed package has none.
+BENCHMARKS = Path(sightline.__file__).resolve().parents[2] / "benchmarks"
+# Ctrl-C goes to the whole group of processes: by its default it ends this one without a traceback.
+_RUN_QUIETLY = (
+    "import os, runpy, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); del sys.argv[0]; "
+    "sys.path[0] = os.path.dirname(sys.argv[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+_PARTS = ("parameters", "gradients", "optimizer", "activations", "attention", "other")
+_PassedOn = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+bench = App(help="What models cost here: memory before it is tried, and measured time.")
+
+
+@bench.command
+def memory(
+    *,
+    model: str,
+    resolution: str,
+    encoding: str = "learned_1d",
+    batch: int = 1,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    json: Path | None = None,
+    device: str = "auto",
+) -> None:
+    """Say what a forward and a training step will take, before they are tried.
+
+    Computed from shapes; nothing is run. Where not even a forward fits here, the figures are printed all the same, and
+    the last line refuses with the exit code 2.
+
+    Parameters
+    ----------
+    model
+        A registered model (see `sightline models`).
+    resolution
+        Side of the images in pixels, or height x width, as 1024 or 384x512.
+    encoding
+        A position encoding (see `sightline encodings`), or some joined by +.
+    batch
+        Images of a pass.
+    dtype
+        Of the matrix products: float32, or bfloat16 beside float32 parameters.
+    json
+        A file for the figures in bytes, a JSON object a line; it is replaced if it exists.
+    device
+        auto, cpu, cuda, cuda:1, mps: whose memory it is.
+    """
+    import torch
+
+    from sightline import runtime
+    from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
+    from sightline.cli.output import claim_file, write_text
+    from sightline.cli.resolutions import parse_size
+    from sightline.models import model_config
+    from sightline.reports.tables import print_table
+
+    size = parse_size(resolution)
+    if json is not None:
+        claim_file(json, overwrite=True, option="--json")
+    where = runtime.resolve_device(device)
+    config = model_config(model, encoding=encoding)
+    asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
+    estimates = {
+        "forward": estimate_memory(config, size, **asked),
+        "training step": estimate_memory(config, size, training=True, **asked),
+    }
+    stored = estimates["forward"].stored_bias
+    # A part a line: so the table fits 80 columns.
+    lines = [
+        (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
+        for part in (*_PARTS, "total")
+    ]
+    sides, tokens = "x".join(map(str, size)), estimates["forward"].tokens
+    print(f"{model}, {encoding}, {sides} px ({tokens:,} tokens), batch {batch}, {dtype}, {where}")
+    print_table(("memory", *estimates), lines)
+    if stored:
+        print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {in_words(stored)}.")
+    available = runtime.available_memory(where)
+    # Flushed, so that a refusal comes last where both go to one file.
+    print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
+    refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)
+    if available is not None and estimates["training step"].total > available:
+        print("A training step does not fit here.")
+    if json is not None:
+        machine = {
+            "device": str(where),
+            "hardware": runtime.hardware(where),
+            "torch": str(torch.__version__),
+            "commit": runtime.commit(),
+        }
+        rows = [
+            {
+                "benchmark": "memory",
+                "model": model,
+                "encoding": encoding,
+                "resolution": list(size),
+                "tokens": one.tokens,
+                "batch": batch,
+                "dtype": dtype,
+                "pass": name,
+                **{f"{part}_bytes": getattr(one, part) for part in _PARTS},
+                "total_bytes": one.total,
+                "stored_bias_bytes": one.stored_bias,
+                **machine,
+            }
+            for name, one in estimates.items()
+        ]
+        write_text(json, "".join(json_module.dumps(row) + "\n" for row in rows))
+
+
+@bench.command
+def attention(*arguments: _PassedOn) -> int:
+    """Measure attention's back ends side by side: runs benchmarks/attention.py of a checkout.
+
+    Parameters
+    ----------
+    arguments
+        Passed on as they are, as --quick or --json OUT.
+    """
+    return _run("attention", arguments)
+
+
+@bench.command(name="model")
+def whole_model(*arguments: _PassedOn) -> int:
+    """Measure whole models, forward and training step: runs benchmarks/model.py of a checkout.
+
+    Parameters
+    ----------
+    arguments
+        Passed on as they are, as --quick or --json OUT.
+    """
+    return _run("model", arguments)
+
+
+def _run(name: str, arguments: tuple[str, ...]) -> int:
+    """Run a benchmark of the checkout with this interpreter; its exit code, 128 + the signal where one ended it."""
+    script = BENCHMARKS / f"{name}.py"
+    if not script.is_file():
+        raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
+    sys.stdout.flush()
+    code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
+    return code if code >= 0 else 128 - code
