@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import RESULTS, Work, append, interleave, peak_bytes, print_table, row, write
+from measure import RESULTS, Work, append, counted, interleave, peak_bytes, print_table, row, write
 from public_lookhere import lookhere_90, stored_bias
 from torch import Tensor
 
@@ -53,11 +53,12 @@ def works(
 
     def by(name: str) -> Work:
         with use_backend(name):
-            tiled = TokenLayout.uniform((side, side), 1, device=device, tile=preferred_tile(torch.device(device)))
+            tile = preferred_tile(pattern, layout)
+        laid = layout if tile is None else layout.tiled(tile)
 
         def work() -> Tensor:
             with use_backend(name):
-                return _finished(attend(*ours, pattern, tiled), ours, weights, backward)
+                return _finished(attend(*ours, pattern, laid), ours, weights, backward)
 
         return work
 
@@ -67,8 +68,7 @@ def works(
     found: dict[str, Work] = {}
     with torch.set_grad_enabled(backward):
         for name, backend in BACKENDS.items():
-            shown = backend.runs_on(torch.device(device)) or name == "dense"
-            if shown and backend.supports(pattern, layout, layout, ours[0]):
+            if backend.runs_on(torch.device(device)) and backend.supports(pattern, layout, layout, ours[0]):
                 found[name] = by(name)
     found["auto"] = by("auto")
     subjects, held = list(found), {}
@@ -156,10 +156,10 @@ def main() -> None:
     torch.set_num_threads(chosen.threads)
     rows: list[dict[str, Any]] = []
     cases = _cases(chosen.quick)
-    for number, case in enumerate(cases, start=1):
+    for case, said in counted(cases):
         encoding, side, dtype, backward = case
         what = f"{encoding}, {side * side + 1} tokens, {dtype}, {'forward+backward' if backward else 'forward'}"
-        print(f"[{number}/{len(cases)}] {what}", flush=True)
+        print(f"{said} {what}", flush=True)
         rounds = (5 if side >= 48 else 11) if chosen.quick else (7 if side >= 48 else 15)
         fresh = compare(*case, rounds, chosen.device)
         print_table(("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms"), fresh)

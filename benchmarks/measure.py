@@ -8,9 +8,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,6 +18,7 @@ from sightline import runtime
 
 RESULTS = Path(__file__).parent / "results"
 
+T = TypeVar("T")
 Work = Callable[[], object]
 
 
@@ -125,6 +126,15 @@ def append(rows: Iterable[dict[str, Any]], path: Path) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(before + "".join(json.dumps(one) + "\n" for one in rows))
     part.replace(path)
+
+
+def counted(cases: Sequence[T]) -> Iterator[tuple[T, str]]:
+    """Each case with its number, the minutes gone and those that are left if the others take as long."""
+    started = time.perf_counter()
+    for done, case in enumerate(cases):
+        gone = (time.perf_counter() - started) / 60
+        left = f", about {gone / done * (len(cases) - done):.0f} to go" if done else ""
+        yield case, f"[{done + 1}/{len(cases)}, {gone:.1f} min{left}]"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:

@@ -74,6 +74,15 @@ def test_peak_memory_is_in_bytes():
     assert 10**7 < runtime.peak_memory() < 10**12
 
 
+def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
+    """Resource usage is inherited: a small child of a large parent would be large."""
+    ballast = bytearray(600 * 2**20)
+    ballast[:: 2**12] = b"x" * len(ballast[:: 2**12])
+    code = "from sightline import runtime; print(runtime.peak_memory())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(said) < 200 * 2**20
+
+
 def test_threads():
     before = torch.get_num_threads()
     try:

@@ -150,6 +150,16 @@ class TokenLayout:
         segments = [Segment(segment.grid, segment.coords[:, :0], complete=False) for segment in self.segments]
         return TokenLayout(segments, rows=self.rows, num_prefix_tokens=count)
 
+    def tiled(self, tile: Grid) -> TokenLayout:
+        """The same whole images in tiles, as `Segment.tile`; an image with dropped patches stays as it is."""
+        segments = [
+            Segment(segment.grid, grid_coords(segment.grid, self.device, tile).unsqueeze(0), tile=tile)
+            if segment.complete
+            else segment
+            for segment in self.segments
+        ]
+        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=self.num_prefix_tokens)
+
     def patches_only(self) -> TokenLayout:
         """The same images without their prefix tokens."""
         return TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0)

@@ -6,7 +6,6 @@ import functools
 import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -141,11 +140,15 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
         import torch
 
         return torch.cuda.max_memory_allocated(device)
-    import resource
+    try:
+        # Not the resource usage, which a process inherits from the one that started it, however large that was.
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts kibibytes, macOS bytes.
-    return peak if sys.platform == "darwin" else peak * 1024
+        # macOS counts bytes there.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def available_memory(device: str | torch.device = "cpu") -> int | None:

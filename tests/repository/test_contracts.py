@@ -56,6 +56,7 @@ CALLS = {
     ),
     "sdpa by name": ("from torch.nn.functional import scaled_dot_product_attention", "scaled_dot_product_attention"),
     "flex": ("from torch.nn.attention.flex_attention import flex_attention", "flex_attention"),
+    "varlen": ("from torch.nn.attention.varlen import varlen_attn", "varlen"),
     "flex module": ("import torch.nn.attention.flex_attention", "flex_attention"),
     "torch.load": ("import torch\n\ntorch.load('x')", "torch.load"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import backends
-from sightline.attention.backends.base import Backend
+from sightline.attention.backends.base import Backend, BackendFailed
 from sightline.attention.pattern import Pattern
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
@@ -34,6 +35,14 @@ def _is_final(kind: type, module: str) -> bool:
 
 # The last, `dense`, supports everything.
 BACKENDS: dict[str, Backend] = _find()
+
+# Those that turned out not to run on this machine.
+_FAILED: set[str] = set()
+
+
+def _usable() -> list[Backend]:
+    return [backend for backend in BACKENDS.values() if backend.name not in _FAILED]
+
 
 _FORCED: ContextVar[str | None] = ContextVar("sightline_backend", default=None)
 
@@ -62,23 +71,24 @@ def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q
         q: the queries, for their device and dtype; its values are not read.
     """
     forced = _FORCED.get()
-    if forced is not None and BACKENDS[forced].supports(pattern, queries, keys, q):
+    if forced is not None and forced not in _FAILED and BACKENDS[forced].supports(pattern, queries, keys, q):
         return BACKENDS[forced]
     return next(
         backend
-        for backend in BACKENDS.values()
+        for backend in _usable()
         if backend.supports(pattern, queries, keys, q) and backend.pays(pattern, keys, q)
     )
 
 
-def preferred_tile(device: torch.device) -> Grid | None:
-    """The order of tokens, as `Segment.tile`, for attention with a pattern on this device."""
+def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
+    """The order, as `Segment.tile`, in which attention with this pattern wants the tokens of a row-major layout."""
     # A compiled or exported program takes `dense`, for which the order is nothing but work.
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not layout.segments:
         return None
     forced = _FORCED.get()
-    chosen = [BACKENDS[forced]] if forced else [backend for backend in BACKENDS.values() if backend.runs_on(device)]
-    return next((backend.tile for backend in chosen if backend.tile is not None), None)
+    if forced is not None:
+        return BACKENDS[forced].tile
+    return next((backend.tile for backend in _usable() if backend.orders(pattern, layout)), None)
 
 
 def attend(
@@ -99,4 +109,10 @@ def attend(
         )
     if not keys.segments or not keys.rows:
         return q
-    return dispatch(pattern, queries, keys, q)(q, k, v, pattern, queries, keys)
+    backend = dispatch(pattern, queries, keys, q)
+    try:
+        return backend(q, k, v, pattern, queries, keys)
+    except BackendFailed as failure:
+        _FAILED.add(backend.name)
+        warnings.warn(f"attention back end {backend.name} does not run here, others do: {failure}", stacklevel=2)
+        return attend(q, k, v, pattern, keys, queries)

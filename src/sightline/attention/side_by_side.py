@@ -38,7 +38,8 @@ def run_side_by_side(work: Callable[[T], None], items: Iterable[T]) -> None:
         for item in items:
             alone(item)
         return
-    futures = [_pool(threads).submit(alone, item) for item in items]
+    pool = _pool(threads)
+    futures = [pool.submit(alone, item) for item in items]
     for error in [future.exception() for future in futures]:
         if error is not None:
             raise error
@@ -46,8 +47,9 @@ def run_side_by_side(work: Callable[[T], None], items: Iterable[T]) -> None:
 
 def _pool(threads: int) -> ThreadPoolExecutor:
     key = (os.getpid(), threads)
-    if key not in _POOLS:
-        _POOLS.clear()
+    # Looked up once: another thread, with another number, may put its pool in the place of this one meanwhile.
+    pool = _POOLS.get(key)
+    if pool is None:
         started = threading.Barrier(threads + 1)
 
         def use_one_core() -> None:
@@ -62,5 +64,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
         started.wait()
         # The workers' numbers are their own, but also went into torch's default for threads to come.
         torch.set_num_threads(threads)
+        _POOLS.clear()
         _POOLS[key] = pool
-    return _POOLS[key]
+    return pool

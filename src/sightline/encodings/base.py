@@ -98,11 +98,6 @@ class PositionEncoding(nn.Module):
         return None
 
     @property
-    def has_pattern(self) -> bool:
-        """Whether `pattern` says anything, so that an order of tokens for sparse attention may pay."""
-        return type(self).pattern is not PositionEncoding.pattern
-
-    @property
     def knob(self) -> Knob | None:
         """The extrapolation parameter, or None where there is none."""
         return None

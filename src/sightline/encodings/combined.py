@@ -36,10 +36,6 @@ class Combined(PositionEncoding):
         """Symmetric only where every part is."""
         return all(part.symmetric for part in self._parts())
 
-    @property
-    def has_pattern(self) -> bool:
-        return any(part.has_pattern for part in self._parts())
-
     def _parts(self) -> list[PositionEncoding]:
         return [part for part in self.parts if isinstance(part, PositionEncoding)]
 

@@ -117,13 +117,9 @@ class VisionTransformer(nn.Module):
             self._check(images, 4, "images")
             images, grid = fit_to_patches(images, config.patch_size, config.fit)
             layout = TokenLayout.uniform(
-                grid,
-                images.shape[0],
-                num_prefix_tokens=self.num_prefix_tokens,
-                device=images.device,
-                tile=self._tile(images.device),
+                grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
             )
-            return layout.lay(patchify(images, config.patch_size)), layout
+            return self._in_order(patchify(images, config.patch_size), layout)
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         pieces, grids = [], []
@@ -133,16 +129,18 @@ class VisionTransformer(nn.Module):
             pieces.append(patchify(fitted, config.patch_size))
             grids.append(grid)
         device = self.patch_embed.proj.weight.device
-        layout = TokenLayout.packed(
-            grids, num_prefix_tokens=self.num_prefix_tokens, device=device, tile=self._tile(device)
-        )
+        layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
         if not pieces:
             return torch.zeros(1, 0, config.channels * config.patch_size**2, device=device), layout
-        return layout.lay(torch.cat(pieces, dim=1)), layout
+        return self._in_order(torch.cat(pieces, dim=1), layout)
 
-    def _tile(self, device: torch.device) -> Grid | None:
-        """The order of tokens that attention wants: chosen here once, for all layers."""
-        return preferred_tile(device) if self.encoding.has_pattern else None
+    def _in_order(self, patches: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
+        """Row-major patches in the order that attention wants: chosen here once, for all layers."""
+        tile = preferred_tile(self.encoding.pattern(0, layout), layout)
+        if tile is None:
+            return patches, layout
+        layout = layout.tiled(tile)
+        return layout.lay(patches), layout
 
     def _check(self, image: Tensor, dims: int, what: str) -> None:
         if not isinstance(image, Tensor) or image.dim() != dims or image.shape[-3] != self.config.channels:

@@ -13,13 +13,17 @@ from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
 
+class BackendFailed(RuntimeError):
+    """A back end found at its first use that it does not run here after all; another one can take the call."""
+
+
 class Backend(ABC):
     """Computes softmax(q k^T / sqrt(head_dim) + bias) v, each image for itself.
 
     Attributes:
         name: as it is asked for, and as result rows name it.
         preference: of those that support a call and pay, `dispatch` takes the one with the greatest.
-        tile: the order of tokens that it wants, as `Segment.tile`; None takes row-major or any order.
+        tile: the order of tokens that it wants, as `Segment.tile`; None for row-major.
     """
 
     name: ClassVar[str]
@@ -35,7 +39,11 @@ class Backend(ABC):
         """
 
     def runs_on(self, device: torch.device) -> bool:
-        """Whether there is anything on this device that it could compute faster than others."""
+        """Whether it is meant for this device: benchmarks show those that are."""
+        return True
+
+    def orders(self, pattern: Pattern | None, layout: TokenLayout) -> bool:
+        """Whether tokens of this row-major layout had better be laid out in `tile` before the first layer."""
         return False
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
@@ -55,4 +63,7 @@ class Backend(ABC):
 
         Returns:
             [rows, heads, query slots, head_dim].
+
+        Raises:
+            BackendFailed: this machine cannot run it.
         """

@@ -128,7 +128,9 @@ class _Plan(NamedTuple):
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device)
         # A masked key is not computed at all, whichever value masks it.
-        visible = tables > -(BFLOAT16_MAX if pattern.prune_below is None else pattern.prune_below)
+        visible = tables > -BFLOAT16_MAX
+        if pattern.prune_below is not None:
+            visible &= tables >= -pattern.prune_below
         wide = _wide(like)
         return cls(
             grid,

@@ -1,0 +1,331 @@
+"""FlexAttention on a GPU: only blocks of 128 x 128 pairs that can meet are computed, and the bias of a pair is read
+from a small table by its displacement."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from sightline.attention.backends.base import Backend, BackendFailed
+from sightline.attention.blocks import BLOCK, Places, Sight, least_penalty, meetings, places, sight, simple_views
+from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+
+# Fewest slots of a row at which blocks may beat a dense bias: predicted, not measured (no GPU was at hand).
+MIN_SLOTS = 1024
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# triton's matrix product takes no fewer.
+MIN_HEAD_DIM = 16
+# Tables are made for grids of a multiple of this, so that neighbouring sizes share them.
+_COVER_STEP = 16
+# A prefix slot's place in the tables: below all others, so that any sum with it reads entry 0, which is 0.
+_NOWHERE = -(1 << 29)
+
+
+class Flex(Backend):
+    """torch's FlexAttention over tokens in tiles of 8 x 16 cells; compiled on CUDA, eager on a CPU.
+
+    On a CPU it supports calls without gradients, for the tests' sake: FlexAttention has no backward pass there.
+
+    Prefix tokens are slots as any other (not measured against keeping them apart). Standing first, they move the end
+    of each tile into the next block: LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732 with one.
+    """
+
+    name = "flex"
+    preference = 20
+    tile = Grid(8, 16)
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        if pattern is None or queries is not keys or torch.compiler.is_compiling():
+            return False
+        if type(q) not in (Tensor, torch.nn.Parameter):
+            return False
+        if q.device.type == "cuda":
+            able = _has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
+        else:
+            able = q.device.type == "cpu" and not torch.is_grad_enabled()
+        return able and _knows(pattern)
+
+    def runs_on(self, device: torch.device) -> bool:
+        return device.type == "cuda" and _has_triton()
+
+    def orders(self, pattern: Pattern | None, layout: TokenLayout) -> bool:
+        large = layout.slots >= MIN_SLOTS
+        return large and pattern is not None and self.runs_on(layout.device) and _knows(pattern)
+
+    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
+        return q.device.type == "cuda" and keys.slots >= MIN_SLOTS
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+    ) -> Tensor:
+        assert pattern is not None
+        # Under autocast a norm may have left q and k in float32 beside v.
+        q, k = q.to(v.dtype), k.to(v.dtype)
+        captured, blocks = prepare(pattern, keys, q.shape[0])
+        if q.device.type == "cpu":
+            return attend_blocks(q.detach(), k.detach(), v.detach(), captured, blocks)
+        try:
+            return compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            # Whatever a compiler raises: which kind is not its promise.
+            raise BackendFailed(" ".join(str(error).split())[:200]) from error
+
+
+def _knows(pattern: Pattern) -> bool:
+    terms = [term for term in pattern.terms if isinstance(term, Directed)]
+    return len(terms) == len(pattern.terms) and simple_views(terms)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    try:
+        from torch.utils._triton import has_triton
+    except ImportError:
+        return False
+    return has_triton()
+
+
+# Most kernels that ten sizes in a row need: beyond one block or not, torch may tell 128 slots from more.
+MOST_KERNELS_FOR_SIZES = 3
+
+
+@functools.cache
+def compiled(backend: Any = "inductor") -> Any:
+    """`attend_blocks`, compiled once for all layers, slopes, layouts and sizes.
+
+    A new number of heads, head_dim, dtype or kind of pattern compiles again, and so does each of: one row or several,
+    one block or several, rows alike or dropped, with or without gradients. A new resolution does not.
+    """
+    # Models and precisions share this one function, so torch's limit of 8 is too small for it.
+    known = inspect.signature(torch.compile).parameters
+    limit: Any = {"recompile_limit": 64} if "recompile_limit" in known else {}
+    return torch.compile(attend_blocks, backend=backend, dynamic=True, fullgraph=True, **limit)
+
+
+def _free_of_others(x: Tensor) -> Tensor:
+    """Mark q, k or v: heads and head_dim compile again; rows are equal to no other size, also where they look so."""
+    torch._dynamo.mark_static(x, [1, 3])
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    if x._base is not None:
+        # Usually a view of all three side by side, whose sizes torch looks at too.
+        torch._dynamo.maybe_mark_dynamic(x._base, list(range(x._base.dim())))
+    return x
+
+
+def _fixed(x: Tensor, *dims: int) -> Tensor:
+    """Mark sizes that are the model's, as heads."""
+    torch._dynamo.mark_static(x, list(dims))
+    return x
+
+
+class Captured(NamedTuple):
+    """What the mask and the scores are computed from; slots of all rows stand one after the other where rows differ.
+
+    Attributes:
+        start: int32 [rows], where each row's slots start in `y`, `x`, `from_query`, `to_key`, `by_key`.
+        image, prefix: int32 [slots], as `Places`.
+        y, x: int32 [slots or rows * slots], as `Places`.
+        from_query, to_key: int32 of the same shape; their sum at a query and a key is the place of the displacement
+            in `table`, or below 0 for prefix slots.
+        normals: int32 [terms, heads, 4] and `either` int32 [terms, heads], as `Sight`.
+        table: float32 [heads, entries], the bias by displacement; entry 0 is 0.
+        by_key: float32 [heads, slots or rows * slots], the bias by key, or None.
+    """
+
+    start: Tensor
+    image: Tensor
+    prefix: Tensor
+    y: Tensor
+    x: Tensor
+    from_query: Tensor
+    to_key: Tensor
+    normals: Tensor
+    either: Tensor
+    table: Tensor
+    by_key: Tensor | None
+
+    def visible(self, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """FlexAttention's mask_mod: whether slot `query` may attend to slot `key`."""
+        i, j = self.start[row] + query, self.start[row] + key
+        dy, dx = self.y[j] - self.y[i], self.x[j] - self.x[i]
+        inside = dy == dy
+        for term in range(self.normals.shape[0]):
+            one = self.normals[term, head, 0] * dy + self.normals[term, head, 1] * dx >= 0
+            other = self.normals[term, head, 2] * dy + self.normals[term, head, 3] * dx >= 0
+            inside = inside & torch.where(self.either[term, head] > 0, one | other, one & other)
+        free = self.prefix[query] + self.prefix[key] > 0
+        return (self.image[query] == self.image[key]) & (free | inside)
+
+    def biased(self, score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """FlexAttention's score_mod: the score of two slots of one image, plus its bias."""
+        i, j = self.start[row] + query, self.start[row] + key
+        bias = self.table[head, torch.clamp(self.from_query[i] + self.to_key[j], min=0)]
+        if self.by_key is not None:
+            on_patches = self.prefix[query] + self.prefix[key] == 0
+            bias = bias + torch.where(on_patches, self.by_key[head, j], 0.0)
+        return score + bias
+
+
+# (number, indices) of the partial and the full blocks of keys of each block of queries, then of queries of keys.
+Blocks = tuple[Tensor, ...]
+
+
+def attend_blocks(q: Tensor, k: Tensor, v: Tensor, captured: Captured, blocks: Blocks) -> Tensor:
+    """FlexAttention over the blocks that meet: [rows, heads, slots, head_dim] each."""
+
+    # Functions of their own, not methods: torch looks at the code of what it inlines into the kernel.
+    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return captured.visible(row, head, query, key)
+
+    def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return captured.biased(score, row, head, query, key)
+
+    # Made here, from tensors that are arguments: lengths that are attributes would be guarded one by one.
+    block_mask = BlockMask((q.shape[2], k.shape[2]), *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=visible)
+    out = flex_attention(q, k, v, biased, block_mask, kernel_options={"BACKEND": "TRITON"})
+    assert isinstance(out, Tensor)
+    return out
+
+
+def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured, Blocks]:
+    """What the kernel captures and which blocks it visits; made once for all layers of a model on one layout.
+
+    Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them.
+    """
+    terms = tuple(term for term in pattern.terms if isinstance(term, Directed))
+    device, cache = layout.device, _cache_of(layout)
+    grids = _table_grids(terms, layout)
+    key = (tuple(term.views for term in terms if term.outside == "inf"), tuple(grids), rows, device)
+    pruned = None if pattern.prune_below is None else (terms, pattern.prune_below)
+    with torch.inference_mode(False):
+        by_key = None
+        if any(any(term.from_centre) for term in terms):
+            by_key = _remember(cache, ("by key", terms), lambda: _by_key(terms, layout))
+        view = sight(key[0], len(terms[0].views), device)
+        captured = _remember(cache, ("slots", *key), lambda: _capture(layout, grids, view, rows))
+        blocks = _remember(
+            cache, ("blocks", *key, pruned), lambda: _find_blocks(layout, view, terms, pattern.prune_below, by_key)
+        )
+        flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
+        table = _table(terms, tuple(dict.fromkeys(grids)), device)
+    return captured._replace(table=table, by_key=flat), blocks
+
+
+# What was made for layouts of whole images, by what they are made of, and for others as long as these live.
+_BY_VALUE: dict[Any, dict[Any, Any]] = {}
+_BY_LAYOUT: weakref.WeakKeyDictionary[TokenLayout, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_CACHE_LIMIT = 64
+
+
+def _cache_of(layout: TokenLayout) -> dict[Any, Any]:
+    if not all(segment.complete for segment in layout.segments):
+        return _BY_LAYOUT.setdefault(layout, {})
+    images = tuple((segment.grid, segment.tile) for segment in layout.segments)
+    return _remember(_BY_VALUE, (images, layout.num_prefix_tokens, layout.device), dict)
+
+
+def _remember(cache: dict[Any, Any], key: Any, make: Any) -> Any:
+    if key not in cache:
+        if len(cache) >= _CACHE_LIMIT:
+            cache.clear()
+        cache[key] = make()
+    return cache[key]
+
+
+def _table_grids(terms: Sequence[Directed], layout: TokenLayout) -> list[Grid]:
+    """The grid of each image's table: one that covers all, unless what stands outside a view depends on the grid."""
+    grids = [Grid(*segment.grid) for segment in layout.segments]
+    if any(term.outside == "max" for term in terms):
+        return grids
+    sides = (-(-max(side) // _COVER_STEP) * _COVER_STEP for side in zip(*grids, strict=True))
+    return [Grid(*sides)] * len(grids)
+
+
+@functools.lru_cache(maxsize=64)
+def _table(terms: tuple[Directed, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
+    """A 0 and the tables of some grids, one after the other: float32 [heads, entries]; 0 where nothing is seen."""
+    tables = [Pattern(terms).tables(grid, device)[0].flatten(1) for grid in grids]
+    nothing = tables[0].new_zeros(tables[0].shape[0], 1)
+    # Slots of two images never meet, but their place is computed: it must be inside.
+    spare = [] if len(tables) == 1 else [nothing.expand(-1, max(table.shape[1] for table in tables))]
+    seen = [table.masked_fill(table <= -BFLOAT16_MAX, 0.0) for table in tables]
+    return _fixed(torch.cat([nothing, *seen, *spare], dim=1), 0)
+
+
+def _capture(layout: TokenLayout, grids: list[Grid], view: Sight, rows: int) -> Captured:
+    where = places(layout)
+    starts, start = {}, 1
+    for grid in dict.fromkeys(grids):
+        starts[grid] = start
+        start += (2 * grid.rows - 1) * (2 * grid.cols - 1)
+    widths = torch.tensor([2 * grid.cols - 1 for grid in grids])
+    centres = torch.tensor([starts[grid] + (grid.rows - 1) * (2 * grid.cols - 1) + grid.cols - 1 for grid in grids])
+    per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.lengths), dim=1)
+    width, centre = per_slot.to(layout.device)
+    cell = where.y * width + where.x
+    is_prefix = where.prefix > 0
+    apart = where.y.shape[0] > 1
+    start_of_row = torch.arange(rows, device=layout.device, dtype=torch.int32) * (layout.slots if apart else 0)
+    torch._dynamo.maybe_mark_dynamic(start_of_row, 0)
+    return Captured(
+        start_of_row,
+        _alone(where.image),
+        _alone(where.prefix),
+        _alone(where.y),
+        _alone(where.x),
+        _alone((centre - cell).masked_fill(is_prefix, _NOWHERE)),
+        _alone(cell.masked_fill(is_prefix, _NOWHERE)),
+        _fixed(view.normals.flatten(2).clone(), 0, 1, 2),
+        _fixed(view.either.clone(), 0, 1),
+        cell,
+        None,
+    )
+
+
+def _alone(x: Tensor) -> Tensor:
+    """Flat, and no view of another tensor, whose shape would be looked at too."""
+    return x.flatten().clone()
+
+
+def _by_key(terms: Sequence[Directed], layout: TokenLayout) -> Tensor:
+    """The sum of the terms' bias by key at each slot, 0 at prefix slots: float32 [heads, 1 or rows, slots]."""
+    images = []
+    for segment in layout.segments:
+        y, x = segment.coords.unbind(-1)
+        tables = [term.by_key(segment.grid, layout.device) for term in terms]
+        at_keys = [table[:, y, x] for table in tables if table is not None]
+        # Tokens before heads, as `join` takes them.
+        images.append(functools.reduce(torch.add, at_keys).permute(1, 2, 0))
+    return layout.join(torch.cat(images, dim=1)).permute(2, 0, 1).contiguous()
+
+
+def _find_blocks(
+    layout: TokenLayout, view: Sight, terms: Sequence[Directed], bound: float | None, by_key: Tensor | None
+) -> Blocks:
+    where: Places = places(layout)
+    least = None if bound is None else least_penalty(where, terms, by_key)
+    partly, fully = meetings(where, view, least, 0.0 if bound is None else bound)
+    made = BlockMask.from_kv_blocks(*_listed(partly), *_listed(fully), BLOCK_SIZE=BLOCK)
+    lists = (
+        (made.kv_num_blocks, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices),
+        (made.q_num_blocks, made.q_indices, made.full_q_num_blocks, made.full_q_indices),
+    )
+    return tuple(_fixed(one, 1) for four in lists for one in four if one is not None)
+
+
+def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """bool [..., blocks, blocks] -> how many of each row are chosen, and which, these first: int32."""
+    chosen = chosen.contiguous()
+    number = chosen.sum(-1, dtype=torch.int32)
+    return number, chosen.int().argsort(dim=-1, descending=True, stable=True).int()

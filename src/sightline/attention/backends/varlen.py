@@ -1,0 +1,81 @@
+"""Variable-length attention on a GPU: all images of a pack in one kernel, where there is no pattern."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.attention.backends.base import Backend
+from sightline.attention.pattern import Pattern
+from sightline.layout import TokenLayout
+
+# What the kernel (FlashAttention) takes.
+DTYPES = (torch.float16, torch.bfloat16)
+MAX_HEAD_DIM = 256
+
+
+class Varlen(Backend):
+    """torch's variable-length kernel over several images a row; on a CPU there is none, and `dense` takes slices."""
+
+    name = "varlen"
+    preference = 15
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        return (
+            pattern is None
+            and len(keys.segments) > 1
+            and q.device.type == "cuda"
+            and q.dtype in DTYPES
+            and q.shape[-1] <= MAX_HEAD_DIM
+            and q.shape[-1] % 8 == 0
+            and type(q) in (Tensor, torch.nn.Parameter)
+            and not torch.compiler.is_compiling()
+            and _kernel() is not None
+        )
+
+    def runs_on(self, device: torch.device) -> bool:
+        return device.type == "cuda"
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+    ) -> Tensor:
+        kernel = _kernel()
+        assert kernel is not None
+        # Under autocast a norm may have left one of them in another precision.
+        flat_q, flat_k, flat_v = (x.to(v.dtype).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+        ends = cumulative_lengths(queries), cumulative_lengths(keys)
+        out = kernel(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.lengths), max(keys.lengths))
+        return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
+
+
+@functools.cache
+def _kernel() -> Any:
+    """torch's `varlen_attn`, or None in a release without it. Importing it takes seconds: not before it is needed."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn
+
+
+_ENDS: weakref.WeakKeyDictionary[TokenLayout, Tensor] = weakref.WeakKeyDictionary()
+
+
+def cumulative_lengths(layout: TokenLayout) -> Tensor:
+    """Where each image of all rows starts in [rows * slots] tokens, and where the last one ends.
+
+    Made once for a layout, on its device.
+
+    Returns:
+        int32 [images + 1].
+    """
+    if layout not in _ENDS:
+        # A tensor born under inference mode could never be used in training.
+        with torch.inference_mode(False):
+            lengths = torch.tensor([0, *layout.lengths * layout.rows])
+            _ENDS[layout] = lengths.cumsum(0).to(torch.int32).to(layout.device)
+    return _ENDS[layout]

@@ -1,0 +1,205 @@
+"""Heads side by side on two cores: the same numbers in every mode, after a fork, from two threads; and errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from sightline.attention import attend, side_by_side, use_backend
+from sightline.attention.backends import tiles
+from sightline.attention.side_by_side import run_side_by_side
+from sightline.layout import TokenLayout
+from tests.attention.given import pattern, random_qkv, with_gradients
+
+LAYOUT = TokenLayout.uniform((18, 17), 2)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_same_bits_as_on_one_thread() -> None:
+    qkv = random_qkv(LAYOUT)
+    two = with_gradients("tiles", qkv, pattern(), LAYOUT)
+    torch.set_num_threads(1)
+    one = with_gradients("tiles", qkv, pattern(), LAYOUT)
+    for ours, theirs in zip(two, one, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+MODES = {
+    "gradients": nullcontext,
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(mode: str) -> None:
+    """A worker has none of its caller's modes of its own; nothing is rounded to 16 bits in one."""
+    qkv = random_qkv(LAYOUT)
+    expected = with_gradients("tiles", qkv, pattern(), LAYOUT)[0]
+    with MODES[mode](), use_backend("tiles"):
+        out = attend(*qkv, pattern(), LAYOUT)
+    assert out.dtype == torch.float32
+    assert out.is_inference() == (mode == "inference")
+    assert torch.equal(out, expected)
+    assert torch.get_num_threads() == 2
+
+
+def test_workers_compute_without_gradients_and_on_one_core() -> None:
+    found = []
+
+    def look(_: int) -> None:
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+        found.append((threading.get_ident(), torch.get_num_threads(), *modes))
+
+    with torch.autocast("cpu", torch.bfloat16):
+        run_side_by_side(look, range(50))
+    assert {one[1:] for one in found} == {(1, False, False, False)}
+    assert len(found) == 50
+    assert threading.get_ident() not in {one[0] for one in found}
+    with torch.inference_mode():
+        run_side_by_side(look, range(2))
+    assert found[-1][1:] == (1, False, True, False)
+
+
+def test_the_number_of_threads_stays() -> None:
+    """Of the caller, of a thread that is made afterwards, and of a pool that is made anew."""
+    later: list[int] = []
+    side_by_side._POOLS.clear()
+    for threads in (2, 3, 2):
+        torch.set_num_threads(threads)
+        run_side_by_side(lambda _: None, range(4))
+        assert torch.get_num_threads() == threads
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert len(side_by_side._POOLS) == 1
+    assert later == [2, 3, 2]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_reaches_the_caller(threads: int) -> None:
+    torch.set_num_threads(threads)
+    done = []
+
+    def work(item: int) -> None:
+        if item == 3:
+            raise ZeroDivisionError("item 3")
+        done.append(item)
+
+    with pytest.raises(ZeroDivisionError, match="item 3"):
+        run_side_by_side(work, range(8))
+    if threads == 2:
+        assert sorted(done) == [0, 1, 2, 4, 5, 6, 7], "raised after all have ended"
+    run_side_by_side(done.append, [9])
+    assert done[-1] == 9
+
+
+def test_an_error_in_a_head_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no memory for this head")
+
+    monkeypatch.setattr(tiles, "times_transposed", broken)
+    with use_backend("tiles"), pytest.raises(RuntimeError, match="no memory for this head"):
+        attend(*random_qkv(LAYOUT), pattern(), LAYOUT)
+    monkeypatch.undo()
+    with use_backend("tiles"):
+        assert attend(*random_qkv(LAYOUT), pattern(), LAYOUT).isfinite().all()
+
+
+def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
+    """Attention from several Python threads at once, each with its own number of threads of torch."""
+    qkv, errors = random_qkv(LAYOUT, head_dim=4), []
+    expected = with_gradients("tiles", qkv, pattern(), LAYOUT)
+    side_by_side._POOLS.clear()
+    together = threading.Barrier(len(counts))
+
+    def call(count: int) -> None:
+        try:
+            torch.set_num_threads(count)
+            together.wait(60)
+            for _ in range(repeats):
+                for one, other in zip(with_gradients("tiles", qkv, pattern(), LAYOUT), expected, strict=True):
+                    assert torch.equal(one, other)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(count,), daemon=True) for count in counts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+        assert not thread.is_alive(), "attention hangs"
+    return errors
+
+
+@pytest.mark.parametrize("counts", [[2, 2], [2, 3], [1, 2]])
+def test_from_two_threads_at_once(counts: list[int]) -> None:
+    assert _from_threads(counts, 3) == []
+
+
+class _Contested(dict):
+    """Another thread, with another number of threads, puts its pool in the place of ours right after we looked."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.clear()
+        return found
+
+    def __getitem__(self, key: tuple[int, int]):
+        pool = super().__getitem__(key)
+        self.clear()
+        return pool
+
+
+def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_side_by_side(lambda _: None, range(2))
+    monkeypatch.setattr(side_by_side, "_POOLS", _Contested(side_by_side._POOLS))
+    done: list[int] = []
+    run_side_by_side(done.append, range(20))
+    run_side_by_side(done.append, range(20))
+    assert sorted(done) == sorted([*range(20)] * 2)
+
+
+FORK = """
+import os, torch
+torch.set_num_threads(2)
+from sightline.layout import TokenLayout
+from tests.attention.given import pattern, random_qkv, with_gradients
+
+layout = TokenLayout.uniform((5, 6), 1)
+qkv = random_qkv(layout, heads=4)
+what = pattern(heads=4)
+before = with_gradients("tiles", qkv, what, layout)
+child = os.fork()
+if child == 0:
+    after = with_gradients("tiles", qkv, what, layout)
+    os._exit(0 if all(torch.equal(one, other) for one, other in zip(before, after)) else 7)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert torch.get_num_threads() == 2
+print("child", code)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork() -> None:
+    """The workers of the parent are not alive in the child, which makes its own; a hang is a failure.
+
+    So small that torch spreads none of its own operators over threads: those hang after a fork, as in any program.
+    """
+    ran = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "child 0\n", ran.stderr

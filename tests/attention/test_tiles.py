@@ -1,0 +1,263 @@
+"""The tiles of a CPU: in every precision, cut small, under every mode, and pruned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+import sightline.attention.dispatch as dispatching
+from sightline.attention import Directed, Pattern, View, attend, coverage, products, use_backend
+from sightline.attention.backends.tiles import _Plan
+from sightline.attention.coverage import cover, fraction
+from sightline.encodings import create_encoding
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
+
+CPU = torch.device("cpu")
+PACK = [(3, 5), (1, 7), (17, 9), (14, 14)]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tiles of 3 x 3 queries and keys by the cell: many rectangles on small grids too."""
+    coverage._cover_head.cache_clear()
+    for name, value in {"_TILE": 3, "_ROW_STEP": 2, "_COLUMN_STEP": 1}.items():
+        monkeypatch.setattr(coverage, name, value)
+    yield
+    coverage._cover_head.cache_clear()
+
+
+PATTERNS = {
+    "lookhere_180": {},
+    "lookhere_90": {"rounding": "exact"},
+    "lookhere_45": {},
+    "lookhere": {"directions": "halves-center", "rounding": "exact"},
+    "alibi_2d": {},
+}
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_many_rectangles(name: str, prefix: int) -> None:
+    for layout in (
+        *(TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix) for grid in [(1, 7), (17, 9)]),
+        TokenLayout.uniform((8, 5), 2, num_prefix_tokens=prefix),
+        TokenLayout.packed([(3, 5), (1, 7), (5, 9)], num_prefix_tokens=prefix),
+    ):
+        what, qkv = pattern(name, **PATTERNS[name]), random_qkv(layout)
+        assert_close(with_gradients("tiles", qkv, what, layout), with_gradients("dense", qkv, what, layout), 1e-5, 1e-4)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("prefix", [0, 1])
+@pytest.mark.parametrize("name", ["lookhere_90", "lookhere"])
+def test_gradients_in_float64(name: str, prefix: int) -> None:
+    layout = TokenLayout.uniform((4, 5), 1, num_prefix_tokens=prefix)
+    what = pattern(name, heads=12, **PATTERNS[name])
+    qkv = [one.requires_grad_() for one in random_qkv(layout, head_dim=2, dtype=torch.float64)]
+    with use_backend("tiles"):
+        assert dispatching.dispatch(what, layout, layout, qkv[0]).name == "tiles"
+        assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv, what, layout), qkv, fast_mode=True)
+        out = attend(*qkv, what, layout)
+    assert out.dtype == torch.float64
+    assert_close(with_gradients("tiles", qkv, what, layout), with_gradients("dense", qkv, what, layout), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["lookhere_90", "lookhere_45", "alibi_2d"])
+@pytest.mark.parametrize("grids", [[(3, 5)], [(17, 9)], PACK])
+def test_error_in_16_bits(grids: list[tuple[int, int]], name: str, dtype: torch.dtype) -> None:
+    """RMS error over 5 seeds, of the output and of each gradient, at most 1.2 times that of `dense`."""
+    _check_error(TokenLayout.packed(grids), name, dtype, seeds=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["lookhere_180", "lookhere_90", "lookhere_45", "alibi_2d"])
+def test_error_in_16_bits_where_tiles_are_many(name: str, dtype: torch.dtype) -> None:
+    _check_error(TokenLayout.uniform((32, 40), 1), name, dtype, seeds=5)
+
+
+def _check_error(layout: TokenLayout, name: str, dtype: torch.dtype, seeds: int) -> None:
+    what, squares = pattern(name), torch.zeros(2, 4)
+    for seed in range(seeds):
+        qkv = random_qkv(layout, head_dim=16, seed=seed, dtype=dtype)
+        exact = with_gradients("dense", [one.double() for one in qkv], what, layout, seed)
+        for index, backend in enumerate(("tiles", "dense")):
+            found = with_gradients(backend, qkv, what, layout, seed)
+            assert all(one.dtype == dtype for one in found)
+            for which, (one, other) in enumerate(zip(found, exact, strict=True)):
+                squares[index, which] += float((one.double() - other).square().sum())
+    ratios = (squares[0] / squares[1]).sqrt()
+    assert (squares[1] > 0).all()
+    assert (ratios <= 1.2).all(), ratios
+
+
+def test_a_slope_of_0_keeps_the_mask() -> None:
+    """What a head does not see does not matter, by whatever it is multiplied; what it sees does."""
+    layout = TokenLayout.uniform((20, 18), 1, num_prefix_tokens=1)
+    up = View(((-1, 0),))
+    for rounding in ("official", "exact"):
+        what = Pattern((Directed((up, View()), (0.0, 0.0), (False, False), scale=0.0, rounding=rounding),))
+        q, k, v = random_qkv(layout, heads=2)
+        with use_backend("tiles"):
+            before = attend(q, k, v, what, layout)
+            below = slice(1 + 10 * 18, None)
+            changed = [one.clone() for one in (k, v)]
+            for one in changed:
+                one[:, :, below] = 1e4
+            after = attend(q, *changed, what, layout)
+        assert before.isfinite().all()
+        above = slice(1, 1 + 10 * 18)
+        assert torch.equal(before[:, 0, above], after[:, 0, above])
+        assert not torch.isclose(before[:, 1, above], after[:, 1, above]).any()
+        assert (before[:, :, below] != after[:, :, below]).all()
+        found, expected = (with_gradients(name, (q, k, v), what, layout) for name in ("tiles", "dense"))
+        assert_close(found, expected, 1e-5, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"head_slopes": [-0.5] * 12}, {"layer_slopes": (-1.0, 0.5)}, {"global_slope": -1.0}]
+)
+def test_a_negative_slope_is_refused(options: dict) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        create_encoding("lookhere_90", depth=1, heads=12, dim=48, **options)
+
+
+@pytest.mark.parametrize("scale", [30.0, 1000.0])
+def test_large_scores(scale: float) -> None:
+    """No overflow: the greatest score of a row is taken away first, and a row may have one key that counts."""
+    layout = TokenLayout.uniform((18, 17), 1)
+    q, k, v = random_qkv(layout)
+    found, expected = (with_gradients(name, (q * scale, k, v), pattern(), layout) for name in ("tiles", "dense"))
+    assert all(one.isfinite().all() for one in found)
+    assert (found[0] - expected[0]).norm() < 1e-3 * expected[0].norm()
+
+
+@pytest.mark.parametrize("grad_enabled", [True, False])
+@pytest.mark.parametrize("library", ["fastest", "public"])
+def test_autocast_rounds_nothing(library: str, grad_enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autocast does not know the private operator, but it would round torch.mm, which stands in for it."""
+    if library == "public":
+        monkeypatch.setattr(products, "_onednn", lambda: None)
+    layout = TokenLayout.uniform((18, 17), 1)
+    qkv = random_qkv(layout)
+    with use_backend("tiles"), torch.set_grad_enabled(grad_enabled):
+        expected = attend(*qkv, pattern(), layout)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = attend(*qkv, pattern(), layout)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+    plain = with_gradients("tiles", qkv, pattern(), layout)
+    with torch.autocast("cpu", torch.bfloat16):
+        for one, other in zip(with_gradients("tiles", qkv, pattern(), layout), plain, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_what_inference_mode_caches_can_train() -> None:
+    coverage._cover_head.cache_clear()
+    coverage.query_order.cache_clear()
+    layout = TokenLayout.uniform((18, 17), 1)
+    qkv = random_qkv(layout)
+    expected = with_gradients("dense", qkv, pattern(), layout)
+    coverage._cover_head.cache_clear()
+    coverage.query_order.cache_clear()
+    with torch.inference_mode(), use_backend("tiles"):
+        out = attend(*qkv, pattern(), layout)
+        assert out.is_inference()
+        assert (out - expected[0]).norm() <= 1e-5 * expected[0].norm()
+    with torch.no_grad(), use_backend("tiles"):
+        assert not attend(*qkv, pattern(), layout).is_inference()
+    assert_close(with_gradients("tiles", qkv, pattern(), layout), expected, 1e-5, 1e-4)
+
+
+def test_one_gradient_of_three() -> None:
+    """q alone, or v alone, needs a gradient."""
+    layout = TokenLayout.uniform((3, 5), 1)
+    expected = with_gradients("dense", random_qkv(layout), pattern(), layout)
+    weights = torch.randn(expected[0].shape, generator=torch.Generator().manual_seed(1)).bfloat16().float()
+    for index in range(3):
+        qkv = random_qkv(layout)
+        qkv[index].requires_grad_()
+        with use_backend("tiles"):
+            attend(*qkv, pattern(), layout).backward(weights)
+        assert [one.grad is not None for one in qkv] == [index == which for which in range(3)]
+        assert (qkv[index].grad - expected[index + 1]).norm() <= 1e-4 * expected[index + 1].norm()
+
+
+PRUNED = Grid(40, 44)
+
+
+def _share(what: Pattern) -> float:
+    """The share of pairs that the tiles of a pattern compute, read from the plan itself."""
+    segment = TokenLayout.uniform(PRUNED, 1).segments[0]
+    return fraction(_Plan.of(what, segment, 1, torch.zeros(1)).covers, PRUNED)
+
+
+@pytest.mark.parametrize("bound", [1e30, 3.4e38, 1e39, float("inf")])
+@pytest.mark.parametrize("rounding", ["official", "exact"])
+def test_pruning_beyond_every_penalty_is_none(rounding: str, bound: float) -> None:
+    layout = TokenLayout.uniform(PRUNED, 1)
+    qkv, what = random_qkv(layout), pattern("lookhere_90", rounding=rounding)
+    pruned = replace(what, prune_below=bound)
+    assert _share(pruned) == _share(what) < 0.75
+    with use_backend("tiles"):
+        assert torch.equal(attend(*qkv, pruned, layout), attend(*qkv, what, layout))
+
+
+@pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "lookhere"])
+def test_pruning(name: str) -> None:
+    """Beyond a penalty of 12, scores of an ordinary spread do not matter; each gradient stays near too."""
+    layout = TokenLayout.uniform(PRUNED, 1)
+    qkv, what = random_qkv(layout), pattern(name, **PATTERNS[name])
+    pruned = {bound: replace(what, prune_below=bound) for bound in (8.0, 12.0)}
+    shares = [_share(what), _share(pruned[12.0]), _share(pruned[8.0])]
+    assert shares[0] > shares[1] > shares[2]
+    expected = with_gradients("tiles", qkv, what, layout)
+    errors = {}
+    for bound, one in pruned.items():
+        found = with_gradients("tiles", qkv, one, layout)
+        errors[bound] = [float((x - y).norm() / y.norm()) for x, y in zip(found, expected, strict=True)]
+        assert all(error > 0 for error in errors[bound])
+    assert max(errors[8.0]) < 5e-4
+    assert max(errors[12.0]) < 2e-5
+    with use_backend("dense"):
+        assert torch.equal(attend(*qkv, pruned[8.0], layout), attend(*qkv, what, layout))
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.5, 1.0])
+def test_a_penalty_at_the_bound_is_not_pruned(bound: float) -> None:
+    """Whatever is pruned, each query still sees itself, and what costs no more than the bound."""
+    grid = Grid(3, 40)
+    table = Directed((View(),), (0.5,), (False,)).relative(grid, CPU)
+    layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0)
+    what = Pattern((Directed((View(),), (0.5,), (False,)),), prune_below=bound)
+    tiles = _Plan.of(what, layout.segments[0], 0, torch.zeros(1)).covers[0]
+    for (top, bottom, left, right), keys in tiles:
+        held = torch.zeros(*grid, dtype=torch.bool)
+        for piece in keys:
+            held[piece.top : piece.bottom, piece.left : piece.right] = True
+        for y in range(top, bottom):
+            for x in range(left, right):
+                near = table[0, grid.rows - 1 - y :, grid.cols - 1 - x :][: grid.rows, : grid.cols] >= -bound
+                assert near[y, x]
+                assert held[near].all()
+    with use_backend("tiles"):
+        assert attend(*random_qkv(layout, heads=1), what, layout).isfinite().all()
+
+
+def test_bounds_of_a_sum() -> None:
+    one, other = pattern("lookhere_90"), pattern("alibi_2d")
+    assert (replace(one, prune_below=3.0) + other).prune_below is None
+    assert (replace(one, prune_below=3.0) + replace(other, prune_below=5.0)).prune_below == 5.0
+
+
+def test_a_cover_of_nothing_seen_holds_no_keys() -> None:
+    tiles = cover(torch.zeros(1, 5, 9, dtype=torch.bool), Grid(3, 5))[0]
+    assert all(not tile.keys for tile in tiles)

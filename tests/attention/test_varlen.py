@@ -1,0 +1,109 @@
+"""Variable-length attention: where images start is tested here, the kernel where a GPU is at hand."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import sightline.attention.dispatch as dispatching
+from sightline.attention import attend, use_backend
+from sightline.attention.backends.varlen import cumulative_lengths
+from sightline.encodings import create_encoding
+from sightline.layout import TokenLayout
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on a GPU alone")
+VARLEN = dispatching.BACKENDS["varlen"]
+
+
+def test_where_images_start() -> None:
+    layout = TokenLayout.packed([(3, 5), (1, 1), (2, 4)], num_prefix_tokens=2)
+    ends = cumulative_lengths(layout)
+    assert ends.dtype == torch.int32
+    assert ends.tolist() == [0, 17, 20, 30]
+    assert cumulative_lengths(layout) is ends
+    assert cumulative_lengths(layout.queries(1)).tolist() == [0, 1, 2, 3]
+    assert cumulative_lengths(layout.keep([torch.arange(4), torch.arange(1), torch.arange(3)])).tolist() == [
+        0,
+        6,
+        9,
+        14,
+    ]
+
+
+def test_where_images_of_several_rows_start() -> None:
+    pack = TokenLayout.packed([(1, 2), (1, 3)], num_prefix_tokens=1)
+    layout = TokenLayout(pack.segments, rows=2, num_prefix_tokens=1)
+    assert cumulative_lengths(layout).tolist() == [0, 3, 7, 10, 14]
+
+
+def test_made_under_inference_mode_it_can_train() -> None:
+    layout = TokenLayout.packed([(1, 2), (1, 3)])
+    with torch.inference_mode():
+        cumulative_lengths(layout)
+    assert not cumulative_lengths(layout).is_inference()
+
+
+def test_a_layout_is_let_go_and_copied_without_it() -> None:
+    layout = TokenLayout.packed([(1, 2), (1, 3)])
+    cumulative_lengths(layout)
+    assert cumulative_lengths(pickle.loads(pickle.dumps(layout))).tolist() == [0, 3, 7]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_not_on_a_cpu(dtype: torch.dtype) -> None:
+    layout = TokenLayout.packed([(3, 5), (2, 2)])
+    q = torch.zeros(1, 3, layout.slots, 16, dtype=dtype)
+    assert not VARLEN.supports(None, layout, layout, q)
+    with use_backend("varlen"):
+        assert dispatching.dispatch(None, layout, layout, q).name == "dense"
+        assert attend(q, q, q, None, layout).shape == q.shape
+
+
+def test_the_kernel_is_not_imported_before_it_is_needed() -> None:
+    """It brings torch's compiler along, which takes seconds."""
+    heavy = ["torch._dynamo", "torch.nn.attention.varlen"]
+    code = f"import sys, sightline.attention; print(*(name in sys.modules for name in {heavy}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+@needs_cuda
+def test_what_is_supported() -> None:
+    pack, single = TokenLayout.packed([(3, 5), (2, 2)], device="cuda"), TokenLayout.uniform((3, 5), 2, device="cuda")
+    pattern = create_encoding("alibi_2d", depth=1, heads=3, dim=48).layer_pattern(0)
+
+    def q(layout: TokenLayout, dtype: torch.dtype = torch.bfloat16, head_dim: int = 16) -> torch.Tensor:
+        return torch.zeros(layout.rows, 3, layout.slots, head_dim, dtype=dtype, device="cuda")
+
+    assert VARLEN.supports(None, pack, pack, q(pack))
+    assert not VARLEN.supports(pattern, pack, pack, q(pack))
+    assert not VARLEN.supports(None, single, single, q(single))
+    assert not VARLEN.supports(None, pack, pack, q(pack, torch.float32))
+    assert not VARLEN.supports(None, pack, pack, q(pack, head_dim=12))
+    assert not VARLEN.supports(None, pack, pack, q(pack, head_dim=264))
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernel_equals_dense(dtype: torch.dtype) -> None:
+    """Forward and backward; with queries of their own too, as attention pooling has."""
+    keys = TokenLayout.packed([(9, 17), (14, 14), (1, 1), (3, 5)], device="cuda")
+    for queries in (keys, keys.queries(1)):
+        results = []
+        for backend in ("dense", "varlen"):
+            torch.manual_seed(0)
+            q, k, v = (
+                torch.randn(1, 3, layout.slots, 64, device="cuda", dtype=dtype).requires_grad_()
+                for layout in (queries, keys, keys)
+            )
+            with use_backend(backend):
+                assert dispatching.dispatch(None, queries, keys, q).name == backend
+                out = attend(q, k, v, None, keys, queries)
+            out.float().square().sum().backward()
+            results.append((out, q.grad, k.grad, v.grad))
+        for one, other in zip(*results, strict=True):
+            assert (one.float() - other.float()).norm() < 0.03 * one.float().norm()
