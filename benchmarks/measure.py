@@ -148,7 +148,9 @@ def print_table(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return "not measured"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.1e}"
 
 
 def _aligned(text: str, width: int) -> str:

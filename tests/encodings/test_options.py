@@ -148,3 +148,18 @@ def test_public_accessors_give_what_is_promised() -> None:
     assert shared.rotation_angles((3, 5)).shape == (1, 15, 8)
     assert shared.pairing == "adjacent"
     assert (bias.shape, bias.dtype) == ((3, 16, 16), torch.float32)
+
+
+def test_a_number_beyond_floating_point_is_refused() -> None:
+    for options in ({"global_slope": 10**400}, {"prune_below": 10**400}, {"prune_below": 0}, {"prune_below": "8"}):
+        with pytest.raises(InputError, match="global_slope|prune_below"):
+            create_encoding("lookhere_90", depth=1, heads=12, dim=24, **options)
+    encoding = create_encoding("lookhere_90", depth=1, heads=12, dim=24)
+    with pytest.raises(InputError, match="global_slope"):
+        encoding.set_knob(10**400)
+
+
+def test_pruning_is_said_by_the_pattern() -> None:
+    encoding = create_encoding("lookhere_90", depth=2, heads=12, dim=24, prune_below=8)
+    assert [encoding.layer_pattern(layer).prune_below for layer in (0, 1)] == [8, 8]
+    assert create_encoding("lookhere_90", depth=1, heads=12, dim=24).layer_pattern(0).prune_below is None

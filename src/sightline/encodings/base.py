@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -111,7 +111,7 @@ class PositionEncoding(nn.Module):
         knob = self.knob
         if knob is None:
             raise InputError(f"encoding {self.name} has no knob")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _is_finite_number(value):
             raise InputError(f"knob {knob.name} {value!r}: expected a finite number")
         if not knob.low <= value <= knob.high:
             raise InputError(f"knob {knob.name} {value}: expected {knob.low} to {knob.high}")
@@ -259,7 +259,13 @@ def require_whole(name: str, value: object, low: int) -> None:
 
 def require_number(name: str, value: object, *, low: float = 0.0, above: bool = False) -> None:
     """Refuse what is not a finite number of at least `low` (more than `low` where `above`)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not _is_finite_number(value):
         raise InputError(f"{name} {value!r}: expected a finite number")
+    assert isinstance(value, int | float)
     if value < low or (above and value == low):
         raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:g}")
+
+
+def _is_finite_number(value: object) -> bool:
+    """A whole number beyond the floating point numbers is not one either."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

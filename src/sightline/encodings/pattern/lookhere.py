@@ -227,6 +227,8 @@ class LookHereConfig:
         distance: how the penalty grows with the Euclidean distance.
         fill: what stands outside a field of view: a mask, the greatest penalty of the grid, or no penalty.
         rounding: `official` rounds the bias once to bfloat16, as the public code, `exact` does not.
+        prune_below: blocks of pairs whose smallest penalty exceeds this may be skipped (None: only what is masked);
+            faster at high resolution and exact only while scores differ by much less (benchmarks/pruning.py).
     """
 
     directions: str | tuple[str, ...] | None = None
@@ -237,6 +239,7 @@ class LookHereConfig:
     distance: Distance = "linear"
     fill: Outside = "inf"
     rounding: Rounding = "official"
+    prune_below: float | None = None
 
     def __post_init__(self) -> None:
         # Lists, as YAML and the public code write them, become tuples so that the configuration can be hashed.
@@ -257,6 +260,8 @@ class LookHereConfig:
         require("lookhere fill", self.fill, ("inf", "max", "zero"))
         require("lookhere rounding", self.rounding, ("official", "exact"))
         require_number("lookhere global_slope", self.global_slope)
+        if self.prune_below is not None:
+            require_number("lookhere prune_below", self.prune_below, above=True)
         if not isinstance(self.layer_slopes, tuple) or len(self.layer_slopes) != 2:
             raise InputError(f"lookhere layer_slopes {self.layer_slopes!r}: expected (first, last)")
         for slope in self.layer_slopes:
@@ -376,5 +381,6 @@ class LookHere(PatternEncoding):
                     outside=config.fill,
                     rounding=config.rounding,
                 ),
-            )
+            ),
+            prune_below=config.prune_below,
         )
