@@ -152,7 +152,7 @@ def test_public_accessors_give_what_is_promised() -> None:
 
 def test_a_number_beyond_floating_point_is_refused() -> None:
     for options in ({"global_slope": 10**400}, {"prune_below": 10**400}, {"prune_below": 0}, {"prune_below": "8"}):
-        with pytest.raises(InputError, match="global_slope|prune_below"):
+        with pytest.raises(InputError, match=r"global_slope|prune_below"):
             create_encoding("lookhere_90", depth=1, heads=12, dim=24, **options)
     encoding = create_encoding("lookhere_90", depth=1, heads=12, dim=24)
     with pytest.raises(InputError, match="global_slope"):

@@ -15,7 +15,7 @@ import torch
 
 from sightline import runtime
 from sightline.attention.backends.dense import BIAS_BYTES, EXPLICIT_MAX_TOKENS
-from sightline.attention.backends.tiles import MIN_TOKENS
+from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
 from sightline.encodings import create_encoding
 from sightline.encodings.base import PositionEncoding, require, require_whole
@@ -187,7 +187,8 @@ def _estimate(
     on_cpu = torch.device(device).type == "cpu"
     key = (torch.bfloat16 if low else torch.float32, training)
     explicit = on_cpu and tokens <= EXPLICIT_MAX_TOKENS.get(key, 0)
-    tiled = on_cpu and traits.bias == "directed" and key in MIN_TOKENS and tokens >= MIN_TOKENS[key]
+    enough = least_tokens(*key)
+    tiled = on_cpu and traits.bias == "directed" and enough is not None and tokens >= enough
     pixels = batch * config.channels * _FLOAT * (height * width + grid.cells * config.patch_size**2)
     # Autocast's copies of the weights are kept for the backward pass.
     copies = parameters // 2 if low and training else 0

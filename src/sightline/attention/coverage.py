@@ -14,7 +14,7 @@ from sightline.grid import Grid
 # Key rows that share one range of columns; finer steps hide more and cost more calls (docs/LOG.md).
 _ROW_STEP = 8
 _COLUMN_STEP = 4
-# Queries a tile: fewer hide more, more make better matrix products (docs/LOG.md).
+# Rows and columns of a tile of queries, about: fewer hide more, more make better matrix products (docs/LOG.md).
 _TILE = 16
 
 
@@ -62,10 +62,9 @@ def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():
         # Whole rows of queries: what they see is the whole grid, which needs no copy.
-        height, width = max(1, _TILE**2 // grid.cols), grid.cols
+        height, width = _even(grid.rows, max(1, _TILE**2 // grid.cols)), grid.cols
     else:
-        height, width = _TILE, _TILE
-    # seen[dy, d] counts the visible displacements before column d, so that a range is one difference.
+        height, width = _even(grid.rows, _TILE), _even(grid.cols, _TILE)
     tiles = []
     for top in range(0, grid.rows, height):
         bottom = min(top + height, grid.rows)
@@ -86,6 +85,11 @@ def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
                     _append(pieces, Rectangle(low, high, start, stop))
             tiles.append(QueryTile(Rectangle(top, bottom, left, right), tuple(pieces)))
     return tuple(tiles)
+
+
+def _even(side: int, step: int) -> int:
+    """Cells of a tile where a side is cut into equal ones of about `step`: a remainder costs as many calls as one."""
+    return -(-side // max(1, round(side / step)))
 
 
 def _append(pieces: list[Rectangle], new: Rectangle) -> None:

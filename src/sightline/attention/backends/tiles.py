@@ -19,13 +19,20 @@ from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
 
 # Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype and
-# whether a backward pass follows: measured (benchmarks/attention.py, rows in benchmarks/results).
+# whether a backward pass follows: measured with one thread and with two (docs/LOG.md). Heads of small images are too
+# short for Python threads to run side by side.
 MIN_TOKENS = {
-    (torch.float32, False): 257,
-    (torch.float32, True): 197,
-    (torch.bfloat16, False): 321,
-    (torch.bfloat16, True): 321,
+    (torch.float32, False): (257, 577),
+    (torch.float32, True): (257, 577),
+    (torch.bfloat16, False): (325, 1025),
+    (torch.bfloat16, True): (325, 1025),
 }
+
+
+def least_tokens(dtype: torch.dtype, backward: bool) -> int | None:
+    """Fewest tokens of an image at which tiles are chosen with torch's number of threads; None: never."""
+    measured = MIN_TOKENS.get((dtype, backward))
+    return None if measured is None else measured[torch.get_num_threads() > 1]
 
 
 class Tiles(Backend):
@@ -49,7 +56,7 @@ class Tiles(Backend):
         return device.type == "cpu"
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        enough = MIN_TOKENS.get((q.dtype, torch.is_grad_enabled()))
+        enough = least_tokens(q.dtype, torch.is_grad_enabled())
         return enough is not None and keys.slots >= enough * len(keys.segments)
 
     def __call__(
