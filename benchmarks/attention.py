@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import RESULTS, Work, append, counted, interleave, peak_bytes, print_table, row, write
+from measure import RESULTS, Work, append, counted, destination, interleave, peak_bytes, print_table, row, write
 from public_lookhere import lookhere_90, stored_bias
 from torch import Tensor
 
@@ -153,6 +153,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
+    path = destination(chosen.json, RESULTS / "attention.jsonl")
     torch.set_num_threads(chosen.threads)
     rows: list[dict[str, Any]] = []
     cases = _cases(chosen.quick)
@@ -164,10 +165,7 @@ def main() -> None:
         fresh = compare(*case, rounds, chosen.device)
         print_table(("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms"), fresh)
         rows += fresh
-    if chosen.json:
-        write(rows, chosen.json)
-    else:
-        append(rows, RESULTS / "attention.jsonl")
+    (write if chosen.json else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from sightline import runtime
 RESULTS = Path(__file__).parent / "results"
 
 T = TypeVar("T")
+_PAGE = 4096
 Work = Callable[[], object]
 
 
@@ -82,7 +84,8 @@ def row(
     measured."""
     ratios = [slow / fast for slow, fast in zip(times[baseline], times[subject], strict=True)]
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
-    mine, theirs = peaks.get(subject), peaks.get(baseline)
+    # What takes no new page at all is counted as one.
+    mine, theirs = (None if (peak := peaks.get(way)) is None else max(peak, _PAGE) for way in (subject, baseline))
     return {
         "benchmark": benchmark,
         "subject": subject,
@@ -90,7 +93,7 @@ def row(
         **case,
         "ratio": round(statistics.median(ratios), 3),
         "spread": round(quartiles[2] - quartiles[0], 3),
-        "memory_ratio": round(theirs / mine, 3) if mine and theirs is not None else None,
+        "memory_ratio": None if mine is None or theirs is None else round(theirs / mine, 3),
         "subject_ms": round(statistics.median(times[subject]) * 1e3, 3),
         "baseline_ms": round(statistics.median(times[baseline]) * 1e3, 3),
         "subject_mib": None if mine is None else round(mine / 2**20, 1),
@@ -111,6 +114,15 @@ def in_fresh_process(script: str, arguments: Sequence[str]) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def destination(option: Path | None, default: Path) -> Path:
+    """Where rows will go, refused in one line before hours of work if they cannot."""
+    path = default if option is None else option
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        print(f"error: --json {path}: expected a file in a folder that exists and can be written", file=sys.stderr)
+        raise SystemExit(2)
+    return path
 
 
 def write(rows: Iterable[dict[str, Any]], path: Path) -> None:

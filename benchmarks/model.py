@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import RESULTS, Work, append, counted, in_fresh_process, interleave, print_table, row, write
+from measure import RESULTS, Work, append, counted, destination, in_fresh_process, interleave, print_table, row, write
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
@@ -165,7 +165,7 @@ def _cases(quick: bool, device: str) -> list[tuple[str, int, torch.dtype, bool, 
         ]
     if quick:
         return [
-            ("lookhere_90", 224, full, False, 5, False),
+            ("lookhere_90", 224, full, False, 5, True),
             ("lookhere_90", 512, full, True, 2, True),
             ("lookhere_90", 1024, full, False, 2, True),
         ]
@@ -189,6 +189,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    path = destination(chosen.json, RESULTS / "model.jsonl")
     torch.set_num_threads(chosen.threads)
     if chosen.measure:
         _measure(*chosen.measure)
@@ -204,10 +205,7 @@ def main() -> None:
         columns = ("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms")
         print_table((*columns, "subject_mib", "baseline_mib"), fresh)
         rows += fresh
-    if chosen.json:
-        write(rows, chosen.json)
-    else:
-        append(rows, RESULTS / "model.jsonl")
+    (write if chosen.json else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import RESULTS, append, interleave, print_table, row, write
+from measure import RESULTS, append, destination, interleave, print_table, row, write
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.coverage import cover, fraction
@@ -128,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="replace this file; else rows are added to benchmarks/results")
     chosen = parser.parse_args(arguments)
+    path = destination(chosen.json, RESULTS / "pruning.jsonl")
     torch.set_num_threads(1)
     random = at_random_weights(chosen.rounds)
     print_table(("prune_below", "ratio", "spread", "computed_unpruned", "computed_pruned", "relative_error"), random)
@@ -135,10 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if trained:
         print_table(("prune_below", "relative_error", "changed_top1", "top1_unpruned", "top1_pruned"), trained)
     rows = random + trained
-    if chosen.json:
-        write(rows, chosen.json)
-    else:
-        append(rows, RESULTS / "pruning.jsonl")
+    (write if chosen.json else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,80 @@
+"""Weights of other projects to our models and back, one project a file: each is found by its folder."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back
+from sightline.errors import InputError, choose
+from sightline.models import VisionTransformer
+
+__all__ = ["export_weights", "import_weights", "list_projects"]
+
+
+@functools.cache
+def _projects() -> dict[str, Project]:
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        members = vars(importlib.import_module(f"{__name__}.{module.name}")).values()
+        for kind in members:
+            if inspect.isclass(kind) and issubclass(kind, Project) and not inspect.isabstract(kind):
+                found[kind.name] = kind()
+    return found
+
+
+def list_projects() -> list[str]:
+    """The names of the projects whose weights can be imported, sorted."""
+    return sorted(_projects())
+
+
+def _project(name: str) -> Project:
+    if name not in _projects():
+        raise choose("project", name, _projects())
+    return _projects()[name]
+
+
+def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> VisionTransformer:
+    """A model of ours with a foreign project's weights, in float32 and evaluation mode.
+
+    Args:
+        project: one of `list_projects`.
+        state_dict: the foreign model's, whole.
+        config: the arguments with which the foreign class was built.
+
+    Raises:
+        InputError: an argument or tensor is missing, not known or of the wrong shape, or a number is not finite.
+    """
+    foreign = _project(project)
+    given = foreign.filled(config)
+    ours = foreign.vit_config(given, state_dict)
+    model = VisionTransformer(ours)
+    entries = foreign.entries(ours)
+    expected = convert_back(entries, model.state_dict())
+    check_names(project, state_dict, expected)
+    check_tensors(project, state_dict, expected)
+    wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
+    for entry in entries:
+        if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):
+            names = ", ".join(entry.theirs)
+            raise InputError(f"{project} weights: {names} follow from the configuration, and are not what it gives")
+    model.load_state_dict(convert(entries, wide))
+    return model.eval()
+
+
+def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state dict and the arguments of the foreign model that computes what `model` does.
+
+    Raises:
+        InputError: that project's models cannot; says which part.
+    """
+    foreign = _project(project)
+    given = foreign.given(model)
+    return convert_back(foreign.entries(model.config), model.state_dict()), given

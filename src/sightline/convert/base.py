@@ -1,0 +1,145 @@
+"""What a foreign project is: what its arguments mean in our configuration, and which tensors of both are the same."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.errors import InputError, choose
+from sightline.models import VisionTransformer, ViTConfig
+
+State = dict[str, Tensor]
+
+
+def _unchanged(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return list(tensors)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Some foreign tensors that are some of ours, and how each side is made of the other, bit by bit.
+
+    Attributes:
+        theirs, ours: names; no `ours` for a buffer that follows from the configuration.
+        to_ours, to_theirs: inverse to each other; they take and give tensors in the order of the names.
+    """
+
+    theirs: tuple[str, ...]
+    ours: tuple[str, ...]
+    to_ours: Callable[[Sequence[Tensor]], list[Tensor]] = _unchanged
+    to_theirs: Callable[[Sequence[Tensor]], list[Tensor]] = _unchanged
+
+
+def same(theirs: str, ours: str | None = None) -> Entry:
+    """The same tensor under another name, or under its own."""
+    return Entry((theirs,), (theirs if ours is None else ours,))
+
+
+def mapped(theirs: str, ours: str, to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Entry:
+    """One tensor that is laid out in another way."""
+    return Entry((theirs,), (ours,), lambda one: [to_ours(one[0])], lambda one: [to_theirs(one[0])])
+
+
+def linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
+    """The weight and bias of a torch layer."""
+    return [same(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")[: 1 + bias]]
+
+
+class Project(ABC):
+    """A foreign project whose models can be ours, and ours its.
+
+    Attributes:
+        name: as `import_weights` is asked for it.
+        source: where its code is.
+        arguments: the arguments of its class that are understood, with its own defaults.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    arguments: ClassVar[Mapping[str, Any]]
+
+    @abstractmethod
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        """Our configuration of the model that `given`, its arguments with the defaults filled in, would build."""
+
+    @abstractmethod
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        """The arguments that would build `model` there.
+
+        Raises:
+            InputError: it cannot hold this model; says which part.
+        """
+
+    @abstractmethod
+    def entries(self, config: ViTConfig) -> list[Entry]:
+        """Every tensor of its state dict."""
+
+    def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with the project's defaults.
+
+        Raises:
+            InputError: one is not known; names the nearest.
+        """
+        for key in given:
+            if key not in self.arguments:
+                raise choose(f"{self.name}: argument", key, self.arguments)
+        return {**self.arguments, **given}
+
+    def refuse(self, model: VisionTransformer, **expected: Any) -> None:
+        """Refuse a model whose configuration is not what this project can hold."""
+        for key, value in expected.items():
+            found = getattr(model.config, key)
+            allowed = value if isinstance(value, tuple) else (value,)
+            if found not in allowed:
+                raise InputError(
+                    f"{self.name}: cannot hold {key} = {found!r} (expected {' or '.join(map(repr, allowed))})"
+                )
+
+
+def check_names(project: str, found: Iterable[str], expected: Iterable[str]) -> None:
+    """Refuse a state dict with names missing or beyond those expected; says which."""
+    found, expected = list(found), list(expected)
+    missing = [name for name in expected if name not in set(found)]
+    extra = [name for name in found if name not in set(expected)]
+    if missing or extra:
+        parts = [
+            f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+            for what, names in (("missing", missing), ("not known", extra))
+            if names
+        ]
+        raise InputError(f"{project} weights: {'; '.join(parts)}")
+
+
+def convert(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
+    """Foreign tensors to ours."""
+    return {
+        name: tensor.contiguous()
+        for entry in entries
+        for name, tensor in zip(entry.ours, entry.to_ours([state[one] for one in entry.theirs]), strict=True)
+    }
+
+
+def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
+    """Our tensors to foreign ones."""
+    return {
+        name: tensor.contiguous()
+        for entry in entries
+        for name, tensor in zip(entry.theirs, entry.to_theirs([state[one] for one in entry.ours]), strict=True)
+    }
+
+
+def check_tensors(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of another shape, or with a number that is not finite; says which."""
+    for name, tensor in expected.items():
+        if state[name].shape != tensor.shape:
+            raise InputError(
+                f"{project} weights: {name} is {list(state[name].shape)}, expected {list(tensor.shape)} here"
+            )
+    for name in expected:
+        if state[name].is_floating_point() and not torch.isfinite(state[name]).all():
+            raise InputError(f"{project} weights: {name} holds a number that is not finite")

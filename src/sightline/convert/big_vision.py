@@ -1,0 +1,169 @@
+"""big_vision's flax models (google-research): kernels (in, out), attention kernels split by head, HWIO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, mapped, same
+from sightline.errors import InputError, choose
+from sightline.models import VisionTransformer, ViTConfig
+
+_POOLS = {"gap": "mean", "map": "attention", "tok": "cls"}
+_ENCODINGS = {"learn": "learned_1d", "sincos2d": "sincos_2d"}
+
+
+class BigVision(Project):
+    """The class `models.vit._Model`: tanh GELU, LayerNorm eps 1e-6, the mean over patches after the norm (`gap`), a
+    learned probe (`map`) or a CLS token without embedding (`tok`). Names are flax paths joined by "/"; its images are
+    NHWC, ours NCHW."""
+
+    name = "big_vision"
+    source = "https://github.com/google-research/big_vision"
+    arguments: ClassVar = {
+        "num_classes": None,
+        "patch_size": (16, 16),
+        "width": 768,
+        "depth": 12,
+        "mlp_dim": None,
+        "num_heads": 12,
+        "posemb": "learn",
+        "pool_type": "gap",
+        "image_size": None,
+    }
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        for key, allowed in (("pool_type", _POOLS), ("posemb", _ENCODINGS)):
+            if given[key] not in allowed:
+                raise choose(f"big_vision: {key}", given[key], allowed)
+        patch = given["patch_size"]
+        sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
+        if len(sides) != 2 or sides[0] != sides[1]:
+            raise InputError(f"big_vision: patch_size {patch!r}: expected a square")
+        pool = _POOLS[given["pool_type"]]
+        learned = given["posemb"] == "learn"
+        # The table alone knows how many patches there were; `image_size` (not an argument there) says a shape.
+        patches = state["pos_embedding"].shape[1] if "pos_embedding" in state else 0
+        side = round(patches**0.5) or 224 // sides[0]
+        if given["image_size"] is None and patches and side * side != patches:
+            raise InputError(
+                f"big_vision: pos_embedding has {patches} patches, no square; give image_size (height, width)"
+            )
+        kernel = state.get("embedding/kernel")
+        options = {"prefix": False} if learned and pool == "cls" else {}
+        return ViTConfig(
+            patch_size=sides[0],
+            dim=given["width"],
+            depth=given["depth"],
+            heads=given["num_heads"],
+            mlp_ratio=(given["mlp_dim"] or 4 * given["width"]) / given["width"],
+            num_classes=given["num_classes"] or 0,
+            image_size=given["image_size"] or side * sides[0],
+            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+            encoding=_ENCODINGS[given["posemb"]],
+            encoding_options=options,
+            pool=pool,  # type: ignore[arg-type]
+            gelu="tanh",
+        )
+
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        self.refuse(model, gelu="tanh", norm_eps=1e-6, head="linear", num_registers=0, qk_norm=False, qkv_bias=True)
+        self.refuse(model, layer_scale=None, final_norm="before_pool", encoding=tuple(_ENCODINGS.values()))
+        config = model.config
+        if config.has_class_token and (config.pool != "cls" or getattr(model.encoding.config, "prefix", False)):
+            raise InputError("big_vision: cannot hold a CLS token beside another pool, or one with an embedding")
+        default = type(model.encoding.config)(**({"prefix": False} if config.encoding == "learned_1d" else {}))
+        if config.encoding == "learned_1d" and not config.has_class_token:
+            default = type(model.encoding.config)(**{"prefix": model.encoding.config.prefix})
+        if model.encoding.config != default:
+            raise InputError(f"big_vision: cannot hold {config.encoding} with {model.encoding.config}")
+        return {
+            "num_classes": config.num_classes or None,
+            "patch_size": (config.patch_size, config.patch_size),
+            "width": config.dim,
+            "depth": config.depth,
+            "mlp_dim": config.mlp_hidden,
+            "num_heads": config.heads,
+            "posemb": next(theirs for theirs, ours in _ENCODINGS.items() if ours == config.encoding),
+            "pool_type": next(theirs for theirs, ours in _POOLS.items() if ours == config.pool),
+            "image_size": config.image_size,
+        }
+
+    def entries(self, config: ViTConfig) -> list[Entry]:
+        kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
+        entries = [
+            mapped(
+                "embedding/kernel",
+                "patch_embed.proj.weight",
+                lambda x: x.permute(3, 2, 0, 1).flatten(1),
+                lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
+            ),
+            same("embedding/bias", "patch_embed.proj.bias"),
+            *_norm("Transformer/encoder_norm", "norm"),
+        ]
+        for layer in range(config.depth):
+            theirs, ours = f"Transformer/encoderblock_{layer}", f"blocks.{layer}"
+            entries += [
+                *_norm(f"{theirs}/LayerNorm_0", f"{ours}.norm1"),
+                *_norm(f"{theirs}/LayerNorm_1", f"{ours}.norm2"),
+            ]
+            attention = f"{theirs}/MultiHeadDotProductAttention_0"
+            entries += _projections(attention, ("query", "key", "value"), f"{ours}.attn.qkv", config)
+            entries += [*_out(attention, f"{ours}.attn.proj", config), *_mlp(theirs, f"{ours}.mlp")]
+        if config.has_class_token:
+            entries.append(same("cls", "cls_token"))
+        if config.encoding == "learned_1d":
+            entries.append(mapped("pos_embedding", "encoding.table", lambda x: x[0], lambda x: x.unsqueeze(0)))
+        if config.pool == "attention":
+            attention = "MAPHead_0/MultiHeadDotProductAttention_0"
+            entries += [same("MAPHead_0/probe", "attn_pool.latent"), *_norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]
+            entries += _projections(attention, ("query",), "attn_pool.q", config)
+            entries += _projections(attention, ("key", "value"), "attn_pool.kv", config)
+            entries += [*_out(attention, "attn_pool.proj", config), *_mlp("MAPHead_0", "attn_pool.mlp")]
+        if config.num_classes:
+            entries += _dense("head", "head")
+        return entries
+
+
+def _norm(theirs: str, ours: str) -> list[Entry]:
+    return [same(f"{theirs}/scale", f"{ours}.weight"), same(f"{theirs}/bias", f"{ours}.bias")]
+
+
+def _dense(theirs: str, ours: str) -> list[Entry]:
+    weight = mapped(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
+    return [weight, same(f"{theirs}/bias", f"{ours}.bias")]
+
+
+def _mlp(theirs: str, ours: str) -> list[Entry]:
+    return [one for number in (0, 1) for one in _dense(f"{theirs}/MlpBlock_0/Dense_{number}", f"{ours}.fc{number + 1}")]
+
+
+def _projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[Entry]:
+    """Kernels (dim, heads, head_dim) and biases (heads, head_dim), which we hold one below the other."""
+    split = (config.heads, config.dim // config.heads)
+
+    def weights(kernels: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat([one.flatten(1).T for one in kernels])]
+
+    def kernels(weights: Sequence[Tensor]) -> list[Tensor]:
+        return [one.T.unflatten(1, split) for one in weights[0].chunk(len(which))]
+
+    def joined(biases: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat([one.flatten() for one in biases])]
+
+    def apart(biases: Sequence[Tensor]) -> list[Tensor]:
+        return [one.unflatten(0, split) for one in biases[0].chunk(len(which))]
+
+    names = [tuple(f"{theirs}/{one}/{part}" for one in which) for part in ("kernel", "bias")]
+    return [Entry(names[0], (f"{ours}.weight",), weights, kernels), Entry(names[1], (f"{ours}.bias",), joined, apart)]
+
+
+def _out(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
+    split = (config.heads, config.dim // config.heads)
+    weight = mapped(
+        f"{theirs}/out/kernel", f"{ours}.weight", lambda x: x.flatten(0, 1).T, lambda x: x.T.unflatten(0, split)
+    )
+    return [weight, same(f"{theirs}/out/bias", f"{ours}.bias")]

@@ -1,0 +1,118 @@
+"""RoPE-ViT's published models (naver-ai/rope-vit): axial and mixed, each with or without an added embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, mapped
+from sightline.convert.vit_names import block_entries, head_entries, patch_entries, trunk_entries
+from sightline.encodings.rotation.rope_axial import RopeAxial
+from sightline.errors import InputError
+from sightline.models import VisionTransformer, ViTConfig
+
+
+class RopeVit(Project):
+    """The class `models.vit_rope.rope_vit_models` with LayerScale blocks: x before y, theta 100 (axial) or 10 (mixed).
+
+    The added embedding covers patches alone and is resized by bicubic interpolation without antialiasing. The public
+    code gives an image with as many patches as the training ones, in another shape, a square's angles; ours does not.
+    """
+
+    name = "rope_vit"
+    source = "https://github.com/naver-ai/rope-vit"
+    arguments: ClassVar = {
+        "img_size": 224,
+        "patch_size": 16,
+        "in_chans": 3,
+        "num_classes": 1000,
+        "embed_dim": 768,
+        "depth": 12,
+        "num_heads": 12,
+        "mlp_ratio": 4.0,
+        "qkv_bias": False,
+        "rope_theta": 100.0,
+        "rope_mixed": False,
+        "use_ape": False,
+    }
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
+        prefix = f"{rotation}." if given["use_ape"] else ""
+        options: dict[str, Any] = {f"{prefix}theta": float(given["rope_theta"])}
+        if given["use_ape"]:
+            options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
+        return ViTConfig(
+            patch_size=given["patch_size"],
+            dim=given["embed_dim"],
+            depth=given["depth"],
+            heads=given["num_heads"],
+            mlp_ratio=given["mlp_ratio"],
+            num_classes=given["num_classes"],
+            image_size=given["img_size"],
+            channels=given["in_chans"],
+            qkv_bias=given["qkv_bias"],
+            layer_scale=1e-4,
+            encoding=f"{rotation}+learned_1d" if given["use_ape"] else rotation,
+            encoding_options=options,
+        )
+
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        kinds = tuple(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
+        self.refuse(model, encoding=kinds, head="linear", norm_eps=1e-6, gelu="exact", pool="cls", num_registers=0)
+        self.refuse(model, qk_norm=False, final_norm="before_pool")
+        config = model.config
+        if config.layer_scale is None:
+            raise InputError("rope_vit: cannot hold a model without LayerScale")
+        parts: Any = getattr(model.encoding, "parts", [model.encoding])
+        rotation, added = parts[0], parts[1] if len(parts) > 1 else None
+        axial = isinstance(rotation, RopeAxial)
+        default = RopeAxial.Config()
+        if axial and (rotation.config.axis_order, rotation.config.coordinates) != (
+            default.axis_order,
+            default.coordinates,
+        ):
+            raise InputError(f"rope_vit: cannot hold rope_axial with {rotation.config} (expected x first, extended)")
+        if not axial and rotation.theta != rotation.config.theta:
+            raise InputError("rope_vit: cannot hold mixed frequencies whose base was turned; set_knob back first")
+        if added is not None and (added.config.interpolation, added.config.prefix) != ("bicubic", False):
+            raise InputError(f"rope_vit: cannot hold learned_1d with {added.config} (expected bicubic, no prefix)")
+        return {
+            "img_size": config.image_size,
+            "patch_size": config.patch_size,
+            "in_chans": config.channels,
+            "num_classes": config.num_classes,
+            "embed_dim": config.dim,
+            "depth": config.depth,
+            "num_heads": config.heads,
+            "mlp_ratio": config.mlp_ratio,
+            "qkv_bias": config.qkv_bias,
+            "rope_theta": float(rotation.theta),
+            "rope_mixed": not axial,
+            "use_ape": added is not None,
+        }
+
+    def entries(self, config: ViTConfig) -> list[Entry]:
+        joined = "+" in config.encoding
+        entries = [
+            *patch_entries(config),
+            *trunk_entries(config),
+            *block_entries(config, scale="gamma_{}"),
+            *head_entries(config),
+        ]
+        if config.encoding.startswith("rope_mixed"):
+            half = config.dim // config.heads // 2
+            shape = (2, config.depth, config.heads, half)
+            ours = "encoding.parts.0.freqs" if joined else "encoding.freqs"
+            entries.append(mapped("freqs", ours, lambda x: x.reshape(shape), lambda x: x.flatten(2)))
+            # Buffers: where each training patch stands, counted row by row.
+            rows, cols = config.train_grid
+            y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(cols).float(), indexing="ij")
+            entries.append(Entry(("freqs_t_x", "freqs_t_y"), (), lambda _: [], lambda _: [x.flatten(), y.flatten()]))
+        if joined:
+            ours = "encoding.parts.1.table"
+            entries.append(mapped("pos_embed", ours, lambda x: x[0], lambda x: x.unsqueeze(0)))
+        return entries

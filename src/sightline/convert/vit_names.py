@@ -1,0 +1,44 @@
+"""The names that timm's vision transformers have, which most projects took over: what is the same in all of them."""
+
+from __future__ import annotations
+
+from sightline.convert.base import Entry, linear, mapped, same
+from sightline.models import ViTConfig
+
+
+def patch_entries(config: ViTConfig, theirs: str = "patch_embed.proj") -> list[Entry]:
+    """A convolution's kernel [dim, channels, patch, patch], which is our linear layer's weight."""
+    kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
+    weight = mapped(f"{theirs}.weight", "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(kernel))
+    return [weight, same(f"{theirs}.bias", "patch_embed.proj.bias")]
+
+
+def trunk_entries(config: ViTConfig) -> list[Entry]:
+    """Prefix tokens and the norms after the last block."""
+    entries = [same("cls_token")] if config.has_class_token else []
+    entries += [same("reg_token")] if config.num_registers else []
+    return entries + linear(*(("norm",) * 2 if config.final_norm == "before_pool" else ("fc_norm",) * 2))
+
+
+def block_entries(config: ViTConfig, *, scale: str) -> list[Entry]:
+    """All blocks; `scale` names the LayerScale of both branches, with {} for 1 and 2."""
+    entries: list[Entry] = []
+    for layer in range(config.depth):
+        block = f"blocks.{layer}"
+        for name in ("norm1", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"):
+            entries += linear(f"{block}.{name}", f"{block}.{name}")
+        entries += linear(f"{block}.attn.qkv", f"{block}.attn.qkv", bias=config.qkv_bias)
+        if config.qk_norm:
+            entries += linear(f"{block}.attn.q_norm", f"{block}.attn.q_norm")
+            entries += linear(f"{block}.attn.k_norm", f"{block}.attn.k_norm")
+        if config.layer_scale is not None:
+            entries += [same(f"{block}.{scale.format(one)}", f"{block}.ls{one}.gamma") for one in (1, 2)]
+    return entries
+
+
+def head_entries(config: ViTConfig) -> list[Entry]:
+    """The classifier: one layer, or two; none where there are no classes."""
+    if config.num_classes == 0:
+        return []
+    names = ("head.fc1", "head.fc2") if config.head == "mlp" else ("head",)
+    return [entry for name in names for entry in linear(name, name)]
