@@ -10,14 +10,27 @@ in each round; a ratio is the baseline's time over the subject's, so above 1 the
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import RESULTS, Work, append, counted, destination, interleave, peak_bytes, print_table, row, write
+from measure import (
+    RESULTS,
+    Parser,
+    Work,
+    append,
+    counted,
+    destination,
+    device,
+    interleave,
+    peak_bytes,
+    print_table,
+    row,
+    threads,
+    write,
+)
 from public_lookhere import lookhere_90, stored_bias
 from torch import Tensor
 
@@ -100,9 +113,8 @@ def compare(
             peak = peaks[name]
             peaks[name] = None if peak is None else peak + held_bytes
         for name, work in public.items():
-            # Seconds a call: once is enough to see a factor of hundreds.
-            once = interleave({name: work}, 1, device)[name][0]
-            times[name], peaks[name] = [once] * rounds, peak_bytes(work, device)
+            # Seconds a call: once is enough to see a factor of ten and more.
+            times[name], peaks[name] = interleave({name: work}, 1, device)[name], peak_bytes(work, device)
     return [
         row(
             "attention",
@@ -143,15 +155,15 @@ def _cases(quick: bool) -> list[tuple[str, int, torch.dtype, bool]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
     parser.add_argument(
         "--json",
         type=Path,
         help="replace this file with the rows; else they are added to benchmarks/results/attention.jsonl",
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch; published rows have 1")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
+    parser.add_argument("--device", type=device, default="cpu")
     chosen = parser.parse_args()
     path = destination(chosen.json, RESULTS / "attention.jsonl")
     torch.set_num_threads(chosen.threads)

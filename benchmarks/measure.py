@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
@@ -11,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from sightline import runtime
+from sightline.errors import InputError
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -56,13 +58,18 @@ def peak_bytes(work: Work, device: str = "cpu") -> int | None:
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-        before = _status("VmRSS")
+        before = mark_memory()
         work()
         return max(0, _status("VmHWM") - before)
     except (OSError, AttributeError):
         return None
+
+
+def mark_memory() -> int:
+    """Set the peak back to what is resident now, and say what that is: to be taken from `runtime.peak_memory`."""
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
 
 
 def _status(key: str) -> int:
@@ -82,7 +89,11 @@ def row(
     """One comparison: `ratio` is the baseline's time over the subject's, the median of the rounds' own ratios; `spread`
     is the range of the middle half of these; `memory_ratio` is the baseline's peak over the subject's, None where not
     measured."""
-    ratios = [slow / fast for slow, fast in zip(times[baseline], times[subject], strict=True)]
+    if len(times[baseline]) == 1:
+        # Timed once, apart from the rounds.
+        ratios = [times[baseline][0] / statistics.median(times[subject])]
+    else:
+        ratios = [slow / fast for slow, fast in zip(times[baseline], times[subject], strict=True)]
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
     # What takes no new page at all is counted as one.
     mine, theirs = (None if (peak := peaks.get(way)) is None else max(peak, _PAGE) for way in (subject, baseline))
@@ -107,6 +118,32 @@ def row(
     }
 
 
+class Parser(argparse.ArgumentParser):
+    """Options of a benchmark, whose faults are one line and exit code 2."""
+
+    def __init__(self, description: str | None) -> None:
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        print(f"sightline: error: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def threads(text: str) -> int:
+    """A number of threads, at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of at least 1")
+    return int(text)
+
+
+def device(text: str) -> str:
+    """A device that is there."""
+    try:
+        return str(runtime.resolve_device(text))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def in_fresh_process(script: str, arguments: Sequence[str]) -> dict[str, Any]:
     """The JSON object that is the last line of `script`'s output, run in a process of its own."""
     command = [sys.executable, script, *arguments]
@@ -120,7 +157,10 @@ def destination(option: Path | None, default: Path) -> Path:
     """Where rows will go, refused in one line before hours of work if they cannot."""
     path = default if option is None else option
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        print(f"error: --json {path}: expected a file in a folder that exists and can be written", file=sys.stderr)
+        print(
+            f"sightline: error: --json {path}: expected a file in a folder that exists and can be written",
+            file=sys.stderr,
+        )
         raise SystemExit(2)
     return path
 

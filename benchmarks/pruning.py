@@ -10,7 +10,6 @@ the relative error of the logits, how often the first class changes, and the acc
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import RESULTS, append, destination, interleave, print_table, row, write
+from measure import RESULTS, Parser, append, destination, interleave, print_table, row, write
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.coverage import cover, fraction
@@ -121,7 +120,7 @@ def at_trained_weights(run: Path, resolution: int, count: int) -> list[dict[str,
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--run", type=Path, help="the folder of a run on scenes with a LookHere encoding")
     parser.add_argument("--resolution", type=int, default=148, help="side in pixels for --run")
     parser.add_argument("--images", type=int, default=200, help="test images for --run")

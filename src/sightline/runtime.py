@@ -59,7 +59,7 @@ def _processor() -> tuple[str, tuple[str, ...]]:
 
 @functools.cache
 def commit() -> str:
-    """The git commit of the source checkout, 12 digits, with "+dirty" if `src` differs from it.
+    """The git commit of the source checkout, 12 digits, with "+dirty" if `src` or a benchmark differs from it.
 
     Outside a checkout (an installed package, no git, no commit yet) it is the version, "sightline 0.1.0".
     It is read once, so that all rows of a run agree.
@@ -74,7 +74,7 @@ def commit() -> str:
     head = _git(root, "rev-parse", "--short=12", "HEAD")
     if not head:
         return version
-    return head + ("+dirty" if _git(root, "status", "--porcelain", "--", "src") else "")
+    return head + ("+dirty" if _git(root, "status", "--porcelain", "--", "src", "benchmarks/*.py") else "")
 
 
 def _git(root: Path, *arguments: str) -> str:

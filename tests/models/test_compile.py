@@ -33,7 +33,7 @@ def test_graphs_are_few(name: str) -> None:
     assert all(type(coords) is torch.Tensor for coords in layouts._COORDS.values())
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed"])
+@pytest.mark.parametrize("name", ["lookhere_90", "rope_mixed", "rpe_learned"])
 def test_translated(name: str) -> None:
     model = build(name, depth=1, dim=48)
     counter = CompileCounterWithBackend("inductor")

@@ -1,6 +1,6 @@
 """What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
 
-from sightline.attention.dispatch import attend, preferred_tile, use_backend
+from sightline.attention.dispatch import asked_backend, attend, preferred_tile, use_backend
 from sightline.attention.pattern import Directed, Pattern, Table, Term, View
 from sightline.attention.rotation import Rotation, rotate
 
@@ -11,6 +11,7 @@ __all__ = [
     "Table",
     "Term",
     "View",
+    "asked_backend",
     "attend",
     "preferred_tile",
     "rotate",

@@ -57,7 +57,7 @@ def cover(visible: Tensor, grid: Grid) -> list[tuple[QueryTile, ...]]:
     return [_cover_head(mask.tobytes(), Grid(*grid)) for mask in masks]
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():
@@ -100,7 +100,7 @@ def _append(pieces: list[Rectangle], new: Rectangle) -> None:
         pieces.append(new)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=512)
 def query_order(tiles: tuple[QueryTile, ...], grid: Grid, prefix: int) -> Tensor:
     """The slot of each query in the order of the tiles, reversed inside each: int64 [prefix + cells]."""
     with torch.inference_mode(False):

@@ -47,6 +47,17 @@ def _usable() -> list[Backend]:
 _FORCED: ContextVar[str | None] = ContextVar("sightline_backend", default=None)
 
 
+def _forced() -> str | None:
+    # A compiler cannot look into a context variable, and takes `dense` in any case.
+    name = None if torch.compiler.is_compiling() else _FORCED.get()
+    return None if name in _FAILED else name
+
+
+def asked_backend() -> str:
+    """The name that `use_backend` was called with around this call, or `auto`."""
+    return _FORCED.get() or "auto"
+
+
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
     """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to `dispatch`.
@@ -70,8 +81,8 @@ def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q
         pattern, queries, keys: as `Backend.__call__`.
         q: the queries, for their device and dtype; its values are not read.
     """
-    forced = _FORCED.get()
-    if forced is not None and forced not in _FAILED and BACKENDS[forced].supports(pattern, queries, keys, q):
+    forced = _forced()
+    if forced is not None and BACKENDS[forced].supports(pattern, queries, keys, q):
         return BACKENDS[forced]
     return next(
         backend
@@ -85,7 +96,7 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
     # A compiled or exported program takes `dense`, for which the order is nothing but work.
     if torch.compiler.is_compiling() or not layout.segments:
         return None
-    forced = _FORCED.get()
+    forced = _forced()
     if forced is not None:
         return BACKENDS[forced].tile
     return next((backend.tile for backend in _usable() if backend.orders(pattern, layout)), None)
@@ -107,7 +118,7 @@ def attend(
             f"attention: queries of {q.shape[2]} and keys of {k.shape[2]} slots, expected {queries.slots} and "
             f"{keys.slots} as laid out"
         )
-    if not keys.segments or not keys.rows:
+    if not q.shape[0] or not q.shape[2]:
         return q
     backend = dispatch(pattern, queries, keys, q)
     try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sightline.attention import preferred_tile
+from sightline.attention import asked_backend, preferred_tile, use_backend
 from sightline.encodings import Knob, create_encoding
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -178,7 +180,17 @@ class VisionTransformer(nn.Module):
             return tokens
         block = self.blocks[layer]
         if self.grad_checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, tokens, layer, layout, self.encoding, use_reentrant=False)  # type: ignore[return-value]
+            # What is computed again is computed by the same back end.
+            again = partial(use_backend, asked_backend())
+            return checkpoint(  # type: ignore[return-value]
+                block,
+                tokens,
+                layer,
+                layout,
+                self.encoding,
+                use_reentrant=False,
+                context_fn=lambda: (nullcontext(), again()),
+            )
         return block(tokens, layer, layout, self.encoding)
 
     def _encode(self, patches: Tensor, layout: TokenLayout) -> Tensor:

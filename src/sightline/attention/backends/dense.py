@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
+from sightline.errors import InputError
 from sightline.layout import Segment, TokenLayout
 
 # Most tokens at which matmul and softmax beat SDPA on a CPU, by dtype, with and without a backward pass: measured
@@ -65,6 +66,8 @@ def _one_image(
 
     def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole) -> Tensor:
         bias = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, q.dtype, part.heads)
+        if bias.shape[1] != q.shape[1]:
+            raise InputError(f"attention: a pattern of {bias.shape[1]} heads for queries of {q.shape[1]}")
         return form(q, k, v, bias)
 
     if torch.compiler.is_compiling() or explicit:
@@ -73,7 +76,7 @@ def _one_image(
     by_head = []
     for heads in _heads_at_once(q.shape[1], images * q.shape[2] * k.shape[2] * q.element_size()):
         rows = []
-        for part, block in _query_blocks(heads, query, queries.num_prefix_tokens, images * k.shape[2]):
+        for part, block in _query_blocks(heads, query, key, queries.num_prefix_tokens, images * k.shape[2]):
             here = (q[:, heads, block], k[:, heads], v[:, heads])
             # SDPA would keep its mask for the backward pass, a bias for every layer.
             if torch.is_grad_enabled():
@@ -94,18 +97,21 @@ class _Part(NamedTuple):
 
 def _heads_at_once(heads: int, bytes_a_head: int) -> list[slice]:
     """As many heads at a time as keep their bias within the bound, at least one."""
-    step = heads if heads * bytes_a_head <= BIAS_BYTES else max(1, BIAS_BYTES // bytes_a_head)
+    if heads * bytes_a_head <= BIAS_BYTES:
+        return [slice(None)]
+    step = max(1, BIAS_BYTES // bytes_a_head)
     return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
 
 
-def _query_blocks(heads: slice, query: Segment, prefix: int, keys: int) -> list[tuple[_Part, slice]]:
+def _query_blocks(heads: slice, query: Segment, key: Segment, prefix: int, keys: int) -> list[tuple[_Part, slice]]:
     """The queries, in blocks where the bias of a single head is beyond the bound; the first has the prefix slots."""
-    if (prefix + query.patches) * keys * 4 <= BIAS_BYTES:
+    # The displacements of any tokens but whole grids in rows are spread by index, with 20 bytes a pair.
+    bytes_a_pair = 4 if query.row_major and key.row_major else 20
+    if (prefix + query.patches) * keys * bytes_a_pair <= BIAS_BYTES:
         return [(_Part(heads, query, prefix), slice(None))]
-    # The displacements of any tokens are spread by index: 20 bytes a pair.
     step = max(1, BIAS_BYTES // (20 * keys))
     blocks = []
-    for first in range(0, query.patches, step):
+    for first in range(0, max(1, query.patches), step):
         some = Segment(query.grid, query.coords[:, first : first + step], complete=False)
         before = prefix if first == 0 else 0
         start = prefix + first - before

@@ -42,6 +42,7 @@ class Flex(Backend):
     name = "flex"
     preference = 20
     tile = Grid(8, 16)
+    _ran = False
 
     def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
         if pattern is None or queries is not keys or torch.compiler.is_compiling():
@@ -74,12 +75,14 @@ class Flex(Backend):
         if q.device.type == "cpu":
             return attend_blocks(q.detach(), k.detach(), v.detach(), captured, blocks)
         try:
-            return compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
-        except torch.cuda.OutOfMemoryError:
-            raise
+            out = compiled()(*map(_free_of_others, (q, k, v)), captured, blocks)
         except Exception as error:
-            # Whatever a compiler raises: which kind is not its promise.
+            # Whatever a compiler raises: which kind is not its promise. Once it ran, a fault is the caller's.
+            if self._ran or isinstance(error, torch.cuda.OutOfMemoryError):
+                raise
             raise BackendFailed(" ".join(str(error).split())[:200]) from error
+        self._ran = True
+        return out
 
 
 def _knows(pattern: Pattern) -> bool:
@@ -206,13 +209,14 @@ def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured,
     terms = tuple(term for term in pattern.terms if isinstance(term, Directed))
     device, cache = layout.device, _cache_of(layout)
     grids = _table_grids(terms, layout)
-    key = (tuple(term.views for term in terms if term.outside == "inf"), tuple(grids), rows, device)
+    views = tuple(term.views for term in terms if term.outside == "inf")
+    key = (views, len(terms[0].views), tuple(grids), rows, device)
     pruned = None if pattern.prune_below is None else (terms, pattern.prune_below)
     with torch.inference_mode(False):
         by_key = None
         if any(any(term.from_centre) for term in terms):
             by_key = _remember(cache, ("by key", terms), lambda: _by_key(terms, layout))
-        view = sight(key[0], len(terms[0].views), device)
+        view = sight(views, len(terms[0].views), device)
         captured = _remember(cache, ("slots", *key), lambda: _capture(layout, grids, view, rows))
         blocks = _remember(
             cache, ("blocks", *key, pruned), lambda: _find_blocks(layout, view, terms, pattern.prune_below, by_key)

@@ -15,6 +15,7 @@ from sightline.attention.coverage import QueryTile, Rectangle, cover, query_orde
 from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
 from sightline.attention.products import times_transposed
 from sightline.attention.side_by_side import run_side_by_side
+from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
 
@@ -48,7 +49,9 @@ class Tiles(Backend):
             and queries is keys
             and q.device.type == "cpu"
             and not torch.compiler.is_compiling()
+            and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
             and type(q) in (Tensor, torch.nn.Parameter)
+            and not _is_transformed(q)
             and all(segment.row_major for segment in keys.segments)
         )
 
@@ -65,17 +68,27 @@ class Tiles(Backend):
         assert pattern is not None
         parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
         outs = [_TiledAttention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
-        return outs[0] if len(outs) == 1 else torch.cat(outs, dim=2)
+        return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
+
+
+def _is_transformed(x: Tensor) -> bool:
+    """Whether torch.func (vmap, jvp) stands behind a tensor; a private question, whose safe answer is no."""
+    asked = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    return asked is not None and asked(x)
 
 
 class _TiledAttention(torch.autograd.Function):
-    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these and the output."""
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these and the output,
+    [rows, prefix + cells, heads, head_dim]."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
         plan = _Plan.of(pattern, segment, prefix, q)
-        # Laid out as the projection after it reads it: heads side by side in each token.
-        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
+        if len(plan.covers) != q.shape[1]:
+            raise InputError(f"attention: a pattern of {len(plan.covers)} heads for queries of {q.shape[1]}")
+        # Heads side by side in each token, as the projection after it reads them; a view of this inside.
+        joined = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
+        out = joined.transpose(1, 2)
 
         def attend(index: tuple[int, int]) -> None:
             one = _Head(plan, index[1], q[index], k[index], v[index])
@@ -87,14 +100,15 @@ class _TiledAttention(torch.autograd.Function):
             out[index] = one.forwards(result)
 
         run_side_by_side(attend, plan.heads(q))
-        ctx.save_for_backward(q, k, v, out)
+        ctx.save_for_backward(q, k, v, joined)
         ctx.of = pattern, segment, prefix
-        return out
+        return joined
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, out = ctx.saved_tensors
+        q, k, v, joined = ctx.saved_tensors
+        out, grad_out = joined.transpose(1, 2), grad_out.transpose(1, 2)
         plan = _Plan.of(*ctx.of, like=q)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
 

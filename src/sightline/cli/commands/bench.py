@@ -129,7 +129,8 @@ def attention(*arguments: _PassedOn) -> int:
     Parameters
     ----------
     arguments
-        Passed on as they are, as --quick or --json OUT.
+        Passed on as they are: --quick (some minutes), --json OUT (replaces OUT; else rows are added to
+        benchmarks/results), --threads N, --device cpu or cuda.
     """
     return _run("attention", arguments)
 
@@ -141,7 +142,8 @@ def whole_model(*arguments: _PassedOn) -> int:
     Parameters
     ----------
     arguments
-        Passed on as they are, as --quick or --json OUT.
+        Passed on as they are: --quick (some minutes), --json OUT (replaces OUT; else rows are added to
+        benchmarks/results), --threads N, --device cpu or cuda.
     """
     return _run("model", arguments)
 
