@@ -94,7 +94,7 @@ def row(
         ratios = [times[baseline][0] / statistics.median(times[subject])]
     else:
         ratios = [slow / fast for slow, fast in zip(times[baseline], times[subject], strict=True)]
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
+    quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratios[0]] * 3
     # What takes no new page at all is counted as one.
     mine, theirs = (None if (peak := peaks.get(way)) is None else max(peak, _PAGE) for way in (subject, baseline))
     return {
