@@ -8,7 +8,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from sightline.convert.base import Entry, Project
-from sightline.convert.vit_names import block_entries, head_entries, patch_entries, trunk_entries
+from sightline.convert.vit_names import (
+    DEFAULTS,
+    arguments,
+    block_entries,
+    fields,
+    head_entries,
+    patch_entries,
+    trunk_entries,
+)
 from sightline.encodings.pattern.lookhere import LookHere as Encoding
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
@@ -27,15 +35,7 @@ class LookHere(Project):
     name = "lookhere"
     source = "https://github.com/GreenCUBIC/lookhere"
     arguments: ClassVar = {
-        "img_size": 224,
-        "patch_size": 16,
-        "in_chans": 3,
-        "num_classes": 1000,
-        "embed_dim": 768,
-        "depth": 12,
-        "num_heads": 12,
-        "mlp_ratio": 4.0,
-        "qkv_bias": True,
+        **DEFAULTS,
         "device": None,
         "lh_config": None,
     }
@@ -54,15 +54,7 @@ class LookHere(Project):
             raise InputError("lookhere weights: missing head.fc1.weight")
         options = {ours: rules[theirs] for theirs, ours in (_RULES | _OPTIONAL).items() if theirs in rules}
         return ViTConfig(
-            patch_size=given["patch_size"],
-            dim=given["embed_dim"],
-            depth=given["depth"],
-            heads=given["num_heads"],
-            mlp_ratio=given["mlp_ratio"],
-            num_classes=given["num_classes"],
-            image_size=given["img_size"],
-            channels=given["in_chans"],
-            qkv_bias=given["qkv_bias"],
+            **fields(given),
             layer_scale=1e-4,
             norm_eps=1e-5,
             head="mlp",
@@ -84,15 +76,7 @@ class LookHere(Project):
         directions, default = rules.directions, type(rules)()
         optional = {"distance": rules.distance, "fill_with": rules.fill}
         return {
-            "img_size": config.image_size,
-            "patch_size": config.patch_size,
-            "in_chans": config.channels,
-            "num_classes": config.num_classes,
-            "embed_dim": config.dim,
-            "depth": config.depth,
-            "num_heads": config.heads,
-            "mlp_ratio": config.mlp_ratio,
-            "qkv_bias": config.qkv_bias,
+            **arguments(config),
             "lh_config": {
                 "global_slope": encoding.global_slope,
                 "layer_slopes": list(rules.layer_slopes),

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Entry, Project, mapped
-from sightline.convert.vit_names import block_entries, head_entries, patch_entries, trunk_entries
+from sightline.convert.vit_names import (
+    DEFAULTS,
+    arguments,
+    block_entries,
+    fields,
+    head_entries,
+    patch_entries,
+    trunk_entries,
+)
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
@@ -25,14 +33,7 @@ class RopeVit(Project):
     name = "rope_vit"
     source = "https://github.com/naver-ai/rope-vit"
     arguments: ClassVar = {
-        "img_size": 224,
-        "patch_size": 16,
-        "in_chans": 3,
-        "num_classes": 1000,
-        "embed_dim": 768,
-        "depth": 12,
-        "num_heads": 12,
-        "mlp_ratio": 4.0,
+        **DEFAULTS,
         "qkv_bias": False,
         "rope_theta": 100.0,
         "rope_mixed": False,
@@ -46,15 +47,7 @@ class RopeVit(Project):
         if given["use_ape"]:
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
         return ViTConfig(
-            patch_size=given["patch_size"],
-            dim=given["embed_dim"],
-            depth=given["depth"],
-            heads=given["num_heads"],
-            mlp_ratio=given["mlp_ratio"],
-            num_classes=given["num_classes"],
-            image_size=given["img_size"],
-            channels=given["in_chans"],
-            qkv_bias=given["qkv_bias"],
+            **fields(given),
             layer_scale=1e-4,
             encoding=f"{rotation}+learned_1d" if given["use_ape"] else rotation,
             encoding_options=options,
@@ -81,15 +74,7 @@ class RopeVit(Project):
         if added is not None and (added.config.interpolation, added.config.prefix) != ("bicubic", False):
             raise InputError(f"rope_vit: cannot hold learned_1d with {added.config} (expected bicubic, no prefix)")
         return {
-            "img_size": config.image_size,
-            "patch_size": config.patch_size,
-            "in_chans": config.channels,
-            "num_classes": config.num_classes,
-            "embed_dim": config.dim,
-            "depth": config.depth,
-            "num_heads": config.heads,
-            "mlp_ratio": config.mlp_ratio,
-            "qkv_bias": config.qkv_bias,
+            **arguments(config),
             "rope_theta": float(rotation.theta),
             "rope_mixed": not axial,
             "use_ape": added is not None,

@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sightline.convert.base import Entry, linear, mapped, same
 from sightline.models import ViTConfig
+
+# timm's arguments -> ours, with timm's defaults.
+_ARGUMENTS = {
+    "img_size": ("image_size", 224),
+    "patch_size": ("patch_size", 16),
+    "in_chans": ("channels", 3),
+    "num_classes": ("num_classes", 1000),
+    "embed_dim": ("dim", 768),
+    "depth": ("depth", 12),
+    "num_heads": ("heads", 12),
+    "mlp_ratio": ("mlp_ratio", 4.0),
+    "qkv_bias": ("qkv_bias", True),
+}
+DEFAULTS: dict[str, Any] = {theirs: default for theirs, (_, default) in _ARGUMENTS.items()}
+
+
+def fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What timm's arguments say, as fields of `ViTConfig`."""
+    return {ours: given[theirs] for theirs, (ours, _) in _ARGUMENTS.items()}
+
+
+def arguments(config: ViTConfig) -> dict[str, Any]:
+    """The inverse of `fields`."""
+    return {theirs: getattr(config, ours) for theirs, (ours, _) in _ARGUMENTS.items()}
 
 
 def patch_entries(config: ViTConfig, theirs: str = "patch_embed.proj") -> list[Entry]:
