@@ -155,9 +155,13 @@ class AddedEncoding(PositionEncoding):
 
 
 class RotaryEncoding(PositionEncoding):
-    """Angles for each patch that turn q and k in every layer."""
+    """Angles for each patch that turn q and k in every layer.
 
-    pairing: ClassVar[Pairing] = "adjacent"
+    Attributes:
+        pairing: which channels are turned together.
+    """
+
+    pairing: Pairing = "adjacent"
 
     @abstractmethod
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,44 +9,48 @@ from torch import Tensor, nn
 from sightline.attention import attend, rotate
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
-
-Gelu = Literal["exact", "tanh"]
+from sightline.models.config import ViTConfig
+from sightline.models.mlp import Mlp, SwiGlu
+from sightline.models.norm import make_norm
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention of each image over its own tokens (ViT appendix A)."""
+    """Multi-head self-attention of each image over its own tokens (ViT appendix A).
 
-    def __init__(self, dim: int, heads: int, *, qkv_bias: bool, qk_norm: bool, norm_eps: float) -> None:
+    Attributes:
+        q_bias, v_bias: where `qkv_bias` is "qv"; keys then have none (BEiT, EVA).
+        norm: of the heads' outputs together, or the identity.
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.num_heads = heads
-        self.head_dim = dim // heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.q_norm = nn.LayerNorm(self.head_dim, eps=norm_eps) if qk_norm else nn.Identity()
-        self.k_norm = nn.LayerNorm(self.head_dim, eps=norm_eps) if qk_norm else nn.Identity()
+        dim = config.dim
+        self.num_heads = config.heads
+        self.head_dim = dim // config.heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=config.qkv_bias is True)
+        self.q_bias = self.v_bias = None
+        if config.qkv_bias == "qv":
+            self.q_bias, self.v_bias = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
+        self.q_norm, self.k_norm = (
+            make_norm(config.norm, self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+            for _ in range(2)
+        )
+        self.norm = make_norm(config.norm, dim, config.norm_eps) if config.attn_norm else nn.Identity()
         self.proj = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
+        if self.q_bias is None or self.v_bias is None:
+            qkv = self.qkv(x)
+        else:
+            qkv = F.linear(x, self.qkv.weight, torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias)))
+        q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         out = attend(q, k, v, encoding.pattern(layer, layout), layout)
-        return self.proj(out.transpose(1, 2).flatten(2))
-
-
-class Mlp(nn.Module):
-    """Two linear layers with a GELU between them (ViT equation 3)."""
-
-    def __init__(self, dim: int, hidden: int, *, gelu: Gelu) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-        self.approximate = "tanh" if gelu == "tanh" else "none"
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x), approximate=self.approximate))
+        return self.proj(self.norm(out.transpose(1, 2).flatten(2)))
 
 
 class LayerScale(nn.Module):
@@ -80,34 +82,35 @@ class DropPath(nn.Module):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)) (ViT equations 2 and 3), with LayerScale and drop path."""
+    """x + attention(norm(x)), then x + mlp(norm(x)) (ViT equations 2 and 3), with LayerScale and drop path.
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        hidden: int,
-        *,
-        qkv_bias: bool,
-        qk_norm: bool,
-        norm_eps: float,
-        gelu: Gelu,
-        layer_scale: float | None,
-        drop_path: float,
-    ) -> None:
+    Attributes:
+        norm_pre: of the embedded tokens, in the first block of CLIP's models; else the identity.
+    """
+
+    def __init__(self, config: ViTConfig, layer: int) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
-        self.attn = Attention(dim, heads, qkv_bias=qkv_bias, qk_norm=qk_norm, norm_eps=norm_eps)
-        self.ls1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
-        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
-        self.mlp = Mlp(dim, hidden, gelu=gelu)
-        self.ls2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
-        self.drop_path = DropPath(drop_path)
+        dim, scale = config.dim, config.layer_scale
+        embedded = config.norm_pre and layer == 0
+        self.norm_pre = make_norm(config.norm, dim, config.norm_eps) if embedded else nn.Identity()
+        self.norm1 = make_norm(config.norm, dim, config.norm_eps)
+        self.attn = Attention(config)
+        self.ls1 = nn.Identity() if scale is None else LayerScale(dim, scale)
+        self.norm2 = make_norm(config.norm, dim, config.norm_eps)
+        inner = make_norm(config.norm, config.mlp_hidden, config.norm_eps) if config.mlp_norm else None
+        self.mlp: nn.Module
+        if config.mlp == "swiglu":
+            self.mlp = SwiGlu(dim, config.mlp_hidden, norm=inner)
+        else:
+            self.mlp = Mlp(dim, config.mlp_hidden, gelu=config.gelu, norm=inner)
+        self.ls2 = nn.Identity() if scale is None else LayerScale(dim, scale)
+        self.drop_path = DropPath(config.drop_path)
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
         added = encoding.added(layer, layout)
         if added is not None:
             x = x + added.to(x.dtype)
+        x = self.norm_pre(x)
         x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), layer, layout, encoding)), layout)
         return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))), layout)

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from sightline.encodings.base import require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.models.block import Gelu
 from sightline.models.head import HEADS, Head
+from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
+from sightline.models.norm import NORMS, Norm
 from sightline.models.pooling import POOLS, Pool
 from sightline.patchify import FITS, Fit
 
@@ -30,20 +31,28 @@ class ViTConfig:
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
         pool: `cls`, `mean` over patches, or `attention` by a learned probe.
+        pool_prefix: prefix tokens are pooled too.
+        pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
         class_token: None has one where `pool` is `cls`.
         num_registers: register tokens beside the CLS token.
-        qkv_bias, qk_norm: biases of q, k and v; LayerNorm of q and k in each head.
+        patch_bias: of the patch embedding.
+        qkv_bias: biases of q, k and v; `qv` has none for k (BEiT, EVA).
+        qk_norm: q and k are normalised in each head.
+        attn_norm, mlp_norm: norms of the heads' outputs, and of the MLP's hidden channels (EVA-02).
+        norm, norm_eps: kind of every norm, `layer` or `rms`, and its epsilon.
+        norm_pre: a norm of the embedded tokens before the first block (CLIP).
+        final_norm: before or after pooling, or none.
+        mlp: `gelu`, or `swiglu` (gated by a SiLU).
+        gelu: `exact`, the `tanh` approximation (big_vision), or `quick` (OpenAI's CLIP).
         layer_scale: initial factor of the residual branches, or None for no LayerScale.
         drop_path: rate at which an image skips a residual branch in training, the same in all layers.
-        norm_eps: of every LayerNorm.
-        gelu: `exact`, or the `tanh` approximation (big_vision).
-        final_norm: before or after pooling.
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
         head_bias: logit of every class before training, or None for 0.
         fit: what happens to sizes that the patch does not divide.
         mean, std, interpolation, crop: how images are prepared: normalisation of [0, 1] values, the filter of the
             resize, and the fraction of the shorter side that the centre crop keeps.
         class_names: of the outputs, or None where they are not known.
+        origin: of imported weights: the foreign project, and its configuration.
     """
 
     patch_size: int = 16
@@ -59,13 +68,22 @@ class ViTConfig:
     pool: Pool = "cls"
     class_token: bool | None = None
     num_registers: int = 0
-    qkv_bias: bool = True
+    pool_prefix: bool = False
+    pool_heads: int | None = None
+    pool_mlp_ratio: float | None = None
+    patch_bias: bool = True
+    qkv_bias: bool | Literal["qv"] = True
     qk_norm: bool = False
+    attn_norm: bool = False
+    mlp_norm: bool = False
+    mlp: MlpKind = "gelu"
     layer_scale: float | None = None
     drop_path: float = 0.0
+    norm: Norm = "layer"
     norm_eps: float = 1e-6
+    norm_pre: bool = False
     gelu: Gelu = "exact"
-    final_norm: Literal["before_pool", "after_pool"] = "before_pool"
+    final_norm: Literal["before_pool", "after_pool", "none"] = "before_pool"
     head: Head = "linear"
     head_hidden: int | None = None
     head_bias: float | None = None
@@ -75,6 +93,7 @@ class ViTConfig:
     interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
     crop: float = 1.0
     class_names: tuple[str, ...] | None = None
+    origin: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("image_size", "mean", "std", "class_names"):
@@ -100,8 +119,10 @@ class ViTConfig:
         require_number("norm_eps", self.norm_eps, above=True)
         for name, allowed in (
             ("pool", POOLS),
-            ("gelu", ("exact", "tanh")),
-            ("final_norm", ("before_pool", "after_pool")),
+            ("gelu", GELUS),
+            ("mlp", MLPS),
+            ("norm", NORMS),
+            ("final_norm", ("before_pool", "after_pool", "none")),
             ("head", HEADS),
             ("fit", FITS),
             ("interpolation", ("bicubic", "bilinear", "lanczos")),
@@ -119,8 +140,16 @@ class ViTConfig:
         require_number("crop", self.crop, above=True)
         if self.crop > 1:
             raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
-        for name in ("qkv_bias", "qk_norm"):
+        for name in ("patch_bias", "qk_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix"):
             require_bool(name, getattr(self, name))
+        if self.qkv_bias not in (True, False, "qv"):
+            raise InputError(f"qkv_bias {self.qkv_bias!r}: expected true, false or 'qv'")
+        if self.pool_heads is not None:
+            require_whole("pool_heads", self.pool_heads, 1)
+            if self.dim % self.pool_heads:
+                raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
+        if self.pool_mlp_ratio is not None:
+            require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True)
         if self.class_token is not None:
             require_bool("class_token", self.class_token)
         for name in ("mean", "std"):
@@ -160,6 +189,10 @@ class ViTConfig:
     @property
     def mlp_hidden(self) -> int:
         return round(self.dim * self.mlp_ratio)
+
+    @property
+    def pool_hidden(self) -> int:
+        return round(self.dim * (self.mlp_ratio if self.pool_mlp_ratio is None else self.pool_mlp_ratio))
 
     def replace(self, **changes: Any) -> ViTConfig:
         """A copy with fields changed, checked anew."""

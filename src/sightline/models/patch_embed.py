@@ -16,12 +16,12 @@ class PatchEmbed(nn.Module):
         proj: the linear layer, weight [dim, channels * patch_size**2] over (channel, y, x).
     """
 
-    def __init__(self, patch_size: int, channels: int, dim: int, train_grid: Grid) -> None:
+    def __init__(self, patch_size: int, channels: int, dim: int, train_grid: Grid, *, bias: bool = True) -> None:
         super().__init__()
         self.patch_size = (patch_size, patch_size)
         self.grid_size = tuple(train_grid)
         self.num_patches = train_grid.cells
-        self.proj = nn.Linear(channels * patch_size**2, dim)
+        self.proj = nn.Linear(channels * patch_size**2, dim, bias=bias)
 
     def forward(self, patches: Tensor) -> Tensor:
         """[rows, patches, channels * patch_size**2] -> [rows, patches, dim]."""

@@ -21,6 +21,8 @@ from sightline.models.block import Block
 from sightline.models.config import ViTConfig
 from sightline.models.head import make_head
 from sightline.models.initialise import initialise_head, initialise_trunk
+from sightline.models.mlp import Mlp
+from sightline.models.norm import make_norm
 from sightline.models.patch_embed import PatchEmbed
 from sightline.models.pooling import AttentionPooling, ClsPooling, MeanPooling, Pool, Pooling
 from sightline.patchify import fit_to_patches, patchify
@@ -48,7 +50,9 @@ class VisionTransformer(nn.Module):
         self.has_class_token = config.has_class_token
         self.grad_checkpointing = False
 
-        self.patch_embed = PatchEmbed(config.patch_size, config.channels, dim, config.train_grid)
+        self.patch_embed = PatchEmbed(
+            config.patch_size, config.channels, dim, config.train_grid, bias=config.patch_bias
+        )
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.has_class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, config.num_registers, dim)) if config.num_registers else None
         self.encoding = create_encoding(
@@ -60,24 +64,10 @@ class VisionTransformer(nn.Module):
             num_prefix_tokens=prefix,
             **config.encoding_options,
         )
-        self.blocks = nn.ModuleList(
-            Block(
-                dim,
-                config.heads,
-                config.mlp_hidden,
-                qkv_bias=config.qkv_bias,
-                qk_norm=config.qk_norm,
-                norm_eps=config.norm_eps,
-                gelu=config.gelu,
-                layer_scale=config.layer_scale,
-                drop_path=config.drop_path,
-            )
-            for _ in range(config.depth)
-        )
-        after_pool = config.final_norm == "after_pool"
-        self.norm = nn.Identity() if after_pool else nn.LayerNorm(dim, eps=config.norm_eps)
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.depth))
+        self.norm = self._make_norm() if config.final_norm == "before_pool" else nn.Identity()
         self.attn_pool = self._make_pooling(config.pool)
-        self.fc_norm = nn.LayerNorm(dim, eps=config.norm_eps) if after_pool else nn.Identity()
+        self.fc_norm = self._make_norm() if config.final_norm == "after_pool" else nn.Identity()
         initialise_trunk(self)
         self.head = self._make_head()
         self.feature_info = [
@@ -85,13 +75,16 @@ class VisionTransformer(nn.Module):
             for layer in range(config.depth)
         ]
 
+    def _make_norm(self) -> nn.Module:
+        return make_norm(self.config.norm, self.config.dim, self.config.norm_eps)
+
     def _make_pooling(self, pool: Pool) -> Pooling:
         config = self.config
         if pool == "attention":
-            return AttentionPooling(
-                config.dim, config.heads, config.mlp_hidden, norm_eps=config.norm_eps, gelu=config.gelu
-            )
-        return ClsPooling() if pool == "cls" else MeanPooling()
+            mlp = Mlp(config.dim, config.pool_hidden, gelu=config.gelu)
+            heads = config.pool_heads or config.heads
+            return AttentionPooling(config.dim, heads, norm=self._make_norm(), mlp=mlp, prefix=config.pool_prefix)
+        return ClsPooling() if pool == "cls" else MeanPooling(prefix=config.pool_prefix)
 
     def _make_head(self) -> nn.Module:
         config = self.config
