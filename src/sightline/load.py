@@ -22,23 +22,11 @@ from sightline.checkpoint import (
     write_folder,
 )
 from sightline.encodings.base import configure
-from sightline.encodings.combined import Combined
+from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
 
 FORMAT = 1
-
-
-def encoding_options(model: VisionTransformer) -> dict[str, Any]:
-    """The encoding's whole configuration, its defaults written out: a later default must not change old weights."""
-    encoding = model.encoding
-    if not isinstance(encoding, Combined):
-        return dataclasses.asdict(encoding.config)
-    return {
-        f"{part.name}.{key}": value
-        for part in encoding.parts
-        for key, value in dataclasses.asdict(part.config).items()  # type: ignore[arg-type]
-    }
 
 
 def model_files(
@@ -51,7 +39,7 @@ def model_files(
         training: what is known of the run, kept beside the model's configuration.
     """
     inner = _unwrap(model)
-    config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner))
+    config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
     record = {
         "format": FORMAT,
         "sightline": __version__,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Mapping
 from typing import Any
@@ -54,9 +55,9 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     """
     foreign = _project(project)
     given = foreign.filled(config)
-    ours = foreign.vit_config(given, state_dict)
+    ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, config))
     model = VisionTransformer(ours)
-    entries = foreign.entries(ours)
+    entries = foreign.entries(ours, given)
     expected = convert_back(entries, model.state_dict())
     check_names(project, state_dict, expected)
     check_tensors(project, state_dict, expected)
@@ -69,6 +70,14 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     return model.eval()
 
 
+def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where weights came from, as plain values; None where a value cannot be written down."""
+    try:
+        return {"project": project, "config": json.loads(json.dumps(config))}
+    except (TypeError, ValueError):
+        return None
+
+
 def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state dict and the arguments of the foreign model that computes what `model` does.
 
@@ -77,4 +86,4 @@ def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Te
     """
     foreign = _project(project)
     given = foreign.given(model)
-    return convert_back(foreign.entries(model.config), model.state_dict()), given
+    return convert_back(foreign.entries(model.config, given), model.state_dict()), given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.encodings.create import encoding_options
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 
@@ -76,8 +78,8 @@ class Project(ABC):
         """
 
     @abstractmethod
-    def entries(self, config: ViTConfig) -> list[Entry]:
-        """Every tensor of its state dict."""
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
 
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the project's defaults.
@@ -99,6 +101,47 @@ class Project(ABC):
                 raise InputError(
                     f"{self.name}: cannot hold {key} = {found!r} (expected {' or '.join(map(repr, allowed))})"
                 )
+
+
+# Not of what a model computes: how it is prepared, trained and named.
+_ASIDE = ("mean", "std", "interpolation", "crop", "class_names", "origin", "drop_path", "head_bias", "encoding_options")
+
+
+def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
+    """Where a model built from `config` would not compute what `model` does, a phrase for each."""
+    wrong = []
+    ours, theirs = _canonical(model.config), _canonical(config)
+    for key, value in ours.items():
+        if theirs[key] != value:
+            wrong.append(f"{key} = {value!r} (there: {theirs[key]!r})")
+    if wrong:
+        return wrong
+    with torch.device("meta"):
+        found = encoding_options(VisionTransformer(config).encoding)
+    for key, value in encoding_options(model.encoding).items():
+        if found.get(key, value) != value:
+            wrong.append(f"{config.encoding} {key} = {value!r} (there: {found[key]!r})")
+    knob = model.knob
+    if knob is not None and knob.value != knob.default:
+        wrong.append(f"{knob.name} = {knob.value} (there: {knob.default}); set_knob back first")
+    return wrong
+
+
+def _canonical(config: ViTConfig) -> dict[str, Any]:
+    """The fields with what follows from others written out, so that equal models are equal."""
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    fields |= {"image_size": tuple(config.train_grid), "class_token": config.has_class_token}
+    # Ratios and first values are numbers of widths and of training; the widths count.
+    fields |= {"mlp_ratio": config.mlp_hidden, "layer_scale": config.layer_scale is not None}
+    probe = config.pool == "attention"
+    fields |= {"pool_heads": (config.pool_heads or config.heads) if probe else None}
+    fields |= {"pool_mlp_ratio": config.pool_hidden if probe else None}
+    fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
+    if config.mlp == "swiglu" and not probe:
+        fields["gelu"] = None
+    if config.head == "linear":
+        fields["head_hidden"] = None
+    return {key: value for key, value in fields.items() if key not in _ASIDE}
 
 
 def check_names(project: str, found: Iterable[str], expected: Iterable[str]) -> None:

@@ -92,7 +92,7 @@ class BigVision(Project):
             "image_size": config.image_size,
         }
 
-    def entries(self, config: ViTConfig) -> list[Entry]:
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
         entries = [
             mapped(

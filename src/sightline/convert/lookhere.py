@@ -85,7 +85,7 @@ class LookHere(Project):
             },
         }
 
-    def entries(self, config: ViTConfig) -> list[Entry]:
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return [
             *patch_entries(config),
             *trunk_entries(config),

@@ -80,7 +80,7 @@ class RopeVit(Project):
             "use_ape": added is not None,
         }
 
-    def entries(self, config: ViTConfig) -> list[Entry]:
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         joined = "+" in config.encoding
         entries = [
             *patch_entries(config),

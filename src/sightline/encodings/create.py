@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from sightline.encodings.base import PositionEncoding, TrunkShape, configure
@@ -35,11 +37,7 @@ def create_encoding(
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
     shape = TrunkShape(depth, heads, dim, Grid.checked(train_grid, "train_grid"), num_prefix_tokens)
-    names = str(name).split("+")
-    known = registry()
-    for part in names:
-        if not isinstance(part, str) or part not in known:
-            raise choose("encoding", part, known)
+    names, known = _parts(name), registry()
     shared = _share_options(names, config)
     parts = []
     for part, options in zip(names, shared, strict=True):
@@ -52,6 +50,35 @@ def create_encoding(
     combined = Combined(parts, shape)
     combined.name = name
     return combined
+
+
+def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
+    """The whole configuration of an encoding as `create_encoding` takes it, its defaults written out."""
+    if not isinstance(encoding, Combined):
+        return dataclasses.asdict(encoding.config)
+    return {
+        f"{part.name}.{key}": value
+        for part in encoding.parts
+        for key, value in dataclasses.asdict(part.config).items()  # type: ignore[arg-type]
+    }
+
+
+def split_options(name: str, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Each part of a joined name with its own options.
+
+    Raises:
+        InputError: a part or an option is not known, or an option is ambiguous.
+    """
+    names = _parts(name)
+    return dict(zip(names, _share_options(names, dict(config)), strict=True))
+
+
+def _parts(name: str) -> list[str]:
+    names, known = str(name).split("+"), registry()
+    for part in names:
+        if part not in known:
+            raise choose("encoding", part, known)
+    return names
 
 
 def _share_options(names: list[str], config: dict[str, Any]) -> list[dict[str, Any]]:

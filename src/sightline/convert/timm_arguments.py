@@ -1,0 +1,166 @@
+"""The arguments with which timm builds what one of our models is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sightline.encodings.create import split_options
+from sightline.models import ViTConfig
+
+_POOLS = {"cls": "token", "mean": "avg", "attention": "map"}
+_GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
+# None leaves the norm, and its epsilon, to the model of that name.
+_NORMS = {"layer": None, "rms": "rmsnorm"}
+# Epsilons are in no argument that is plain text: a name brings its own.
+_VIT = {1e-6: "vit_base_patch16_224", 1e-5: "vit_base_patch16_clip_224"}
+# With a LayerScale or none: timm's create_model passes over an argument that is None.
+_EVA = {
+    (1e-6, True): "vit_small_patch16_rope_224",
+    (1e-6, False): "eva_giant_patch14_224",
+    (1e-5, True): "vit_small_patch16_dinov3",
+    (1e-5, False): "vit_pe_core_tiny_patch16_384",
+}
+
+
+def arguments_for(config: ViTConfig) -> dict[str, Any]:
+    """`model` and the arguments of timm's `create_model` that come nearest to `config`.
+
+    What timm cannot hold is left out; reading the built module back shows it.
+    """
+    parts = split_options(config.encoding, config.encoding_options)
+    shared: dict[str, Any] = {
+        "img_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+        "patch_size": config.patch_size,
+        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "embed_dim": config.dim,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        # timm cuts the product where we round it.
+        "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
+        "qkv_bias": config.qkv_bias is not False,
+        "init_values": config.layer_scale,
+        "global_pool": _POOLS[config.pool],
+    }
+    names = set(parts)
+    if names & {"rpe_learned", "rpe_learned_shared"}:
+        return _beit(config, names, shared)
+    if names & {"rope_axial", "rope_dinov3", "rope_mixed"}:
+        return _eva(config, parts, shared)
+    if names & {"learned_2d", "factorized"}:
+        return _naflex(config, parts, shared)
+    return _vit(config, parts, shared)
+
+
+def _after_pool(config: ViTConfig) -> bool:
+    return config.final_norm == "after_pool"
+
+
+def _apart(options: dict[str, Any]) -> bool:
+    """Prefix tokens have no embedding."""
+    return not options.get("prefix", True)
+
+
+def _vit(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": _VIT.get(config.norm_eps, _VIT[1e-6]),
+        **shared,
+        "qk_norm": config.qk_norm,
+        "scale_attn_norm": config.attn_norm,
+        "scale_mlp_norm": config.mlp_norm,
+        "class_token": config.has_class_token,
+        "reg_tokens": config.num_registers,
+        "pos_embed": "learn" if "learned_1d" in parts else "none",
+        "no_embed_class": _apart(parts.get("learned_1d", {})),
+        "pre_norm": config.norm_pre,
+        "final_norm": config.final_norm != "none",
+        "fc_norm": _after_pool(config),
+        "pool_include_prefix": config.pool_prefix,
+        "act_layer": _GELUS[config.gelu],
+        "norm_layer": _NORMS[config.norm],
+        "dynamic_img_size": True,
+        "dynamic_img_pad": config.fit == "pad",
+    }
+
+
+def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
+    rotary = next(name for name in parts if name.startswith("rope"))
+    options = parts[rotary]
+    centred = rotary == "rope_dinov3" or options.get("coordinates") == "centred"
+    kind = "mixed" if rotary == "rope_mixed" else "dinov3" if centred else "cat"
+    preset = {"axis_order": "yx", "pairing": "halves"} if rotary == "rope_dinov3" else {}
+    options = {**preset, **options}
+    reference = options.get("reference") or config.train_grid
+    scaled = config.layer_scale is not None
+    given = {
+        "model": _EVA.get((config.norm_eps, scaled), _EVA[1e-6, scaled]),
+        **shared,
+        # Biases of all three, or of q and v alone.
+        "attn_type": "eva" if config.qkv_bias == "qv" else "rope",
+        "qkv_fused": True,
+        "qk_norm": config.qk_norm,
+        "swiglu_mlp": config.mlp == "swiglu",
+        "swiglu_align_to": 0,
+        "scale_mlp": config.mlp_norm,
+        "scale_attn_inner": config.attn_norm,
+        "class_token": config.has_class_token,
+        "num_reg_tokens": config.num_registers,
+        "use_abs_pos_emb": "learned_1d" in parts,
+        "no_embed_class": _apart(parts.get("learned_1d", {})),
+        "use_rot_pos_emb": True,
+        "rope_type": kind,
+        "rope_temperature": options.get("theta", 10.0 if kind == "mixed" else 100.0),
+        "rope_grid_indexing": "ij" if options.get("axis_order") == "yx" else "xy",
+        "rope_grid_offset": options.get("offset", 0.0),
+        "rope_rotate_half": options.get("pairing") == "halves",
+        "ref_feat_shape": list(reference) if options.get("coordinates") == "squeezed" else None,
+        "use_pre_transformer_norm": config.norm_pre,
+        "use_post_transformer_norm": config.final_norm == "before_pool",
+        "use_fc_norm": _after_pool(config),
+        "dynamic_img_size": True,
+        "dynamic_img_pad": config.fit == "pad",
+    }
+    if config.pool == "attention":
+        given |= {"attn_pool_num_heads": config.pool_heads, "attn_pool_mlp_ratio": config.pool_mlp_ratio}
+    return given
+
+
+def _beit(config: ViTConfig, names: set[str], shared: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": "beit_base_patch16_224",
+        **shared,
+        "init_values": config.layer_scale or 0,
+        "swiglu_mlp": config.mlp == "swiglu",
+        "scale_mlp": config.mlp_norm,
+        "use_abs_pos_emb": "learned_1d" in names,
+        "use_rel_pos_bias": "rpe_learned" in names,
+        "use_shared_rel_pos_bias": "rpe_learned_shared" in names,
+        "use_fc_norm": _after_pool(config),
+    }
+
+
+def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in shared.items() if key != "img_size"}
+    options = parts.get("factorized", parts.get("learned_2d", {}))
+    return {
+        "model": "naflexvit_base_patch16_gap",
+        **given,
+        "qk_norm": config.qk_norm,
+        "scale_attn_inner_norm": config.attn_norm,
+        "scale_mlp_norm": config.mlp_norm,
+        "class_token": config.has_class_token,
+        "reg_tokens": config.num_registers,
+        "pos_embed": "factorized" if "factorized" in parts else "learned",
+        "pos_embed_grid_size": list(config.train_grid),
+        "pos_embed_ar_preserving": "learned_2d" in parts or options.get("new_grid") == "aspect",
+        "pos_embed_antialias": options.get("interpolation") != "bicubic",
+        "pre_norm": config.norm_pre,
+        "final_norm": config.final_norm != "none",
+        "fc_norm": _after_pool(config),
+        "pool_include_prefix": config.pool_prefix,
+        "attn_pool_num_heads": config.pool_heads,
+        "attn_pool_mlp_ratio": config.pool_mlp_ratio,
+        "act_layer": _GELUS[config.gelu],
+        "norm_layer": _NORMS[config.norm],
+        "dynamic_img_pad": config.fit == "pad",
+    }

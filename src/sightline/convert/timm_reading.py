@@ -1,0 +1,296 @@
+"""What a module that timm built is made of, in our configuration: read off the module, so that no list can be wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from sightline.errors import InputError
+
+CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
+_BLOCKS = {"VisionTransformer": ("Block",), "Eva": ("EvaBlock",), "Beit": ("Block",), "NaFlexVit": ("Block", "EvaBlock")}
+_POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
+# timm resizes every absolute table in this way.
+_RESIZED = "bicubic_antialias"
+
+
+def kind_of(module: object) -> str:
+    """The name of a module's class; `Identity` for None."""
+    return "Identity" if module is None else type(module).__name__
+
+
+def present(module: object) -> bool:
+    """Whether there is something that computes."""
+    return kind_of(module) != "Identity"
+
+
+def refusal(reason: str) -> InputError:
+    """The error for a model that is none of ours; to be raised."""
+    return InputError(f"timm: this model cannot be ours: {reason}")
+
+
+def embedding(module: Any) -> Any:
+    """The module that holds the patch projection."""
+    return module.embeds if kind_of(module) == "NaFlexVit" else module.patch_embed
+
+
+def tokens_at(module: Any) -> Any:
+    """The module that holds the CLS and register tokens."""
+    return module.embeds if kind_of(module) == "NaFlexVit" else module
+
+
+def read_fields(module: Any) -> dict[str, Any]:
+    """The fields of our `ViTConfig` for a timm module (which may be on the meta device).
+
+    Raises:
+        InputError: it has a part that our models lack; says which.
+    """
+    if kind_of(module) not in CLASSES:
+        raise refusal(f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
+    blocks = [_block(module, block) for block in module.blocks]
+    if any(block != blocks[0] for block in blocks):
+        raise refusal("its blocks differ from one another")
+    return {
+        **_patches(module),
+        **blocks[0],
+        "depth": len(blocks),
+        "dim": module.embed_dim,
+        **_tokens(module),
+        **_norms(module, blocks[0]),
+        **_pool(module, blocks[0]),
+        **_encoding(module),
+        **_preparation(module.pretrained_cfg or {}),
+        "num_classes": module.head.out_features if isinstance(module.head, nn.Linear) else 0,
+    }
+
+
+def _patches(module: Any) -> dict[str, Any]:
+    embed = embedding(module)
+    if kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"):
+        raise refusal(f"its patches come from a {kind_of(embed)}")
+    rows, cols = embed.patch_size
+    if rows != cols:
+        raise refusal(f"patches of {rows}x{cols} pixels are not square")
+    if present(embed.norm) or getattr(embed, "norm_input", None) is not None:
+        raise refusal("its patch embedding has a norm")
+    naflex = kind_of(embed) == "NaFlexEmbeds"
+    # The grid, and not img_size: timm drops pixels beyond the last whole patch.
+    grid = (embed.pos_embed_grid_size or (16, 16)) if naflex else embed.grid_size
+    return {
+        "patch_size": rows,
+        "channels": embed.in_chans if naflex else embed.proj.in_channels,
+        "image_size": (grid[0] * rows, grid[1] * rows),
+        "patch_bias": embed.proj.bias is not None,
+        "fit": "pad" if embed.dynamic_img_pad else "exact",
+    }
+
+
+def _norm(module: Any, what: str) -> tuple[str, float]:
+    """(kind, epsilon) of a norm."""
+    if isinstance(module, nn.LayerNorm):
+        if module.weight is None or module.bias is None:
+            raise refusal(f"its {what} has no weight or no bias")
+        return "layer", module.eps
+    if kind_of(module) in ("RmsNorm", "RMSNorm"):
+        return "rms", module.eps
+    raise refusal(f"its {what} is a {kind_of(module)}")
+
+
+def _block(module: Any, block: Any) -> dict[str, Any]:
+    if kind_of(block) not in _BLOCKS[kind_of(module)]:
+        raise refusal(f"its blocks are {kind_of(block)}")
+    norm, eps = _norm(block.norm1, "norm1")
+    found = {"norm": norm, "norm_eps": eps, **_attention(block.attn, module.embed_dim), **_mlp(block.mlp)}
+    inner = {name: getattr(block.attn, name, None) for name in ("q_norm", "k_norm", "norm")}
+    inner |= {"norm2": block.norm2, "mlp.norm": getattr(block.mlp, "norm", None)}
+    for name, one in inner.items():
+        if present(one) and _norm(one, name) != (norm, eps):
+            raise refusal(f"its {name} is of another kind, or has another epsilon, than norm1")
+    scales = _scales(block)
+    if (scales[0] is None) != (scales[1] is None):
+        raise refusal("only one of its branches has a LayerScale")
+    return {**found, "layer_scale": scales[0]}
+
+
+def _scales(block: Any) -> tuple[float | None, float | None]:
+    """The initial values of both LayerScales."""
+    if hasattr(block, "ls1"):
+        first, second = (float(one.init_values) if present(one) else None for one in (block.ls1, block.ls2))
+        return first, second
+    first, second = (None if one is None else float(block.init_values) for one in (block.gamma_1, block.gamma_2))
+    return first, second
+
+
+def _attention(attn: Any, dim: int) -> dict[str, Any]:
+    if kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"):
+        raise refusal(f"its attention is {kind_of(attn)}")
+    if attn.proj.in_features != dim or attn.proj.bias is None:
+        raise refusal("its heads are not as wide as dim / heads, or their projection has no bias")
+    if getattr(attn, "gate", None) is not None or getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads:
+        raise refusal("its attention is gated, or shares keys between heads")
+    if getattr(attn, "qkv", None) is not None:
+        biases = [attn.qkv.bias is not None] * 3 if getattr(attn, "q_bias", None) is None else [True, False, True]
+    else:
+        biases = [one.bias is not None for one in (attn.q_proj, attn.k_proj, attn.v_proj)]
+    known: dict[tuple[bool, ...], Any] = {(True,) * 3: True, (False,) * 3: False, (True, False, True): "qv"}
+    return {
+        "heads": attn.num_heads,
+        "qkv_bias": known[tuple(biases)],
+        "qk_norm": present(getattr(attn, "q_norm", None)),
+        "attn_norm": present(getattr(attn, "norm", None)),
+    }
+
+
+def _mlp(mlp: Any) -> dict[str, Any]:
+    kind, gelu = kind_of(mlp), "exact"
+    gated = kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)
+    if kind == "Mlp":
+        gelu = gelu_of(mlp.act)
+    elif not gated or kind_of(getattr(mlp, "act", None)) != "SiLU":
+        raise refusal(f"its MLP is a {kind}")
+    if mlp.fc2.bias is None:
+        raise refusal("its MLP has no biases")
+    return {
+        "mlp": "swiglu" if gated else "gelu",
+        "mlp_ratio": mlp.fc2.in_features / mlp.fc2.out_features,
+        "mlp_norm": present(getattr(mlp, "norm", None)),
+        "gelu": gelu,
+    }
+
+
+def gelu_of(act: Any) -> str:
+    """Our name for an activation."""
+    kinds = {"GELU": "exact", "GELUTanh": "tanh", "QuickGELU": "quick"}
+    if kind_of(act) not in kinds:
+        raise refusal(f"its activation is {kind_of(act)}")
+    return "tanh" if getattr(act, "approximate", "none") == "tanh" else kinds[kind_of(act)]
+
+
+def _tokens(module: Any) -> dict[str, Any]:
+    holder = tokens_at(module)
+    registers = getattr(holder, "reg_token", None)
+    count = 0 if registers is None else registers.shape[1]
+    has_class = holder.cls_token is not None
+    if has_class and holder.cls_token.shape[1] != 1:
+        raise refusal(f"it has {holder.cls_token.shape[1]} CLS tokens")
+    if module.num_prefix_tokens != has_class + count:
+        raise refusal("it has prefix tokens beside a CLS token and registers")
+    return {"class_token": has_class, "num_registers": count}
+
+
+def _norms(module: Any, block: dict[str, Any]) -> dict[str, Any]:
+    before, after = present(module.norm), present(module.fc_norm)
+    if before and after:
+        raise refusal("it has a norm before and one after pooling")
+    norm_pre = getattr(module, "norm_pre", None)
+    for one in (module.norm, module.fc_norm, norm_pre):
+        if present(one) and _norm(one, "final norm") != (block["norm"], block["norm_eps"]):
+            raise refusal("its norms are of different kinds")
+    final = "before_pool" if before else "after_pool" if after else "none"
+    return {"final_norm": final, "norm_pre": present(norm_pre)}
+
+
+def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
+    if module.global_pool not in _POOLS:
+        raise refusal(f"its pooling is {module.global_pool!r} (expected {', '.join(_POOLS)})")
+    pool = _POOLS[module.global_pool]
+    found: dict[str, Any] = {"pool": pool}
+    eva = kind_of(module) == "Eva"
+    if pool != "cls" and module.num_prefix_tokens:
+        found["pool_prefix"] = eva and pool == "attention" or bool(getattr(module, "pool_include_prefix", False))
+    if pool == "attention":
+        probe = module.attn_pool
+        plain = probe.latent_len == 1 and probe.pos_embed is None and probe.mlp is not None and present(probe.q)
+        if not plain or present(probe.q_norm) or probe.pool != "token" or probe.latent_dim != module.embed_dim:
+            raise refusal("its attention pooling is not one probe with a projection and an MLP")
+        if (_norm(probe.norm, "probe's norm"), gelu_of(probe.mlp.act)) != (
+            (block["norm"], block["norm_eps"]),
+            block["gelu"],
+        ):
+            raise refusal("its attention pooling has another norm or activation than its blocks")
+        heads, ratio = probe.num_heads, probe.mlp.fc1.out_features / module.embed_dim
+        found["pool_heads"] = None if heads == block["heads"] else heads
+        found["pool_mlp_ratio"] = None if ratio == block["mlp_ratio"] else ratio
+    return found
+
+
+def _encoding(module: Any) -> dict[str, Any]:
+    parts = [part for part in (_rotation(module), _added(module), _relative(module)) if part is not None]
+    if not parts:
+        return {"encoding": "none"}
+    options = {
+        f"{name}.{key}" if len(parts) > 1 else key: value for name, given in parts for key, value in given.items()
+    }
+    return {"encoding": "+".join(name for name, _ in parts), "encoding_options": options}
+
+
+def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
+    rope = getattr(module, "rope", None)
+    kind = kind_of(rope)
+    if not present(rope):
+        return None
+    if kind == "RotaryEmbeddingMixed":
+        return "rope_mixed", {"theta": float(rope.temperature)}
+    if kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3"):
+        raise refusal(f"its rotation is a {kind}")
+    options: dict[str, Any] = {
+        "theta": float(rope.temperature),
+        "axis_order": "xy" if rope.grid_indexing == "xy" else "yx",
+        "offset": float(rope.grid_offset),
+        "pairing": "halves" if rope.rotate_half else "adjacent",
+    }
+    if kind == "RotaryEmbeddingDinoV3":
+        if rope.normalize_coords != "separate" or rope.min_period is not None:
+            raise refusal("its rotation has periods or coordinates of another kind than DINOv3's own")
+        return "rope_dinov3", {**options, "coordinates": "centred"}
+    if rope.in_pixels:
+        raise refusal("its rotation counts pixels")
+    if rope.ref_feat_shape is not None:
+        options |= {"coordinates": "squeezed", "reference": tuple(rope.ref_feat_shape)}
+    return "rope_axial", options
+
+
+def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
+    if kind_of(module) != "NaFlexVit":
+        if module.pos_embed is None:
+            return None
+        apart = getattr(module, "no_embed_class", False) or not module.num_prefix_tokens
+        return "learned_1d", {"interpolation": _RESIZED, "prefix": not apart}
+    embed = module.embeds
+    if embed.pos_embed_type == "none":
+        return None
+    if embed.pos_embed_use_grid_sample or embed.pos_embed_interp_mode != "bicubic" or embed.pos_embed_align_corners:
+        raise refusal("its embedding is interpolated in another way than by bicubic half-pixel resizing")
+    aspect = embed.pos_embed_ar_preserving
+    if embed.pos_embed_type == "factorized":
+        return "factorized", {"new_grid": "aspect" if aspect else "resize"}
+    interpolation = _RESIZED if embed.pos_embed_antialias else "bicubic"
+    if not aspect:
+        return "learned_1d", {"interpolation": interpolation, "prefix": False}
+    rows, cols = embed.pos_embed_grid_size
+    if rows != cols:
+        raise refusal("its embedding keeps the aspect ratio and is not square")
+    return "learned_2d", {"lookup": "aspect", "interpolation": interpolation}
+
+
+def _relative(module: Any) -> tuple[str, dict[str, Any]] | None:
+    if kind_of(module) != "Beit":
+        return None
+    own = module.blocks[0].attn.relative_position_bias_table is not None
+    if own and module.rel_pos_bias is not None:
+        raise refusal("it has relative tables for each layer and one for all")
+    return ("rpe_learned", {}) if own else ("rpe_learned_shared", {}) if module.rel_pos_bias is not None else None
+
+
+def _preparation(cfg: dict[str, Any]) -> dict[str, Any]:
+    """How its images are prepared; what ours cannot say keeps our default."""
+    found: dict[str, Any] = {}
+    if cfg.get("interpolation") in ("bicubic", "bilinear", "lanczos"):
+        found["interpolation"] = cfg["interpolation"]
+    if 0 < (cfg.get("crop_pct") or 0) <= 1:
+        found["crop"] = float(cfg["crop_pct"])
+    for key in ("mean", "std"):
+        if len(cfg.get(key) or ()) == 3:
+            found[key] = tuple(float(value) for value in cfg[key])
+    return found
