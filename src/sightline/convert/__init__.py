@@ -86,4 +86,4 @@ def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Te
     """
     foreign = _project(project)
     given = foreign.given(model)
-    return convert_back(foreign.entries(model.config, given), model.state_dict()), given
+    return convert_back(foreign.entries(model.config, foreign.filled(given)), model.state_dict()), given

@@ -92,6 +92,14 @@ class Project(ABC):
                 raise choose(f"{self.name}: argument", key, self.arguments)
         return {**self.arguments, **given}
 
+    def compare(
+        self, given: Mapping[str, Any], model: VisionTransformer, state: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Refuse a model that `given` (with what `state` tells) would not build; says in what."""
+        wrong = differences(self.vit_config(self.filled(given), state or {}), model)
+        if wrong:
+            raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
+
     def refuse(self, model: VisionTransformer, **expected: Any) -> None:
         """Refuse a model whose configuration is not what this project can hold."""
         for key, value in expected.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from sightline.convert.base import Entry, Project, mapped, same
+from sightline.convert.flax_names import blocks, dense, mlp, norm, out, patches, projections
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 
@@ -93,77 +93,23 @@ class BigVision(Project):
         }
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
-        entries = [
-            mapped(
-                "embedding/kernel",
-                "patch_embed.proj.weight",
-                lambda x: x.permute(3, 2, 0, 1).flatten(1),
-                lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
-            ),
-            same("embedding/bias", "patch_embed.proj.bias"),
-            *_norm("Transformer/encoder_norm", "norm"),
-        ]
-        for layer in range(config.depth):
-            theirs, ours = f"Transformer/encoderblock_{layer}", f"blocks.{layer}"
-            entries += [
-                *_norm(f"{theirs}/LayerNorm_0", f"{ours}.norm1"),
-                *_norm(f"{theirs}/LayerNorm_1", f"{ours}.norm2"),
-            ]
-            attention = f"{theirs}/MultiHeadDotProductAttention_0"
-            entries += _projections(attention, ("query", "key", "value"), f"{ours}.attn.qkv", config)
-            entries += [*_out(attention, f"{ours}.attn.proj", config), *_mlp(theirs, f"{ours}.mlp")]
+        entries = [*patches(config), *norm("Transformer/encoder_norm", "norm")]
+        entries += blocks(
+            config,
+            norms=("LayerNorm_0", "LayerNorm_1"),
+            attention="MultiHeadDotProductAttention_0",
+            block="MlpBlock_0",
+        )
         if config.has_class_token:
             entries.append(same("cls", "cls_token"))
         if config.encoding == "learned_1d":
             entries.append(mapped("pos_embedding", "encoding.table", lambda x: x[0], lambda x: x.unsqueeze(0)))
         if config.pool == "attention":
             attention = "MAPHead_0/MultiHeadDotProductAttention_0"
-            entries += [same("MAPHead_0/probe", "attn_pool.latent"), *_norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]
-            entries += _projections(attention, ("query",), "attn_pool.q", config)
-            entries += _projections(attention, ("key", "value"), "attn_pool.kv", config)
-            entries += [*_out(attention, "attn_pool.proj", config), *_mlp("MAPHead_0", "attn_pool.mlp")]
+            entries += [same("MAPHead_0/probe", "attn_pool.latent"), *norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]
+            entries += projections(attention, ("query",), "attn_pool.q", config)
+            entries += projections(attention, ("key", "value"), "attn_pool.kv", config)
+            entries += [*out(attention, "attn_pool.proj", config), *mlp("MAPHead_0/MlpBlock_0", "attn_pool.mlp")]
         if config.num_classes:
-            entries += _dense("head", "head")
+            entries += dense("head", "head")
         return entries
-
-
-def _norm(theirs: str, ours: str) -> list[Entry]:
-    return [same(f"{theirs}/scale", f"{ours}.weight"), same(f"{theirs}/bias", f"{ours}.bias")]
-
-
-def _dense(theirs: str, ours: str) -> list[Entry]:
-    weight = mapped(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
-    return [weight, same(f"{theirs}/bias", f"{ours}.bias")]
-
-
-def _mlp(theirs: str, ours: str) -> list[Entry]:
-    return [one for number in (0, 1) for one in _dense(f"{theirs}/MlpBlock_0/Dense_{number}", f"{ours}.fc{number + 1}")]
-
-
-def _projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[Entry]:
-    """Kernels (dim, heads, head_dim) and biases (heads, head_dim), which we hold one below the other."""
-    split = (config.heads, config.dim // config.heads)
-
-    def weights(kernels: Sequence[Tensor]) -> list[Tensor]:
-        return [torch.cat([one.flatten(1).T for one in kernels])]
-
-    def kernels(weights: Sequence[Tensor]) -> list[Tensor]:
-        return [one.T.unflatten(1, split) for one in weights[0].chunk(len(which))]
-
-    def joined(biases: Sequence[Tensor]) -> list[Tensor]:
-        return [torch.cat([one.flatten() for one in biases])]
-
-    def apart(biases: Sequence[Tensor]) -> list[Tensor]:
-        return [one.unflatten(0, split) for one in biases[0].chunk(len(which))]
-
-    names = [tuple(f"{theirs}/{one}/{part}" for one in which) for part in ("kernel", "bias")]
-    return [Entry(names[0], (f"{ours}.weight",), weights, kernels), Entry(names[1], (f"{ours}.bias",), joined, apart)]
-
-
-def _out(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
-    split = (config.heads, config.dim // config.heads)
-    weight = mapped(
-        f"{theirs}/out/kernel", f"{ours}.weight", lambda x: x.flatten(0, 1).T, lambda x: x.T.unflatten(0, split)
-    )
-    return [weight, same(f"{theirs}/out/bias", f"{ours}.bias")]

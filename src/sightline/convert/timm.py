@@ -1,4 +1,4 @@
-"""timm's vision transformers: VisionTransformer, Eva (EVA-02, RoPE-ViT, DINOv3, Perception Encoder), Beit, NaFlexVit."""
+"""timm's vision transformers: VisionTransformer, Eva (EVA-02, RoPE-ViT, DINOv3, PE), Beit and NaFlexVit."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ class Timm(Project):
             if not differences(self.vit_config(given, {}), model):
                 return given
         given = arguments_for(config)
-        wrong = differences(self.vit_config(given, {}), model)
-        if wrong:
-            raise InputError(f"timm: cannot hold {'; '.join(wrong)}")
+        self.compare(given, model)
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:

@@ -9,7 +9,12 @@ from torch import nn
 from sightline.errors import InputError
 
 CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
-_BLOCKS = {"VisionTransformer": ("Block",), "Eva": ("EvaBlock",), "Beit": ("Block",), "NaFlexVit": ("Block", "EvaBlock")}
+_BLOCKS = {
+    "VisionTransformer": ("Block",),
+    "Eva": ("EvaBlock",),
+    "Beit": ("Block",),
+    "NaFlexVit": ("Block", "EvaBlock"),
+}
 _POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
 # timm resizes every absolute table in this way.
 _RESIZED = "bicubic_antialias"
@@ -198,7 +203,7 @@ def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"pool": pool}
     eva = kind_of(module) == "Eva"
     if pool != "cls" and module.num_prefix_tokens:
-        found["pool_prefix"] = eva and pool == "attention" or bool(getattr(module, "pool_include_prefix", False))
+        found["pool_prefix"] = (eva and pool == "attention") or bool(getattr(module, "pool_include_prefix", False))
     if pool == "attention":
         probe = module.attn_pool
         plain = probe.latent_len == 1 and probe.pos_embed is None and probe.mlp is not None and present(probe.q)

@@ -31,6 +31,7 @@ class ViTConfig:
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
         pool: `cls`, `mean` over patches, or `attention` by a learned probe.
+        mask_token: keep the token of masked pre-training (DINOv3); nothing computes with it.
         pool_prefix: prefix tokens are pooled too.
         pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
         class_token: None has one where `pool` is `cls`.
@@ -68,6 +69,7 @@ class ViTConfig:
     pool: Pool = "cls"
     class_token: bool | None = None
     num_registers: int = 0
+    mask_token: bool = False
     pool_prefix: bool = False
     pool_heads: int | None = None
     pool_mlp_ratio: float | None = None
@@ -93,7 +95,7 @@ class ViTConfig:
     interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
     crop: float = 1.0
     class_names: tuple[str, ...] | None = None
-    origin: dict[str, Any] | None = None
+    origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("image_size", "mean", "std", "class_names"):
@@ -140,7 +142,7 @@ class ViTConfig:
         require_number("crop", self.crop, above=True)
         if self.crop > 1:
             raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
-        for name in ("patch_bias", "qk_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix"):
+        for name in ("patch_bias", "qk_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix", "mask_token"):
             require_bool(name, getattr(self, name))
         if self.qkv_bias not in (True, False, "qv"):
             raise InputError(f"qkv_bias {self.qkv_bias!r}: expected true, false or 'qv'")

@@ -27,6 +27,7 @@ class RopeAxialConfig:
         offset: added to the count of cells (Perception Encoder: 1).
         reference: (rows, cols) that `squeezed` scales to; None takes the training grid.
         pairing: channels turned together: `adjacent` (2k, 2k + 1), or `halves` (k, k + head_dim / 2).
+        rounding: of the periods theta^(4j/d), `bfloat16` as DINOv3's published weights hold them.
     """
 
     theta: float = 100.0
@@ -35,6 +36,7 @@ class RopeAxialConfig:
     offset: float = 0.0
     reference: tuple[int, int] | None = None
     pairing: Pairing = "adjacent"
+    rounding: Literal["none", "bfloat16"] = "none"
 
     def __post_init__(self) -> None:
         require_number("rope_axial theta", self.theta, low=1.0, above=True)
@@ -42,6 +44,7 @@ class RopeAxialConfig:
         require("rope_axial coordinates", self.coordinates, ("extended", "squeezed", "centred"))
         require_number("rope_axial offset", self.offset, low=-math.inf)
         require("rope_axial pairing", self.pairing, ("adjacent", "halves"))
+        require("rope_axial rounding", self.rounding, ("none", "bfloat16"))
         if self.reference is not None:
             object.__setattr__(self, "reference", Grid.checked(self.reference, "rope_axial reference"))
 
@@ -79,7 +82,10 @@ class RopeAxial(RotaryEncoding):
         where = self._places(coords, grid)
         y, x = where.unsqueeze(-1).unbind(-2)
         exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).float() / self.shape.head_dim
-        frequencies = 1.0 / (self.theta**exponents)
+        periods = self.theta**exponents
+        if self.config.rounding == "bfloat16":
+            periods = periods.bfloat16().float()
+        frequencies = 1.0 / periods
         first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
         return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)
 

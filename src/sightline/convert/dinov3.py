@@ -1,0 +1,195 @@
+"""DINOv3's published backbones (facebookresearch/dinov3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, linear, same
+from sightline.convert.vit_names import patch_entries
+from sightline.errors import InputError, choose
+from sightline.models import VisionTransformer, ViTConfig
+
+_NORMS = {"layernorm": 1e-6, "layernormbf16": 1e-5}
+_ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
+_PERIODS = "rope_embed.periods"
+# Of training alone.
+_AUGMENTATION = ("pos_embed_rope_shift_coords", "pos_embed_rope_jitter_coords", "pos_embed_rope_rescale_coords")
+
+
+class DinoV3(Project):
+    """The class `DinoVisionTransformer`: a CLS token, registers that it calls storage tokens, LayerScale, rotary
+    coordinates of cells' centres in [-1, 1]; it gives the normed CLS token (no classes).
+
+    The stored periods of the rotation are rounded to bfloat16 in the published weights; the weights tell. The bias of
+    keys is masked to 0 and computes nothing: it comes back as 0.
+    """
+
+    name = "dinov3"
+    source = "https://github.com/facebookresearch/dinov3"
+    arguments: ClassVar = {
+        "img_size": 224,
+        "patch_size": 16,
+        "in_chans": 3,
+        "pos_embed_rope_base": 100.0,
+        "pos_embed_rope_min_period": None,
+        "pos_embed_rope_max_period": None,
+        "pos_embed_rope_normalize_coords": "separate",
+        **dict.fromkeys(_AUGMENTATION),
+        "pos_embed_rope_dtype": "fp32",
+        "embed_dim": 768,
+        "depth": 12,
+        "num_heads": 12,
+        "ffn_ratio": 4.0,
+        "qkv_bias": True,
+        "drop_path_rate": 0.0,
+        "layerscale_init": None,
+        "norm_layer": "layernorm",
+        "ffn_layer": "mlp",
+        "ffn_bias": True,
+        "proj_bias": True,
+        "n_storage_tokens": 0,
+        "mask_k_bias": False,
+        "untie_cls_and_patch_norms": False,
+        "untie_global_and_local_cls_norm": False,
+        "device": None,
+    }
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        for key, allowed in (("norm_layer", _NORMS), ("ffn_layer", ("mlp", *_ALIGNED))):
+            if given[key] not in allowed:
+                raise choose(f"dinov3: {key}", given[key], allowed)
+        for key, only in (
+            ("pos_embed_rope_normalize_coords", "separate"),
+            ("pos_embed_rope_min_period", None),
+            ("pos_embed_rope_max_period", None),
+            ("ffn_bias", True),
+            ("proj_bias", True),
+            ("untie_cls_and_patch_norms", False),
+            ("untie_global_and_local_cls_norm", False),
+        ):
+            if given[key] != only:
+                raise InputError(f"dinov3: {key} = {given[key]!r} cannot be ours (expected {only!r})")
+        hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
+        if aligned:
+            hidden = int(hidden * 2 / 3)
+            hidden += -hidden % aligned
+        base = float(given["pos_embed_rope_base"])
+        head_dim = given["embed_dim"] // given["num_heads"]
+        stored = state.get(_PERIODS)
+        rounded = stored is not None and torch.equal(stored.float(), _periods(base, head_dim, "bfloat16"))
+        return ViTConfig(
+            patch_size=given["patch_size"],
+            dim=given["embed_dim"],
+            depth=given["depth"],
+            heads=given["num_heads"],
+            mlp_ratio=hidden / given["embed_dim"],
+            mlp="swiglu" if aligned else "gelu",
+            num_classes=0,
+            image_size=given["img_size"],
+            channels=given["in_chans"],
+            encoding="rope_dinov3",
+            encoding_options={"theta": base, "rounding": "bfloat16" if rounded else "none"},
+            num_registers=given["n_storage_tokens"],
+            qkv_bias="qv" if given["qkv_bias"] and given["mask_k_bias"] else bool(given["qkv_bias"]),
+            layer_scale=given["layerscale_init"],
+            norm_eps=_NORMS[given["norm_layer"]],
+            mask_token=True,
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+        )
+
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        config, encoding = model.config, model.encoding
+        if config.encoding != "rope_dinov3" or (
+            not isinstance(config.image_size, int) and len(set(config.image_size)) > 1
+        ):
+            raise InputError("dinov3: expected encoding rope_dinov3 and a square training image")
+        base, rounding = float(encoding.config.theta), encoding.config.rounding
+        eps = {value: key for key, value in _NORMS.items()}
+        given = {
+            "img_size": config.train_grid.rows * config.patch_size,
+            "patch_size": config.patch_size,
+            "in_chans": config.channels,
+            "pos_embed_rope_base": base,
+            "embed_dim": config.dim,
+            "depth": config.depth,
+            "num_heads": config.heads,
+            "qkv_bias": config.qkv_bias is not False,
+            "mask_k_bias": config.qkv_bias == "qv",
+            "layerscale_init": config.layer_scale,
+            "norm_layer": eps.get(config.norm_eps, "layernorm"),
+            **_ffn(config),
+            "n_storage_tokens": config.num_registers,
+        }
+        self.compare(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
+        return given
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        entries = [*patch_entries(config), same("cls_token"), same("mask_token"), *linear("norm", "norm")]
+        if config.num_registers:
+            entries.append(same("storage_tokens", "reg_token"))
+        rounding = config.encoding_options.get("rounding", "none")
+        periods = _periods(float(given["pos_embed_rope_base"]), config.dim // config.heads, rounding)
+        entries.append(Entry((_PERIODS,), (), lambda _: [], lambda _: [periods]))
+        for layer in range(config.depth):
+            block = f"blocks.{layer}"
+            for name in ("norm1", "attn.proj", "norm2"):
+                entries += linear(f"{block}.{name}", f"{block}.{name}")
+            entries += _qkv(config, f"{block}.attn")
+            if config.layer_scale is not None:
+                entries += [same(f"{block}.ls{one}.gamma") for one in (1, 2)]
+            if config.mlp == "gelu":
+                entries += [
+                    *linear(f"{block}.mlp.fc1", f"{block}.mlp.fc1"),
+                    *linear(f"{block}.mlp.fc2", f"{block}.mlp.fc2"),
+                ]
+                continue
+            entries += linear(f"{block}.mlp.w3", f"{block}.mlp.fc2")
+            for part in ("weight", "bias"):
+                gated = tuple(f"{block}.mlp.{one}.{part}" for one in ("w1", "w2"))
+                entries.append(Entry(gated, (f"{block}.mlp.fc1.{part}",), _joined, _halved))
+        return entries
+
+
+def _joined(parts: Any) -> list[Tensor]:
+    return [torch.cat(list(parts))]
+
+
+def _halved(one: Any) -> list[Tensor]:
+    return list(one[0].chunk(2))
+
+
+def _periods(base: float, head_dim: int, rounding: str) -> Tensor:
+    """The buffer of the rotation: [head_dim / 4]."""
+    exponents = 2 * torch.arange(head_dim // 4, dtype=torch.float32) / (head_dim // 2)
+    periods = base**exponents
+    return periods.bfloat16().float() if rounding == "bfloat16" else periods
+
+
+def _ffn(config: ViTConfig) -> dict[str, Any]:
+    """The MLP's arguments; a gated one is two thirds as wide, rounded up."""
+    if config.mlp == "gelu":
+        # Cut there where we round.
+        return {"ffn_layer": "mlp", "ffn_ratio": (config.mlp_hidden + 0.5) / config.dim}
+    return {"ffn_layer": "swiglu", "ffn_ratio": (config.mlp_hidden * 1.5 + 0.25) / config.dim}
+
+
+def _qkv(config: ViTConfig, name: str) -> list[Entry]:
+    entries = linear(f"{name}.qkv", f"{name}.qkv", bias=config.qkv_bias is True)
+    if config.qkv_bias == "qv":
+        dim = config.dim
+        mask = torch.cat((torch.ones(dim), torch.zeros(dim), torch.ones(dim)))
+        entries.append(
+            Entry(
+                (f"{name}.qkv.bias",),
+                (f"{name}.q_bias", f"{name}.v_bias"),
+                lambda one: [one[0][:dim], one[0][2 * dim :]],
+                lambda parts: [torch.cat((parts[0], torch.zeros_like(parts[0]), parts[1]))],
+            )
+        )
+        entries.append(Entry((f"{name}.qkv.bias_mask",), (), lambda _: [], lambda _: [mask]))
+    return entries

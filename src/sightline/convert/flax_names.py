@@ -1,0 +1,80 @@
+"""The names and layouts of flax's vision transformers (google-research): kernels (in, out), attention split by head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, mapped, same
+from sightline.models import ViTConfig
+
+
+def patches(config: ViTConfig) -> list[Entry]:
+    """The patch embedding, a convolution with kernel HWIO."""
+    kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
+    weight = mapped(
+        "embedding/kernel",
+        "patch_embed.proj.weight",
+        lambda x: x.permute(3, 2, 0, 1).flatten(1),
+        lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
+    )
+    return [weight, same("embedding/bias", "patch_embed.proj.bias")]
+
+
+def blocks(config: ViTConfig, *, norms: tuple[str, str], attention: str, block: str) -> list[Entry]:
+    """All blocks; modules are numbered by their kind (big_vision) or among all of a block (vision_transformer)."""
+    entries: list[Entry] = []
+    for layer in range(config.depth):
+        theirs, ours = f"Transformer/encoderblock_{layer}", f"blocks.{layer}"
+        entries += [*norm(f"{theirs}/{norms[0]}", f"{ours}.norm1"), *norm(f"{theirs}/{norms[1]}", f"{ours}.norm2")]
+        entries += projections(f"{theirs}/{attention}", ("query", "key", "value"), f"{ours}.attn.qkv", config)
+        entries += out(f"{theirs}/{attention}", f"{ours}.attn.proj", config)
+        entries += mlp(f"{theirs}/{block}", f"{ours}.mlp")
+    return entries
+
+
+def norm(theirs: str, ours: str) -> list[Entry]:
+    """Scale and bias of a LayerNorm."""
+    return [same(f"{theirs}/scale", f"{ours}.weight"), same(f"{theirs}/bias", f"{ours}.bias")]
+
+
+def dense(theirs: str, ours: str) -> list[Entry]:
+    """A layer whose kernel is (in, out)."""
+    weight = mapped(f"{theirs}/kernel", f"{ours}.weight", lambda x: x.T, lambda x: x.T)
+    return [weight, same(f"{theirs}/bias", f"{ours}.bias")]
+
+
+def mlp(theirs: str, ours: str) -> list[Entry]:
+    """Both layers of an MLP block."""
+    return [one for number in (0, 1) for one in dense(f"{theirs}/Dense_{number}", f"{ours}.fc{number + 1}")]
+
+
+def projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[Entry]:
+    """Kernels (dim, heads, head_dim) and biases (heads, head_dim), which we hold one below the other."""
+    split = (config.heads, config.dim // config.heads)
+
+    def weights(kernels: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat([one.flatten(1).T for one in kernels])]
+
+    def kernels(weights: Sequence[Tensor]) -> list[Tensor]:
+        return [one.T.unflatten(1, split) for one in weights[0].chunk(len(which))]
+
+    def joined(biases: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat([one.flatten() for one in biases])]
+
+    def apart(biases: Sequence[Tensor]) -> list[Tensor]:
+        return [one.unflatten(0, split) for one in biases[0].chunk(len(which))]
+
+    names = [tuple(f"{theirs}/{one}/{part}" for one in which) for part in ("kernel", "bias")]
+    return [Entry(names[0], (f"{ours}.weight",), weights, kernels), Entry(names[1], (f"{ours}.bias",), joined, apart)]
+
+
+def out(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
+    """The projection of the heads' outputs, kernel (heads, head_dim, dim)."""
+    split = (config.heads, config.dim // config.heads)
+    weight = mapped(
+        f"{theirs}/out/kernel", f"{ours}.weight", lambda x: x.flatten(0, 1).T, lambda x: x.T.unflatten(0, split)
+    )
+    return [weight, same(f"{theirs}/out/bias", f"{ours}.bias")]

@@ -1,0 +1,104 @@
+"""The models of ViT's own repository (google-research/vision_transformer), AugReg's among them, as npz."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, same
+from sightline.convert.flax_names import blocks, dense, norm, patches
+from sightline.errors import InputError
+from sightline.models import VisionTransformer, ViTConfig
+
+_TRANSFORMER = ("num_layers", "num_heads", "mlp_dim")
+
+
+class GoogleVit(Project):
+    """The class `models_vit.VisionTransformer` with its token classifier: tanh GELU, LayerNorm eps 1e-6, an embedding
+    of the CLS token and of the patches, zoomed linearly from corner to corner; a tanh layer before the head where
+    `representation_size` says so."""
+
+    name = "vision_transformer"
+    source = "https://github.com/google-research/vision_transformer"
+    arguments: ClassVar = {
+        "num_classes": 1000,
+        "patches": {"size": (16, 16)},
+        "hidden_size": 768,
+        "transformer": {},
+        "representation_size": None,
+        "classifier": "token",
+        "head_bias_init": 0.0,
+        "image_size": None,
+    }
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        if given["classifier"] != "token":
+            raise InputError(f"vision_transformer: classifier {given['classifier']!r}: expected 'token'")
+        trunk = given["transformer"]
+        for key in _TRANSFORMER:
+            if key not in trunk:
+                raise InputError(f"vision_transformer: transformer has no {key}")
+        sides = tuple(given["patches"]["size"])
+        if len(sides) != 2 or sides[0] != sides[1]:
+            raise InputError(f"vision_transformer: patches of {sides} are not square")
+        table = state.get(_TABLE)
+        # The table alone knows how many patches there were.
+        count = 0 if table is None or table.dim() != 3 else table.shape[1] - 1
+        side = round(count**0.5) or 224 // sides[0]
+        if given["image_size"] is None and count and side * side != count:
+            raise InputError(f"vision_transformer: {_TABLE} has {count} patches, no square; give image_size")
+        hidden = given["representation_size"]
+        return ViTConfig(
+            patch_size=sides[0],
+            dim=given["hidden_size"],
+            depth=trunk["num_layers"],
+            heads=trunk["num_heads"],
+            mlp_ratio=trunk["mlp_dim"] / given["hidden_size"],
+            num_classes=given["num_classes"] or 0,
+            image_size=given["image_size"] or side * sides[0],
+            encoding="learned_1d",
+            encoding_options={"interpolation": "corner_aligned"},
+            gelu="tanh",
+            head="mlp" if hidden and given["num_classes"] else "linear",
+            head_hidden=hidden,
+        )
+
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        config = model.config
+        given: dict[str, Any] = {
+            "num_classes": config.num_classes or None,
+            "patches": {"size": [config.patch_size] * 2},
+            "hidden_size": config.dim,
+            "transformer": {"num_layers": config.depth, "num_heads": config.heads, "mlp_dim": config.mlp_hidden},
+            "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
+            "classifier": "token",
+            "image_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+        }
+        self.compare(given, model)
+        return given
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        entries = [*patches(config), *norm("Transformer/encoder_norm", "norm"), same("cls", "cls_token")]
+        entries += blocks(
+            config,
+            norms=("LayerNorm_0", "LayerNorm_2"),
+            attention="MultiHeadDotProductAttention_1",
+            block="MlpBlock_3",
+        )
+        entries.append(
+            Entry(
+                (_TABLE,),
+                ("encoding.prefix", "encoding.table"),
+                lambda one: [one[0][0, :1], one[0][0, 1:]],
+                lambda parts: [torch.cat(list(parts)).unsqueeze(0)],
+            )
+        )
+        if config.head == "mlp":
+            return [*entries, *dense("pre_logits", "head.fc1"), *dense("head", "head.fc2")]
+        return entries + (dense("head", "head") if config.num_classes else [])
+
+
+_TABLE = "Transformer/posembed_input/pos_embedding"
