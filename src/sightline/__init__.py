@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sightline.attention import Pattern as Pattern
     from sightline.data.preprocessing import preprocessing as preprocessing
+    from sightline.convert import export_weights as export_weights
+    from sightline.convert import import_weights as import_weights
     from sightline.encodings import Knob as Knob
     from sightline.encodings import PositionEncoding as PositionEncoding
     from sightline.encodings import add_encodings as add_encodings
     from sightline.encodings import create_encoding as create_encoding
     from sightline.encodings import list_encodings as list_encodings
+    from sightline.fine_tune import create_model as create_model
     from sightline.grid import Grid as Grid
+    from sightline.hub import push_to_hub as push_to_hub
     from sightline.layout import TokenLayout as TokenLayout
     from sightline.load import load_model as load_model
     from sightline.load import save_model as save_model
-    from sightline.models import create_model as create_model
     from sightline.models import list_models as list_models
 
 __version__ = "0.1.0"
@@ -32,11 +35,14 @@ _HOMES = {
     "TokenLayout": "sightline.layout",
     "add_encodings": "sightline.encodings",
     "create_encoding": "sightline.encodings",
-    "create_model": "sightline.models",
+    "create_model": "sightline.fine_tune",
+    "export_weights": "sightline.convert",
+    "import_weights": "sightline.convert",
     "list_encodings": "sightline.encodings",
     "list_models": "sightline.models",
     "load_model": "sightline.load",
     "preprocessing": "sightline.data.preprocessing",
+    "push_to_hub": "sightline.hub",
     "save_model": "sightline.load",
 }
 

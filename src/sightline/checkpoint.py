@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -251,10 +251,11 @@ def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
     return write
 
 
-def load_tensors(file: str | Path, *, allow_nonfinite: bool = False) -> dict[str, Tensor]:
+def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Sequence[str] = ()) -> dict[str, Tensor]:
     """The tensors of one weights file on the CPU, by name: safetensors, or a torch file that holds nothing else.
 
-    A pickle's code is never run.
+    A pickle's code is never run. `inside` are keys under one of which a torch file may hold its tensors, the first
+    that is there counts; what stands beside them (a trainer's state and arguments) is passed over.
 
     Raises:
         InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
@@ -267,7 +268,7 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False) -> dict[str
     if file.suffix == ".safetensors":
         tensors = _load_safetensors(file)
     elif file.suffix in PICKLES:
-        tensors = _load_pickle(file)
+        tensors = _load_pickle(file, inside)
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
     if not allow_nonfinite:
@@ -291,7 +292,8 @@ def _load_safetensors(file: Path) -> dict[str, Tensor]:
         raise InputError(f"{file}: is {'truncated' if truncated else 'damaged'} ({cause})") from None
 
 
-def _load_pickle(file: Path) -> dict[str, Tensor]:
+def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
+    import argparse
     import pickle
     import warnings
     import zipfile
@@ -307,7 +309,9 @@ def _load_pickle(file: Path) -> dict[str, Tensor]:
                 raise InputError(f"{file}: is damaged (the checksum of {damaged} differs)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            # A record of a trainer's options; making one runs nothing.
+            with torch.serialization.safe_globals([argparse.Namespace] if inside else []):
+                content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise InputError(
             f"{file}: is refused: it is not a torch file of tensors alone, and loading it could run code; where you "
@@ -321,6 +325,7 @@ def _load_pickle(file: Path) -> dict[str, Tensor]:
         raise InputError(f"{file}: is truncated or damaged ({cause})") from None
     if not isinstance(content, dict):
         raise InputError(f"{file}: holds a {type(content).__name__}; expected tensors by name")
+    content = next((content[key] for key in inside if isinstance(content.get(key), dict)), content)
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
             raise InputError(

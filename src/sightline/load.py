@@ -21,6 +21,8 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
+from sightline.convert import import_weights
+from sightline.convert.timm import import_timm_model, read_timm_folder
 from sightline.encodings.base import configure
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
@@ -105,16 +107,74 @@ def read_record(path: str | Path) -> dict[str, Any]:
     return record
 
 
-def load_model(path: str | Path, *, num_classes: int | None = None, allow_nonfinite: bool = False) -> VisionTransformer:
-    """Read a model's folder, or the checkpoint of a run, every byte checked. The model is in evaluation mode.
+def load_model(
+    source: str | Path,
+    *,
+    num_classes: int | None = None,
+    allow_nonfinite: bool = False,
+    pretrained: bool = True,
+    **arguments: Any,
+) -> VisionTransformer:
+    """A model in evaluation mode, every byte of its files checked.
 
     Args:
-        num_classes: where given and not the folder's, the head is new; all other weights are read.
+        source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
+            for such a folder on the Hugging Face Hub or here, or for one of timm's; `timm:name` for what
+            `timm.create_model(name)` builds, as ours.
+        num_classes: where given and not the model's, the head is new; all other weights are read.
         allow_nonfinite: accept weights that are NaN or infinite.
+        pretrained: with `timm:`, its published weights; without, those that timm starts from.
+        **arguments: with `timm:`, what else `timm.create_model` takes.
 
     Raises:
         InputError: something is missing, damaged, or does not fit; names it, and both shapes. No partial load.
     """
+    kind, _, name = str(source).partition(":")
+    if kind == "timm" and name:
+        given = {"model": name, **arguments}
+        if num_classes is not None:
+            given["num_classes"] = num_classes
+        return import_timm_model(given, pretrained=pretrained)
+    if arguments:
+        raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
+    folder = local_folder(source)
+    foreign = read_timm_folder(folder)
+    if foreign is None:
+        return _load_folder(folder, num_classes, allow_nonfinite)
+    model = import_weights("timm", load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite), foreign.given)
+    if foreign.class_names is not None:
+        model.config = model.config.replace(class_names=foreign.class_names)
+    return _with_classes(model, num_classes)
+
+
+def local_folder(source: str | Path) -> Path:
+    """The folder on this machine that `source` means; a Hub's is fetched, or taken from its cache.
+
+    Raises:
+        InputError: the Hub has none, or cannot be reached; says which.
+    """
+    kind, _, name = str(source).partition(":")
+    if kind == "local-dir" and name:
+        return Path(name)
+    if kind != "hf-hub" or not name:
+        return Path(source)
+    import huggingface_hub
+
+    repository, _, revision = name.partition("@")
+    try:
+        found = huggingface_hub.snapshot_download(repository, revision=revision or None, allow_patterns=_ON_THE_HUB)
+    # The errors of a hub have no common class; all are one line here.
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{source}: cannot be fetched ({said})") from None
+    return Path(found)
+
+
+# Nothing else of a repository is fetched, and none of these is code.
+_ON_THE_HUB = ["model.safetensors", "config.json", "checksums.json"]
+
+
+def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
     record = read_record(path)
     file = read_folder(_folder(path)).get("model.safetensors")
     if file is None:
@@ -130,6 +190,10 @@ def load_model(path: str | Path, *, num_classes: int | None = None, allow_nonfin
     expected: dict[str, Tensor] = model.state_dict()
     check_state(expected, found, str(file))
     model.load_state_dict(found)
-    if num_classes is not None and num_classes != config.num_classes:
+    return _with_classes(model, num_classes)
+
+
+def _with_classes(model: VisionTransformer, num_classes: int | None) -> VisionTransformer:
+    if num_classes is not None and num_classes != model.num_classes:
         model.reset_classifier(num_classes)
     return model.eval()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -67,10 +70,103 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
         raise choose("timm: model", architecture, timm.list_models(), limit=5)
     try:
         return timm.create_model(name, **arguments, **more)
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+    # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
+    except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
 
+
+def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
+    """Ours of what timm builds from `given`, with its published weights or those that it starts from.
+
+    Raises:
+        InputError: as `import_weights`; or the weights cannot be fetched.
+    """
+    from sightline.convert import import_weights
+
+    # Refused before anything is fetched.
+    config = Timm().vit_config(given, {})
+    model = import_weights(Timm.name, build({**given, "pretrained": pretrained}).state_dict(), given)
+    names = _imagenet_names(config.num_classes) if pretrained and "num_classes" not in given else None
+    if names is not None:
+        model.config = model.config.replace(class_names=names)
+    return model
+
+
+def timm_is_here() -> bool:
+    """Whether timm is installed and imports."""
+    try:
+        import_timm()
+    except InputError:
+        return False
+    return True
+
+
+def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
+    """timm's own model with these weights, in evaluation mode; at any size where timm can.
+
+    Raises:
+        InputError: timm cannot build it, or the weights are of another model.
+    """
+    try:
+        original = build({**given, "dynamic_img_size": True})
+    except InputError:
+        original = build(given)
+    try:
+        original.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    except RuntimeError as error:
+        raise InputError(f"timm weights: {' '.join(str(error).split())[:200]}") from None
+    return original.eval()
+
+
+def _imagenet_names(num_classes: int) -> tuple[str, ...] | None:
+    """The names of the ImageNet set that has so many classes, as timm tells them by their number."""
+    import_timm()
+    data: Any = importlib.import_module("timm.data")
+    subset = data.infer_imagenet_subset({"num_classes": num_classes})
+    return None if subset is None else tuple(map(str, data.ImageNetInfo(subset).label_descriptions() or ()))
+
+
+@dataclass(frozen=True)
+class TimmFolder:
+    """A model as timm saves it for the Hub.
+
+    Attributes:
+        given: `model` and the arguments of `create_model`; weights: the file; class_names: where they are known.
+    """
+
+    given: dict[str, Any]
+    weights: Path
+    class_names: tuple[str, ...] | None
+
+
+def read_timm_folder(folder: Path) -> TimmFolder | None:
+    """What timm's `save_for_hf` wrote into a folder, or None where timm wrote nothing.
+
+    Raises:
+        InputError: its config.json is damaged, or it has no weights.
+    """
+    try:
+        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("architecture"), str):
+        return None
+    arguments = record.get("model_args") or {}
+    if not isinstance(arguments, dict):
+        raise InputError(f"{folder}/config.json: model_args is not a group of keys")
+    given = {"model": record["architecture"], **arguments}
+    if isinstance(record.get("num_classes"), int):
+        given["num_classes"] = record["num_classes"]
+    weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
+    if weights is None:
+        raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
+    names = record.get("label_names")
+    known = isinstance(names, list) and len(names) == record.get("num_classes")
+    return TimmFolder(given, weights, tuple(map(str, names)) if known else None)
+
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 _MODULES: dict[str, nn.Module] = {}
 

@@ -205,8 +205,8 @@ def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     if pool != "cls" and module.num_prefix_tokens:
         found["pool_prefix"] = (eva and pool == "attention") or bool(getattr(module, "pool_include_prefix", False))
     if pool == "attention":
-        probe = module.attn_pool
-        plain = probe.latent_len == 1 and probe.pos_embed is None and probe.mlp is not None and present(probe.q)
+        probe: Any = module.attn_pool
+        plain = probe.latent_len == 1 and probe.pos_embed is None and present(probe.mlp) and present(probe.q)
         if not plain or present(probe.q_norm) or probe.pool != "token" or probe.latent_dim != module.embed_dim:
             raise refusal("its attention pooling is not one probe with a projection and an MLP")
         if (_norm(probe.norm, "probe's norm"), gelu_of(probe.mlp.act)) != (
@@ -231,7 +231,7 @@ def _encoding(module: Any) -> dict[str, Any]:
 
 
 def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
-    rope = getattr(module, "rope", None)
+    rope: Any = getattr(module, "rope", None)
     kind = kind_of(rope)
     if not present(rope):
         return None

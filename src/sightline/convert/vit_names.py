@@ -54,7 +54,7 @@ def block_entries(config: ViTConfig, *, scale: str) -> list[Entry]:
         block = f"blocks.{layer}"
         for name in ("norm1", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"):
             entries += linear(f"{block}.{name}", f"{block}.{name}")
-        entries += linear(f"{block}.attn.qkv", f"{block}.attn.qkv", bias=config.qkv_bias)
+        entries += linear(f"{block}.attn.qkv", f"{block}.attn.qkv", bias=config.qkv_bias is True)
         if config.qk_norm:
             entries += linear(f"{block}.attn.q_norm", f"{block}.attn.q_norm")
             entries += linear(f"{block}.attn.k_norm", f"{block}.attn.k_norm")

@@ -24,11 +24,25 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     """
     if name not in SIZES:
         raise choose("model", name, SIZES)
+    _check_options(f"model {name}", overrides)
+    return ViTConfig(**{**SIZES[name], **overrides})
+
+
+def changed(config: ViTConfig, **overrides: Any) -> ViTConfig:
+    """A configuration with fields changed, checked anew.
+
+    Raises:
+        InputError: an unknown field (names the nearest), or a value out of range.
+    """
+    _check_options("model", overrides)
+    return config.replace(**overrides)
+
+
+def _check_options(what: str, overrides: dict[str, Any]) -> None:
     allowed = [field.name for field in dataclasses.fields(ViTConfig)]
     for key in overrides:
         if key not in allowed:
-            raise choose(f"model {name}: option", key, allowed)
-    return ViTConfig(**{**SIZES[name], **overrides})
+            raise choose(f"{what}: option", key, allowed)
 
 
 def create_model(

@@ -43,7 +43,7 @@ class Mlp(nn.Module):
         self.fc1 = nn.Linear(dim, hidden)
         self.norm = nn.Identity() if norm is None else norm
         self.fc2 = nn.Linear(hidden, dim)
-        self.gelu = gelu
+        self.gelu: Gelu = gelu
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.norm(_GELUS[self.gelu](self.fc1(x))))

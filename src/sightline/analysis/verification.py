@@ -1,0 +1,154 @@
+"""Whether a converted checkpoint still is what it was converted from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sightline.checkpoint import write_folder
+from sightline.convert import export_weights
+from sightline.convert.timm import build_loaded, timm_is_here
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.load import model_files
+from sightline.models import VisionTransformer
+
+TOLERANCE = 2e-5
+_SHOWN = 16
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line of a verification.
+
+    Attributes:
+        what: was compared; against: what.
+        difference: the largest absolute one, and the largest that passes.
+        spread: standard deviation of what was compared: a difference means nothing in a flat output.
+    """
+
+    what: str
+    against: str
+    difference: float
+    limit: float
+    spread: float
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= self.limit
+
+
+def save_converted(model: VisionTransformer, path: str | Path) -> None:
+    """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
+    files = model_files(model)
+    content = files["config.json"]
+    assert isinstance(content, bytes)
+    record = {**json.loads(content), "fingerprint": fingerprint(model)}
+    write_folder(Path(path), {**files, "config.json": (json.dumps(record, indent=2) + "\n").encode()})
+
+
+def sizes_of(model: VisionTransformer) -> list[tuple[int, int]]:
+    """The training size in pixels, and one that is not square and not it."""
+    (rows, cols), patch = model.config.train_grid, model.config.patch_size
+    other = Grid(max(rows // 2, 1) + 1, cols // 2 + 3)
+    return [(rows * patch, cols * patch), (other.rows * patch, other.cols * patch)]
+
+
+def images_of(size: tuple[int, int], channels: int) -> Tensor:
+    """The fixed images of that size: normal values from a generator of its own."""
+    generator = torch.Generator().manual_seed(size[0] * 100_003 + size[1])
+    return torch.randn(1, channels, *size, generator=generator)
+
+
+@torch.inference_mode()
+def fingerprint(model: VisionTransformer) -> list[dict[str, Any]]:
+    """The first outputs on fixed images, as plain values."""
+    return [
+        {"size": list(size), "outputs": model(images_of(size, model.config.channels))[0, :_SHOWN].tolist()}
+        for size in sizes_of(model)
+    ]
+
+
+def verify(
+    model: VisionTransformer,
+    record: Mapping[str, Any],
+    project: str,
+    state: Mapping[str, Tensor],
+    advance: Callable[[int], None] | None = None,
+) -> list[Comparison]:
+    """Compare a converted model with where it came from.
+
+    Its weights go back to the project's names and are compared with the source bit by bit; its outputs are compared
+    with those of the original model where that can be built here (timm), else with the recorded fingerprint.
+
+    Args:
+        model: the converted one; record: its `config.json`.
+        project: where it came from; state: the source's tensors.
+        advance: called after each comparison with how many there are.
+
+    Raises:
+        InputError: the model was not converted from that project, or the source is of another model.
+    """
+    origin = model.config.origin or {}
+    if origin.get("project") != project:
+        came = f"was converted from {origin['project']}" if origin else "was not converted"
+        raise InputError(f"project {project!r}: the checkpoint {came}")
+    rows = [_weights(model, project, state)]
+    if project == "timm" and timm_is_here():
+        rows += _against_original(model, build_loaded(origin["config"], state))
+    else:
+        rows += _against_fingerprint(model, record)
+    if advance is not None:
+        advance(len(rows))
+    return rows
+
+
+def _weights(model: VisionTransformer, project: str, state: Mapping[str, Tensor]) -> Comparison:
+    back, _ = export_weights(model, project)
+    missing = sorted(set(back) ^ set(state))
+    if missing:
+        raise InputError(f"{project} weights: are of another model ({', '.join(missing[:3])})")
+    wrong = [name for name in back if back[name].shape != state[name].shape]
+    if wrong:
+        shapes = f"{list(state[wrong[0]].shape)}, expected {list(back[wrong[0]].shape)}"
+        raise InputError(f"{project} weights: are of another model ({wrong[0]} is {shapes})")
+    largest = max(float((back[name] - state[name].float()).abs().max()) for name in back if back[name].numel())
+    spread = float(torch.cat([one.flatten().float() for one in back.values()]).std())
+    return Comparison(f"{len(back)} tensors of weights", "the source", largest, 0.0, spread)
+
+
+@torch.inference_mode()
+def _against_original(model: VisionTransformer, original: nn.Module) -> list[Comparison]:
+    rows = []
+    for size in sizes_of(model):
+        images = images_of(size, model.config.channels)
+        if hasattr(original, "patch_embed") and not getattr(original, "dynamic_img_size", False):
+            original.set_input_size(size)  # type: ignore[operator]
+        theirs = original(images)
+        difference = float((model(images) - theirs).abs().max())
+        rows.append(
+            Comparison(f"outputs at {size[0]}x{size[1]}", "the original", difference, TOLERANCE, float(theirs.std()))
+        )
+    return rows
+
+
+def _against_fingerprint(model: VisionTransformer, record: Mapping[str, Any]) -> list[Comparison]:
+    recorded = record.get("fingerprint")
+    if not recorded:
+        raise InputError("the checkpoint has no fingerprint; convert it again")
+    rows = []
+    for ours, kept in zip(fingerprint(model), recorded, strict=True):
+        found, expected = torch.tensor(ours["outputs"]), torch.tensor(kept["outputs"])
+        height, width = kept["size"]
+        difference = float((found - expected).abs().max()) if len(found) == len(expected) else float("inf")
+        spread = float(expected.std()) if len(expected) > 1 else 0.0
+        rows.append(
+            Comparison(f"outputs at {height}x{width}", "the recorded fingerprint", difference, TOLERANCE, spread)
+        )
+    return rows

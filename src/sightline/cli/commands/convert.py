@@ -1,0 +1,64 @@
+"""`sightline convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def convert(
+    project: str,
+    source: Path,
+    dest: Path,
+    *,
+    config: Path | None = None,
+    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    overwrite: bool = False,
+) -> None:
+    """Turn another project's weights into a checkpoint of ours, with its rules.
+
+    The checkpoint keeps where it came from and what it gave on fixed images; `sightline verify` compares both.
+
+    Parameters
+    ----------
+    project
+        lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit.
+    source
+        Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
+    dest
+        The folder to write.
+    config
+        A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the name.
+    settings
+        One such argument, as embed_dim=384; may be given many times.
+    overwrite
+        Replace the checkpoint at DEST.
+    """
+    from sightline.analysis.verification import save_converted
+    from sightline.cli.foreign import read_source
+    from sightline.cli.progress import Bars
+    from sightline.convert import import_weights
+    from sightline.errors import InputError
+
+    if dest.exists() and not overwrite:
+        raise InputError(f"{dest}: exists already; --overwrite replaces it")
+    with Bars() as bars:
+        bars.move("reading", 0, 3)
+        state, given = read_source(project, source, config, settings)
+        bars.move("converting", 1, 3)
+        try:
+            model = import_weights(project, state, given)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+        bars.move("writing", 2, 3)
+        save_converted(model, dest)
+        bars.move("writing", 3, 3)
+    rows, cols = model.config.train_grid
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(
+        f"{dest}: {count / 1e6:.1f} M parameters, {model.config.encoding}, {rows}x{cols} patches of "
+        f"{model.config.patch_size} pixels, {model.num_classes} classes"
+    )
+    print(f"next: sightline verify {dest} --against {source} --project {project}")

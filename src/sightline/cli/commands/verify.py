@@ -1,0 +1,66 @@
+"""`sightline verify`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+
+def verify(dest: Path, *, against: Path, project: str, json: bool = False) -> int:
+    """Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.
+
+    Weights are compared bit by bit. Outputs are compared with those of the original model where its project is
+    installed (timm), else with what was recorded at conversion.
+
+    Parameters
+    ----------
+    dest
+        The folder that `sightline convert` wrote.
+    against
+        The source that it was made from.
+    project
+        As given to `sightline convert`.
+    json
+        Print a JSON object a line instead of a table.
+    """
+    import dataclasses
+
+    from sightline.analysis.verification import verify as compare
+    from sightline.cli.foreign import read_source
+    from sightline.cli.progress import Bars
+    from sightline.errors import SightlineError
+    from sightline.load import load_model, read_record
+    from sightline.reports.tables import print_table
+
+    with Bars() as bars:
+        bars.move("reading", 0, 2)
+        record = read_record(dest)
+        model = load_model(dest)
+        state, _ = read_source(project, against, None, (), needed=False)
+        bars.move("comparing", 1, 2)
+        rows = compare(model, record, project, state)
+        bars.move("comparing", 2, 2)
+    if json:
+        for row in rows:
+            print(json_module.dumps({**dataclasses.asdict(row), "passed": row.passed}))
+    else:
+        columns = ("compared", "with", "largest difference", "allowed", "spread", "")
+        print_table(
+            columns,
+            [
+                (
+                    row.what,
+                    row.against,
+                    f"{row.difference:.1e}",
+                    f"{row.limit:.0e}",
+                    f"{row.spread:.2f}",
+                    _word(row.passed),
+                )
+                for row in rows
+            ],
+        )
+    return 0 if all(row.passed for row in rows) else SightlineError.exit_code
+
+
+def _word(passed: bool) -> str:
+    return "equal" if passed else "DIFFERS"

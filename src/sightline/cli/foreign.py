@@ -1,0 +1,55 @@
+"""Another project's weights and the arguments of its class, as they are named on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sightline.cli.door import apply_settings
+from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def read_source(
+    project: str, source: Path, config: Path | None, settings: Sequence[str], *, needed: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the arguments.
+
+    Arguments come from the source where it records them, then from `config`, then from `settings`.
+
+    Args:
+        needed: arguments must be there.
+
+    Raises:
+        InputError: the project or the source is not known, or there are no arguments.
+    """
+    from sightline.cli.yaml_text import read_yaml
+    from sightline.convert import list_projects
+    from sightline.convert.timm import read_timm_folder
+    from sightline.convert.weights import read_weights
+    from sightline.errors import choose
+
+    if project not in list_projects():
+        raise choose("project", project, list_projects())
+    if not source.exists():
+        raise InputError(f"{source}: no such file or folder")
+    given: dict[str, Any] = {}
+    if source.is_dir():
+        folder = read_timm_folder(source) if project == "timm" else None
+        if folder is None:
+            expected = "a file, or a folder that timm saved for the Hub" if project == "timm" else "a file of weights"
+            raise InputError(f"{source}: is a folder (expected {expected})")
+        given, source = folder.given, folder.weights
+    asked = apply_settings({**given, **(read_yaml(config) if config else {})}, settings)
+    # Read only now: it may be large.
+    state, recorded = read_weights(source)
+    arguments = {**recorded, **asked}
+    if needed and not arguments:
+        example = "model=vit_base_patch16_224" if project == "timm" else "embed_dim=384"
+        raise InputError(
+            f"{source}: does not record the arguments of its class; give them with --config FILE or --set {example}"
+        )
+    return state, arguments

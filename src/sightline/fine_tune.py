@@ -1,0 +1,97 @@
+"""A model that begins with another's weights: all but what is asked to be another thing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from sightline import models
+from sightline.checkpoint import check_state
+from sightline.convert.base import differences
+from sightline.errors import InputError
+from sightline.load import load_model
+from sightline.models import VisionTransformer
+from sightline.models.sizes import SIZES
+
+_LOG = logging.getLogger("sightline")
+
+
+def create_model(
+    name: str | None = None, *, init_from: str | Path | VisionTransformer | None = None, **options: Any
+) -> VisionTransformer:
+    """Build a vision transformer, anew or from the weights of another.
+
+    With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
+    starts anew, as does the head for another `num_classes`, and everything else keeps its weights. What is new, and
+    what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`.
+
+    Args:
+        name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
+            is compared with the checkpoint where it is given.
+        init_from: what `load_model` takes, or a model.
+        **options: as `sightline.models.create_model`: `encoding`, `num_classes` and fields of `ViTConfig`.
+
+    Raises:
+        InputError: an unknown name or field (names the nearest), a value out of range, or weights that do not fit
+            what was asked for; names them, and both shapes.
+    """
+    if init_from is None:
+        if name is None:
+            raise InputError("create_model: expected the name of a model, or init_from")
+        return models.create_model(name, **options)
+    trained = init_from if isinstance(init_from, VisionTransformer) else load_model(init_from)
+    where = "init_from" if isinstance(init_from, VisionTransformer) else str(init_from)
+    _check_name(name, trained, where)
+    changes = dict(options)
+    if changes.get("encoding", trained.config.encoding) != trained.config.encoding:
+        # The options were the old encoding's.
+        changes.setdefault("encoding_options", {})
+    if changes.get("num_classes", trained.num_classes) != trained.num_classes:
+        changes.setdefault("class_names", None)
+    return _begun(trained, models.changed(trained.config, **changes), where)
+
+
+def _check_name(name: str | None, trained: VisionTransformer, where: str) -> None:
+    """Refuse a registered size that is not the checkpoint's."""
+    if name is None:
+        return
+    size = models.model_config(name)
+    wrong = [
+        f"{key} {getattr(trained.config, key)} (expected {value})"
+        for key, value in SIZES[name].items()
+        # Heads share the widths of the weights; the training image is the checkpoint's own.
+        if key not in ("image_size", "heads", "mlp_ratio") and getattr(trained.config, key) != value
+    ]
+    if trained.config.mlp_hidden != size.mlp_hidden:
+        wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
+    if wrong:
+        raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
+
+
+def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> VisionTransformer:
+    model = VisionTransformer(config)
+    ours, theirs = model.state_dict(), trained.state_dict()
+    anew = []
+    if config.encoding != trained.config.encoding:
+        anew.append("encoding.")
+    if config.num_classes != trained.num_classes:
+        anew.append("head.")
+    elsewhere = tuple(anew)
+    wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
+    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
+    check_state(wanted, found, where)
+    model.load_state_dict({**ours, **found})
+    new = tuple(name for name in ours if name not in wanted)
+    unused = [name for name in theirs if name not in found]
+    model.started_anew = new
+    if config.encoding != trained.config.encoding or new or unused:
+        _LOG.warning(
+            "%s: encoding %s instead of %s; new: %s; not used: %s; all else as it was",
+            where,
+            config.encoding,
+            trained.config.encoding,
+            ", ".join(new) or "nothing",
+            ", ".join(unused) or "nothing",
+        )
+    return model
