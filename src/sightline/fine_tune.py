@@ -42,7 +42,7 @@ def create_model(
         return models.create_model(name, **options)
     trained = init_from if isinstance(init_from, VisionTransformer) else load_model(init_from)
     where = "init_from" if isinstance(init_from, VisionTransformer) else str(init_from)
-    _check_name(name, trained, where)
+    _check_name(name, options, trained, where)
     changes = dict(options)
     if changes.get("encoding", trained.config.encoding) != trained.config.encoding:
         # The options were the old encoding's.
@@ -52,16 +52,16 @@ def create_model(
     return _begun(trained, models.changed(trained.config, **changes), where)
 
 
-def _check_name(name: str | None, trained: VisionTransformer, where: str) -> None:
-    """Refuse a registered size that is not the checkpoint's."""
+def _check_name(name: str | None, options: dict[str, Any], trained: VisionTransformer, where: str) -> None:
+    """Refuse a registered size, with the options changed, that is not the checkpoint's."""
     if name is None:
         return
-    size = models.model_config(name)
+    size = models.model_config(name, **{key: value for key, value in options.items() if key in SIZES[name]})
     wrong = [
-        f"{key} {getattr(trained.config, key)} (expected {value})"
-        for key, value in SIZES[name].items()
+        f"{key} {getattr(trained.config, key)} (expected {getattr(size, key)})"
+        for key in SIZES[name]
         # Heads share the widths of the weights; the training image is the checkpoint's own.
-        if key not in ("image_size", "heads", "mlp_ratio") and getattr(trained.config, key) != value
+        if key not in ("image_size", "heads", "mlp_ratio") and getattr(trained.config, key) != getattr(size, key)
     ]
     if trained.config.mlp_hidden != size.mlp_hidden:
         wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")

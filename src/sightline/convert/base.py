@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.encodings import PositionEncoding
 from sightline.encodings.create import encoding_options
+from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 
@@ -125,20 +127,34 @@ def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
     if wrong:
         return wrong
     with torch.device("meta"):
-        found = encoding_options(VisionTransformer(config).encoding)
-    for key, value in encoding_options(model.encoding).items():
-        if found.get(key, value) != value:
-            wrong.append(f"{config.encoding} {key} = {value!r} (there: {found[key]!r})")
-    knob = model.knob
-    if knob is not None and knob.value != knob.default:
-        wrong.append(f"{knob.name} = {knob.value} (there: {knob.default}); set_knob back first")
+        there = VisionTransformer(config)
+    turned = None
+    if model.knob is not None and there.knob is not None and model.knob.value != model.knob.default:
+        # It counts as it stands, where the other model starts there.
+        turned = model.knob.name
+        if model.knob.value != there.knob.value:
+            return [f"{turned} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
+    for part, found in zip(_parts(model.encoding), _parts(there.encoding), strict=True):
+        for key, value in encoding_options(part).items():
+            other = encoding_options(found)[key]
+            if key == turned or (key == "prefix" and not model.num_prefix_tokens):
+                continue
+            if other != value:
+                wrong.append(f"{part.name} {key} = {value!r} (there: {other!r})")
     return wrong
+
+
+def _parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+    return list(getattr(encoding, "parts", [encoding]))
 
 
 def _canonical(config: ViTConfig) -> dict[str, Any]:
     """The fields with what follows from others written out, so that equal models are equal."""
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     fields |= {"image_size": tuple(config.train_grid), "class_token": config.has_class_token}
+    # Other names of one encoding are options of it, which are looked at apart.
+    names = [next(iter(registry()[part].names)) for part in config.encoding.split("+")]
+    fields["encoding"] = "+".join(names)
     # Ratios and first values are numbers of widths and of training; the widths count.
     fields |= {"mlp_ratio": config.mlp_hidden, "layer_scale": config.layer_scale is not None}
     probe = config.pool == "attention"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from sightline.convert.base import Entry, Project, mapped, same
@@ -53,7 +54,7 @@ class BigVision(Project):
                 f"big_vision: pos_embedding has {patches} patches, no square; give image_size (height, width)"
             )
         kernel = state.get("embedding/kernel")
-        options = {"prefix": False} if learned and pool == "cls" else {}
+        options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
         return ViTConfig(
             patch_size=sides[0],
             dim=given["width"],
@@ -70,17 +71,9 @@ class BigVision(Project):
         )
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
-        self.refuse(model, gelu="tanh", norm_eps=1e-6, head="linear", num_registers=0, qk_norm=False, qkv_bias=True)
-        self.refuse(model, layer_scale=None, final_norm="before_pool", encoding=tuple(_ENCODINGS.values()))
+        self.refuse(model, encoding=tuple(_ENCODINGS.values()))
         config = model.config
-        if config.has_class_token and (config.pool != "cls" or getattr(model.encoding.config, "prefix", False)):
-            raise InputError("big_vision: cannot hold a CLS token beside another pool, or one with an embedding")
-        default = type(model.encoding.config)(**({"prefix": False} if config.encoding == "learned_1d" else {}))
-        if config.encoding == "learned_1d" and not config.has_class_token:
-            default = type(model.encoding.config)(**{"prefix": model.encoding.config.prefix})
-        if model.encoding.config != default:
-            raise InputError(f"big_vision: cannot hold {config.encoding} with {model.encoding.config}")
-        return {
+        given = {
             "num_classes": config.num_classes or None,
             "patch_size": (config.patch_size, config.patch_size),
             "width": config.dim,
@@ -91,6 +84,10 @@ class BigVision(Project):
             "pool_type": next(theirs for theirs, ours in _POOLS.items() if ours == config.pool),
             "image_size": config.image_size,
         }
+        # What its weights would tell.
+        kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
+        self.compare(given, model, {"embedding/kernel": kernel})
+        return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         entries = [*patches(config), *norm("Transformer/encoder_norm", "norm")]

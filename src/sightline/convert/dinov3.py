@@ -104,10 +104,9 @@ class DinoV3(Project):
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         config, encoding = model.config, model.encoding
-        if config.encoding != "rope_dinov3" or (
-            not isinstance(config.image_size, int) and len(set(config.image_size)) > 1
-        ):
-            raise InputError("dinov3: expected encoding rope_dinov3 and a square training image")
+        self.refuse(model, encoding="rope_dinov3")
+        if len(set(config.train_grid)) > 1:
+            raise InputError(f"dinov3: cannot hold image_size = {config.image_size} (expected a square)")
         base, rounding = float(encoding.config.theta), encoding.config.rounding
         eps = {value: key for key, value in _NORMS.items()}
         given = {

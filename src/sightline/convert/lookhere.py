@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from sightline.convert.base import Entry, Project
@@ -17,7 +18,7 @@ from sightline.convert.vit_names import (
     patch_entries,
     trunk_entries,
 )
-from sightline.encodings.pattern.lookhere import LookHere as Encoding
+from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 
@@ -64,26 +65,25 @@ class LookHere(Project):
         )
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
-        self.refuse(model, head="mlp", norm_eps=1e-5, gelu="exact", pool="cls", num_registers=0, qk_norm=False)
-        encoding, config = model.encoding, model.config
-        if not isinstance(encoding, Encoding) or encoding.config.views or encoding.config.head_slopes:
-            raise InputError(
-                f"lookhere: cannot hold encoding {encoding.name!r} with its options (expected named directions)"
-            )
-        rules = encoding.config
-        if config.layer_scale is None or rules.rounding != "official":
-            raise InputError("lookhere: cannot hold a model without LayerScale or with an unrounded bias")
-        directions, default = rules.directions, type(rules)()
-        optional = {"distance": rules.distance, "fill_with": rules.fill}
-        return {
-            **arguments(config),
-            "lh_config": {
-                "global_slope": encoding.global_slope,
-                "layer_slopes": list(rules.layer_slopes),
-                "head_directions": list(directions) if isinstance(directions, tuple) else directions,
-                **{theirs: value for theirs, value in optional.items() if value != getattr(default, _OPTIONAL[theirs])},
-            },
+        self.refuse(model, head="mlp", encoding=("lookhere", *PRESETS))
+        encoding: Any = model.encoding
+        config, rules = model.config, encoding.config
+        for key in ("views", "head_slopes"):
+            if getattr(rules, key) is not None:
+                raise InputError(f"lookhere: cannot hold {config.encoding} {key} (expected directions by name)")
+        if config.num_classes == 0:
+            raise InputError("lookhere: cannot hold num_classes = 0")
+        default, optional = type(rules)(), {"distance": rules.distance, "fill_with": rules.fill}
+        directions = list(rules.directions) if isinstance(rules.directions, tuple) else rules.directions
+        held = {
+            "global_slope": encoding.global_slope,
+            "layer_slopes": list(rules.layer_slopes),
+            "head_directions": directions,
+            **{theirs: value for theirs, value in optional.items() if value != getattr(default, _OPTIONAL[theirs])},
         }
+        hidden = {"head.fc1.weight": torch.empty(config.head_hidden or config.dim, 1)}
+        self.compare({**arguments(config), "lh_config": held}, model, hidden)
+        return {**arguments(config), "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return [
@@ -92,3 +92,18 @@ class LookHere(Project):
             *block_entries(config, scale="ls{}.gamma"),
             *head_entries(config),
         ]
+
+
+def _spelt(directions: str | list[str], heads: int) -> str | list[str]:
+    """Directions in the public code's language, which has no name for a preset.
+
+    Raises:
+        InputError: it has no words for one with so many heads.
+    """
+    if isinstance(directions, list):
+        return [str(_spelt(one, heads)) for one in directions]
+    if directions not in PRESETS:
+        return directions
+    if heads not in (12, 16):
+        raise InputError(f"lookhere: cannot hold {directions} with {heads} heads (expected 12 or 16)")
+    return PRESETS[directions].language

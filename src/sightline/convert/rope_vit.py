@@ -19,7 +19,6 @@ from sightline.convert.vit_names import (
     trunk_entries,
 )
 from sightline.encodings.rotation.rope_axial import RopeAxial
-from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
 
 
@@ -55,30 +54,19 @@ class RopeVit(Project):
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         kinds = tuple(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
-        self.refuse(model, encoding=kinds, head="linear", norm_eps=1e-6, gelu="exact", pool="cls", num_registers=0)
-        self.refuse(model, qk_norm=False, final_norm="before_pool")
+        self.refuse(model, encoding=kinds)
         config = model.config
-        if config.layer_scale is None:
-            raise InputError("rope_vit: cannot hold a model without LayerScale")
         parts: Any = getattr(model.encoding, "parts", [model.encoding])
-        rotation, added = parts[0], parts[1] if len(parts) > 1 else None
-        axial = isinstance(rotation, RopeAxial)
-        default = RopeAxial.Config()
-        if axial and (rotation.config.axis_order, rotation.config.coordinates) != (
-            default.axis_order,
-            default.coordinates,
-        ):
-            raise InputError(f"rope_vit: cannot hold rope_axial with {rotation.config} (expected x first, extended)")
-        if not axial and rotation.theta != rotation.config.theta:
-            raise InputError("rope_vit: cannot hold mixed frequencies whose base was turned; set_knob back first")
-        if added is not None and (added.config.interpolation, added.config.prefix) != ("bicubic", False):
-            raise InputError(f"rope_vit: cannot hold learned_1d with {added.config} (expected bicubic, no prefix)")
-        return {
+        axial = isinstance(parts[0], RopeAxial)
+        given = {
             **arguments(config),
-            "rope_theta": float(rotation.theta),
+            # Mixed frequencies are learned: a turned base would be read as one that they were made with.
+            "rope_theta": float(parts[0].theta if axial else parts[0].config.theta),
             "rope_mixed": not axial,
-            "use_ape": added is not None,
+            "use_ape": len(parts) > 1,
         }
+        self.compare(given, model)
+        return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         joined = "+" in config.encoding

@@ -158,6 +158,11 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     given = {"model": record["architecture"], **arguments}
     if isinstance(record.get("num_classes"), int):
         given["num_classes"] = record["num_classes"]
+    prepared = record.get("pretrained_cfg")
+    if isinstance(prepared, dict):
+        # What this model was trained with, which may not be what its name stands for.
+        overlay = {key: prepared[key] for key in _PREPARATION if key in prepared}
+        given["pretrained_cfg_overlay"] = overlay
     weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
     if weights is None:
         raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
@@ -166,6 +171,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     return TimmFolder(given, weights, tuple(map(str, names)) if known else None)
 
 
+_PREPARATION = ("mean", "std", "interpolation", "crop_pct")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 _MODULES: dict[str, nn.Module] = {}

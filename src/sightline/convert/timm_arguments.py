@@ -143,8 +143,10 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[st
     given = {key: value for key, value in shared.items() if key != "img_size"}
     options = parts.get("factorized", parts.get("learned_2d", {}))
     return {
-        "model": "naflexvit_base_patch16_gap",
+        # The first brings a LayerScale, the second none.
+        "model": "naflexvit_base_patch16_siglip" if config.layer_scale is None else "naflexvit_base_patch16_gap",
         **given,
+        "pos_embed_interp_mode": "bicubic",
         "qk_norm": config.qk_norm,
         "scale_attn_inner_norm": config.attn_norm,
         "scale_mlp_norm": config.mlp_norm,

@@ -50,7 +50,7 @@ class GoogleVit(Project):
         side = round(count**0.5) or 224 // sides[0]
         if given["image_size"] is None and count and side * side != count:
             raise InputError(f"vision_transformer: {_TABLE} has {count} patches, no square; give image_size")
-        hidden = given["representation_size"]
+        hidden, kernel = given["representation_size"], state.get("embedding/kernel")
         return ViTConfig(
             patch_size=sides[0],
             dim=given["hidden_size"],
@@ -59,6 +59,7 @@ class GoogleVit(Project):
             mlp_ratio=trunk["mlp_dim"] / given["hidden_size"],
             num_classes=given["num_classes"] or 0,
             image_size=given["image_size"] or side * sides[0],
+            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
             encoding="learned_1d",
             encoding_options={"interpolation": "corner_aligned"},
             gelu="tanh",
@@ -77,7 +78,9 @@ class GoogleVit(Project):
             "classifier": "token",
             "image_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
         }
-        self.compare(given, model)
+        # What its weights would tell.
+        kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
+        self.compare(given, model, {"embedding/kernel": kernel})
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:

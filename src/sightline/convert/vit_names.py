@@ -25,12 +25,13 @@ DEFAULTS: dict[str, Any] = {theirs: default for theirs, (_, default) in _ARGUMEN
 
 def fields(given: Mapping[str, Any]) -> dict[str, Any]:
     """What timm's arguments say, as fields of `ViTConfig`."""
-    return {ours: given[theirs] for theirs, (ours, _) in _ARGUMENTS.items()}
+    return {**{ours: given[theirs] for theirs, (ours, _) in _ARGUMENTS.items()}, "qkv_bias": bool(given["qkv_bias"])}
 
 
 def arguments(config: ViTConfig) -> dict[str, Any]:
     """The inverse of `fields`."""
-    return {theirs: getattr(config, ours) for theirs, (ours, _) in _ARGUMENTS.items()}
+    given = {theirs: getattr(config, ours) for theirs, (ours, _) in _ARGUMENTS.items()}
+    return {**given, "qkv_bias": config.qkv_bias is not False}
 
 
 def patch_entries(config: ViTConfig, theirs: str = "patch_embed.proj") -> list[Entry]:

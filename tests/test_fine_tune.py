@@ -1,0 +1,104 @@
+"""`create_model(init_from=)`: everything but what was asked to be another thing, and that is named."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+import sightline
+from sightline.encodings import list_encodings
+from sightline.errors import InputError
+from sightline.models import create_model
+from tests.contract.randomise import randomise_parameters
+
+SMALL = {"image_size": 16, "depth": 2, "dim": 48, "heads": 12, "num_classes": 5}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    model = create_model(
+        "vit_micro_patch4", encoding="learned_1d", class_names=tuple("abcde"), mean=(0.1, 0.2, 0.3), **SMALL
+    )
+    sightline.save_model(randomise_parameters(model), tmp_path / "m")
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize("encoding", [name for name in list_encodings() if name != "learned_1d"])
+def test_another_encoding_keeps_all_else(encoding, trained, caplog):
+    before = sightline.load_model(trained)
+    with caplog.at_level(logging.WARNING, "sightline"):
+        after = sightline.create_model(init_from=trained, encoding=encoding)
+    assert after.config.encoding == encoding
+    assert after.training
+    assert (after.config.class_names, after.config.mean) == (tuple("abcde"), (0.1, 0.2, 0.3))
+    ours, theirs = after.state_dict(), before.state_dict()
+    kept = {name for name in theirs if not name.startswith("encoding.")}
+    assert kept == {name for name in ours if not name.startswith("encoding.")}
+    assert all(torch.equal(ours[name], theirs[name]) for name in kept)
+    assert after.started_anew == tuple(name for name in ours if name.startswith("encoding."))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"encoding {encoding} instead of learned_1d" in line
+    assert "not used: encoding.table, encoding.prefix" in line
+    for name in after.started_anew:
+        assert name in line
+    # It computes and learns.
+    loss = after(torch.randn(2, 3, 16, 20)).square().sum()
+    loss.backward()
+    assert loss.isfinite()
+
+
+def test_the_same_encoding_is_kept_with_its_options(tmp_path, caplog):
+    options = {"interpolation": "bicubic_antialias", "prefix": False}
+    model = create_model("vit_micro_patch4", encoding="learned_1d", encoding_options=options, **SMALL)
+    sightline.save_model(randomise_parameters(model), tmp_path / "m")
+    with caplog.at_level(logging.WARNING, "sightline"):
+        again = sightline.create_model("vit_micro_patch4", init_from=tmp_path / "m", depth=2, dim=48, drop_path=0.2)
+    assert not caplog.records
+    assert again.encoding.config.interpolation == "bicubic_antialias"
+    assert again.config.drop_path == 0.2
+    assert again.started_anew == ()
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_another_number_of_classes_is_a_new_head(trained):
+    before = sightline.load_model(trained)
+    after = sightline.create_model(init_from=before, num_classes=3, encoding="rope_mixed")
+    assert after.num_classes == 3
+    assert after.config.class_names is None
+    assert after.started_anew == ("encoding.freqs", "head.weight", "head.bias")
+    assert torch.equal(after.blocks[1].mlp.fc1.weight, before.blocks[1].mlp.fc1.weight)
+    # A model that was given is not changed.
+    assert before.num_classes == 5
+
+
+def test_options_of_the_new_encoding(trained):
+    after = sightline.create_model(init_from=trained, encoding="rope_axial", encoding_options={"theta": 500.0})
+    assert after.encoding.theta == 500.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("vit_small_patch16", {}, ["is no vit_small_patch16", "dim 48 (expected 384)", "patch_size 4 (expected 16)"]),
+        ("vit_smal_patch16", {}, ["did you mean 'vit_small_patch16'"]),
+        (None, {"encoding": "rope_mixd"}, ["did you mean 'rope_mixed'"]),
+        (None, {"depht": 3}, ["did you mean 'depth'"]),
+        (None, {"depth": 3}, ["missing: blocks.2.norm1.weight [48]"]),
+        (None, {"dim": 96}, ["of another shape", "expected [96, 48]"]),
+        (None, {"pool": "attention"}, ["attn_pool.latent"]),
+        (None, {"image_size": 32}, ["encoding.table is [16, 48], expected [64, 48]"]),
+    ],
+)
+def test_what_does_not_fit_is_named(name, options, says, trained):
+    with pytest.raises(InputError) as caught:
+        sightline.create_model(name, init_from=trained, **options)
+    for words in says:
+        assert words in str(caught.value)
+
+
+def test_without_a_checkpoint_a_name_is_needed():
+    assert sightline.create_model("vit_micro_patch4", depth=1).config.depth == 1
+    with pytest.raises(InputError, match="expected the name of a model, or init_from"):
+        sightline.create_model(encoding="none")
