@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sightline.attention import Pattern as Pattern
-    from sightline.data.preprocessing import preprocessing as preprocessing
     from sightline.convert import export_weights as export_weights
     from sightline.convert import import_weights as import_weights
+    from sightline.data.preprocessing import preprocessing as preprocessing
     from sightline.encodings import Knob as Knob
     from sightline.encodings import PositionEncoding as PositionEncoding
     from sightline.encodings import add_encodings as add_encodings
     from sightline.encodings import create_encoding as create_encoding
     from sightline.encodings import list_encodings as list_encodings
+    from sightline.export import export_model as export_model
     from sightline.fine_tune import create_model as create_model
     from sightline.grid import Grid as Grid
     from sightline.hub import push_to_hub as push_to_hub
@@ -36,6 +37,7 @@ _HOMES = {
     "add_encodings": "sightline.encodings",
     "create_encoding": "sightline.encodings",
     "create_model": "sightline.fine_tune",
+    "export_model": "sightline.export",
     "export_weights": "sightline.convert",
     "import_weights": "sightline.convert",
     "list_encodings": "sightline.encodings",

@@ -8,7 +8,6 @@ from typing import Any
 
 from sightline import models
 from sightline.checkpoint import check_state
-from sightline.convert.base import differences
 from sightline.errors import InputError
 from sightline.load import load_model
 from sightline.models import VisionTransformer
@@ -23,8 +22,9 @@ def create_model(
     """Build a vision transformer, anew or from the weights of another.
 
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
-    starts anew, as does the head for another `num_classes`, and everything else keeps its weights. What is new, and
-    what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`.
+    starts anew, as does the head for another `num_classes` or other `class_names`, and everything else keeps its
+    weights. What is new, and what of the checkpoint is not used, is logged as a warning and kept in the model's
+    `started_anew`.
 
     Args:
         name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
@@ -43,6 +43,14 @@ def create_model(
     trained = init_from if isinstance(init_from, VisionTransformer) else load_model(init_from)
     where = "init_from" if isinstance(init_from, VisionTransformer) else str(init_from)
     _check_name(name, options, trained, where)
+    model = begin_with(trained, where, **options)
+    if model.started_anew or model.config.encoding != trained.config.encoding:
+        _LOG.warning("%s", describe_start(trained, model, where))
+    return model
+
+
+def begin_with(trained: VisionTransformer, where: str = "init_from", **options: Any) -> VisionTransformer:
+    """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
     changes = dict(options)
     if changes.get("encoding", trained.config.encoding) != trained.config.encoding:
         # The options were the old encoding's.
@@ -69,13 +77,19 @@ def _check_name(name: str | None, options: dict[str, Any], trained: VisionTransf
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
 
 
+def _other_classes(config: models.ViTConfig, trained: VisionTransformer) -> bool:
+    """As many classes, but others: their weights mean nothing to these."""
+    before = trained.config.class_names
+    return before is not None and config.class_names is not None and before != config.class_names
+
+
 def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> VisionTransformer:
     model = VisionTransformer(config)
     ours, theirs = model.state_dict(), trained.state_dict()
     anew = []
     if config.encoding != trained.config.encoding:
         anew.append("encoding.")
-    if config.num_classes != trained.num_classes:
+    if config.num_classes != trained.num_classes or _other_classes(config, trained):
         anew.append("head.")
     elsewhere = tuple(anew)
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
@@ -83,15 +97,15 @@ def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> 
     check_state(wanted, found, where)
     model.load_state_dict({**ours, **found})
     new = tuple(name for name in ours if name not in wanted)
-    unused = [name for name in theirs if name not in found]
     model.started_anew = new
-    if config.encoding != trained.config.encoding or new or unused:
-        _LOG.warning(
-            "%s: encoding %s instead of %s; new: %s; not used: %s; all else as it was",
-            where,
-            config.encoding,
-            trained.config.encoding,
-            ", ".join(new) or "nothing",
-            ", ".join(unused) or "nothing",
-        )
     return model
+
+
+def describe_start(trained: VisionTransformer, model: VisionTransformer, where: str) -> str:
+    """What of `model` is new and what of `trained` is not used, in a line."""
+    own, new = set(model.state_dict()), set(model.started_anew)
+    unused = [name for name in trained.state_dict() if name in new or name not in own]
+    before, after = trained.config.encoding, model.config.encoding
+    encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
+    names = ", ".join(model.started_anew) or "nothing"
+    return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"

@@ -89,7 +89,8 @@ def _folder(path: str | Path) -> Path:
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """The verified `config.json` of a model's folder or of a run."""
+    """The verified `config.json` of a model's folder or of a run, here or on the Hub as `load_model` names it."""
+    path = local_folder(path)
     files = read_folder(_folder(path))
     if "config.json" not in files:
         raise InputError(f"{path}: has no config.json")

@@ -100,3 +100,19 @@ def test_this_torch_has_it() -> None:
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this torch is built without oneDNN")
     assert products._onednn() is not None
+
+
+def test_ever_new_shapes_are_torchs_own_products_and_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def operator(a, b, *_):
+        called.append(a.shape)
+        return a @ b.t()
+
+    monkeypatch.setattr(products, "_onednn", lambda: operator)
+    a, b = torch.randn(3, 4), torch.randn(5, 4)
+    with products.ever_new_shapes():
+        assert torch.equal(products.times_transposed(a, b), torch.mm(a, b.t()))
+        assert not called
+    products.times_transposed(a, b)
+    assert len(called) == 1

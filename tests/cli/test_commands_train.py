@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
+import sightline
 from sightline.cli.yaml_text import read_yaml
 from sightline.results import read_rows
 from sightline.training import loop
@@ -242,3 +244,23 @@ def test_the_recipe_of_digits(cli, tmp_path):
     assert found[16] == top1[16]
     assert set(found) == {16, 24, 32}
     assert min(found.values()) > 0.4
+
+
+def test_a_run_that_begins_with_another(cli, refused, tiny_run, tmp_path):
+    """Another encoding is new; weights, preparation and sizes are the other run's, before the first step."""
+    words = ["train", "--data", "digits", "--images", "64", "--init-from", tiny_run, "--set", "precision=float32"]
+    code, _, err = cli(*words, "--encoding", "rope_mixed", "--out", tmp_path / "a", "--set", "optimizer.lr=1e-30")
+    assert code == 0
+    assert f"{tiny_run}: encoding rope_mixed instead of lookhere_90; new: encoding.freqs;" in err
+    before, after = (sightline.load_model(folder) for folder in (tiny_run, tmp_path / "a"))
+    assert (after.config.dim, after.config.mean) == (before.config.dim, before.config.mean)
+    for name, one in before.state_dict().items():
+        assert torch.equal(one, after.state_dict()[name]), name
+    # The same encoding where none is asked for; resumed with the same words.
+    code, _, err = cli(*words, "--out", tmp_path / "b")
+    assert code == 0
+    assert "encoding lookhere_90; new: nothing; not used: nothing" in err
+    assert cli(*words, "--out", tmp_path / "b", "--resume")[0] == 0
+    refused(*words, "--model", "vit_micro_patch4", "--out", tmp_path / "c", says=["init_from", "expected one of them"])
+    refused(*words[:-3], tmp_path / "none", "--out", tmp_path / "c", says=["none", "no such checkpoint folder"])
+    assert not (tmp_path / "c").exists()

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import skimage.data
 from PIL import Image
 
+import sightline
 from tests.tiny import INPUTS, tree
 
 # What the file shows upright (height, width), or why it cannot be read.
@@ -38,44 +44,119 @@ def test_every_input_has_its_outcome():
 
 
 def test_all_of_them_at_once(cli, tiny_run, tmp_path):
-    """The readable ones are answered in their order, each other is one line, and the exit code is 3."""
+    """Each has its outcome in its place, each bad one also its line on stderr, and the exit code is 3."""
     names = sorted([*READABLE, *UNREADABLE])
     code, out, err = cli("predict", tiny_run, *(INPUTS / name for name in names), "--json")
     assert code == 3
     found = [json.loads(line) for line in out.splitlines()]
-    assert [os.path.basename(answer["image"]) for answer in found] == [name for name in names if name in READABLE]
-    for answer in found:
-        assert answer["size"] == READABLE[os.path.basename(answer["image"])]
+    assert [answer["image"] for answer in found] == [str(INPUTS / name) for name in names]
+    for name, answer in zip(names, found, strict=True):
+        if name in UNREADABLE:
+            assert set(answer) == {"image", "error"}
+            assert UNREADABLE[name] in answer["error"]
+            continue
+        assert answer["size"] == READABLE[name]
         assert len(answer["top"]) == 5
         assert all(np.isfinite(one["score"]) for one in answer["top"])
-    said = [line for line in err.splitlines() if line.startswith("sightline: error: ")]
-    assert len(said) == len(UNREADABLE) + 1
-    for line, name in zip(said, (name for name in names if name in UNREADABLE), strict=False):
-        assert name in line
-        assert UNREADABLE[name] in line
-    assert said[-1] == f"sightline: error: {len(UNREADABLE)} of {len(names)} images could not be read"
+    bad = [answer for answer in found if "error" in answer]
+    assert err.splitlines() == [
+        *(f"sightline: error: {answer['image']}: {answer['error']}" for answer in bad),
+        f"sightline: error: {len(UNREADABLE)} of {len(names)} images could not be read",
+    ]
     assert tree(tmp_path) == {}
+
+
+def test_the_folder_of_them(cli, tiny_run):
+    """Every file of the folder that is called an image, and nothing else of it; for people, good ones on stdout."""
+    code, out, err = cli("predict", tiny_run, INPUTS)
+    assert code == 3
+    assert sorted(os.path.basename(line.split(" (")[0]) for line in out.splitlines()) == sorted(READABLE)
+    assert len(err.splitlines()) == len(UNREADABLE) + 1
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_one_alone(name, cli, tiny_run):
+    """One line on stderr, and no second one that counts to one."""
     code, out, err = cli("predict", tiny_run, INPUTS / name)
     assert (code, out) == (3, "")
-    assert err.count("\n") == 2
-    assert name in err
+    assert err.startswith(f"sightline: error: {INPUTS / name}: ")
+    assert UNREADABLE[name] in err
+    assert err.count("\n") == 1
+    code, out, _ = cli("predict", tiny_run, INPUTS / name, "--json")
+    assert (code, json.loads(out)["image"]) == (3, str(INPUTS / name))
 
 
-def test_things_that_are_no_files(cli, tiny_run, tmp_path):
+def test_things_that_are_no_files(cli, tiny_run, tmp_path, monkeypatch):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "dangling.png").symlink_to(tmp_path / "nothing.png")
     os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "list").write_text(f"{tmp_path / 'folder.png'}\n")
+    monkeypatch.setattr("sys.stdin", (tmp_path / "list").open())
     names = ["folder.png", "dangling.png", "pipe.png", "missing.png"]
     says = ["a folder", "a link to a missing file", "not a regular file", "no such file"]
-    code, out, err = cli("predict", tiny_run, *(tmp_path / name for name in names), INPUTS / "good.jpg", "--json")
+    # On a list a folder is a bad line; as a word it is an empty folder, which ends everything.
+    code, out, err = cli(
+        "predict", tiny_run, "-", *(tmp_path / name for name in names[1:]), INPUTS / "good.jpg", "--json"
+    )
     assert code == 3
-    assert len(out.splitlines()) == 1
-    for name, reason in zip(names, says, strict=True):
+    *bad, good = [json.loads(line) for line in out.splitlines()]
+    assert len(good["top"]) == 5
+    for name, reason, one in zip(names, says, bad, strict=True):
+        assert one["image"] == str(tmp_path / name)
+        assert one["error"].startswith(reason)
         assert f"{tmp_path / name}: {reason}" in err
+
+
+ANSWERING = """
+import sys
+from sightline import runtime
+if sys.argv[1:]:
+    from sightline.cli.app import main
+    code = main(["predict", *sys.argv[1:], "--json"])
+else:
+    import torch, sightline.load, sightline.models
+    code = 0
+print(runtime.peak_memory(), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def peak_of(*words):
+    """Exit code, lines of stdout, lines of stderr, and the most memory in bytes of a process of its own."""
+    done = subprocess.run([sys.executable, "-c", ANSWERING, *map(str, words)], capture_output=True, text=True)
+    *said, peak = done.stderr.splitlines()
+    return done.returncode, done.stdout.splitlines(), said, int(peak)
+
+
+@pytest.mark.slow
+def test_peak_memory_over_bad_inputs_and_good_images(tmp_path):
+    """Under 1 GB beyond torch and our own code, with the demo's model: every file of the folder, whatever it is,
+    among photographs, one of 24 megapixels and strips; none is lost."""
+    from sightline.models import create_model
+
+    model = create_model("vit_micro_patch4", encoding="lookhere_90", image_size=32, num_classes=10)
+    sightline.save_model(model, tmp_path / "model")
+    noise = np.random.default_rng(0).integers(0, 256, (400, 600, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((6000, 4000)).save(tmp_path / "24_megapixels.jpg")
+    Image.fromarray(noise.reshape(-1, 2000, 3)[:1]).save(tmp_path / "strip_1x2000.png")
+    Image.fromarray(noise.reshape(2000, -1, 3)[:, :1]).save(tmp_path / "strip_2000x1.png")
+    shipped = sorted(Path(skimage.data.__file__).parent.glob("*.png"))
+    good = [*shipped, *sorted(tmp_path.glob("*.??g"))]
+    files = [*sorted(INPUTS.iterdir()), *good]
+    # Beside good ones in a pack, and not only after them.
+    random.Random(0).shuffle(files)
+    code, out, said, peak = peak_of(tmp_path / "model", *files)
+    assert code == 3
+    found = [json.loads(line) for line in out]
+    assert [one["image"] for one in found] == [str(file) for file in files]
+    assert len(good) >= 15
+    answered = {one["image"] for one in found if "top" in one}
+    assert answered == {str(file) for file in (*(INPUTS / name for name in READABLE), *good)}
+    unread = len(files) - len(answered)
+    assert len(said) == unread + 1
+    assert said[-1] == f"sightline: error: {unread} of {len(files)} images could not be read"
+    beyond = peak - peak_of()[-1]
+    assert beyond < 10**9
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from sightline.errors import InputError
 from sightline.recipes import recipe_for
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
-from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_jobs_of_the_demonstration(tmp_path):
     assert [job.train.encoding for job in jobs] == list(ENCODINGS)
     assert [job.out for job in jobs] == [tmp_path / name for name in ENCODINGS]
     for job in jobs:
-        assert (job.train.model, job.train.seed, job.train.data) == ("vit_micro_patch4", 3, "scenes")
+        assert (job.train.model or DEFAULT_MODEL, job.train.seed, job.train.data) == ("vit_micro_patch4", 3, "scenes")
         assert (job.train.images or 48_000, job.threads) == (48_000, 1)
         assert job.evaluate.resolutions == RESOLUTIONS
         assert not job.evaluate.tune

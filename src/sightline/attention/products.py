@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass
+class _Shapes:
+    ever_new: bool = False
+
+
+# Of the process and not of a thread: heads run on threads of their own.
+_SHAPES = _Shapes()
+
+
+@contextlib.contextmanager
+def ever_new_shapes() -> Iterator[None]:
+    """Inside, images of ever other sizes are expected, as of files: oneDNN prepares a kernel for each shape and keeps
+    it, which takes longer than it saves, and hundreds of megabytes (docs/LOG.md)."""
+    before, _SHAPES.ever_new = _SHAPES.ever_new, True
+    try:
+        yield
+    finally:
+        _SHAPES.ever_new = before
 
 
 def times_transposed(a: Tensor, b: Tensor) -> Tensor:
@@ -15,7 +38,7 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     core, docs/LOG.md), and gives every thread its own team of threads. Here it is oneDNN, by a private operator of
     torch, or torch.mm where a release of torch has it no longer.
     """
-    operator = _onednn()
+    operator = None if _SHAPES.ever_new else _onednn()
     if operator is not None and a.dtype == torch.float32:
         return operator(a, b, None, "none", [], "")
     return torch.mm(a, b.t())

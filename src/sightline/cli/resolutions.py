@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
-from sightline.errors import InputError
+from sightline.errors import InputError, nearest
+
+NATIVE_TOKENS = 1024
+"""The most patches of an image that is seen at its own size, unless another number is asked for."""
 
 
 def _words(given: Iterable[str]) -> list[str]:
@@ -51,6 +55,40 @@ def parse_size(given: str) -> tuple[int, int]:
     if size is None:
         raise InputError(f"--resolution {given}: expected a side or height x width in pixels, as 384 or 384x512")
     return size
+
+
+def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native"], int | None]:
+    """How images are shown to a model, from "native", "max:4096", "384" or "384x512".
+
+    Returns:
+        (height, width) and None; or "native" and the most patches of an image.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if given == "native":
+        return "native", NATIVE_TOKENS
+    if (limit := re.fullmatch(r"max:([0-9]{1,100})", given)) and int(limit[1]) > 0:
+        return "native", int(limit[1])
+    size = _size(given)
+    if size is None:
+        raise InputError(
+            f"--resolution {given}: expected native, max:PATCHES, a side or height x width in pixels, as max:4096, "
+            f"384 or 384x512{nearest(given, ['native', 'max:4096'])}"
+        )
+    return size, None
+
+
+def check_multiples(size: tuple[int, int], patch_size: int, given: str) -> None:
+    """Raise InputError where a patch does not divide a side; `given` is the size as it was written."""
+    for side in size:
+        if side % patch_size:
+            below = side // patch_size * patch_size
+            near = f"{below} or {below + patch_size}" if below else f"{patch_size}"
+            raise InputError(
+                f"--resolution {given}: sides must be multiples of the patch size {patch_size} (nearest to {side}: "
+                f"{near})"
+            )
 
 
 def _size(word: str) -> tuple[int, int] | None:

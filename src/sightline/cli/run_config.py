@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
         InputError: see `door`; also a field that a flag and `--set` both give.
     """
     from sightline.cli.yaml_text import read_yaml
+    from sightline.load import load_model
     from sightline.recipes import recipe_for
     from sightline.training.config import TrainConfig
 
@@ -42,6 +44,10 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
     # Checked alone first, so that an error is about what was asked and not about the recipe.
     wanted = check_config(TrainConfig, asked, where)
     base = dump_config(recipe_for(wanted.data))
+    if wanted.init_from is not None:
+        # What the checkpoint says of its images and its encoding stays, unless asked to change.
+        base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
+        base["model"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.
     if asked.get("images") is not None or asked.get("epochs") is not None:
         base |= {"images": None, "epochs": None}
@@ -63,6 +69,8 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
     A run that this machine has not the memory for is refused before that.
     """
     from sightline.analysis.memory import refuse_what_cannot_fit
+    from sightline.fine_tune import describe_start
+    from sightline.load import load_model
     from sightline.training.loop import build_model, vit_config
 
     with named_after(file or Path("train")):
@@ -70,14 +78,16 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
         refuse_what_cannot_fit(
             model,
             model.image_size,
-            what=resolved.model,
+            what=resolved.model or str(resolved.init_from),
             batch=resolved.batch_size,
             dtype=resolved.precision,
             training=True,
             ema=resolved.optimizer.ema is not None,
             device=device,
         )
-        build_model(resolved, source)
+        built = build_model(resolved, source)
+    if resolved.init_from is not None:
+        print(describe_start(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
 
 
 def save_config(resolved: TrainConfig, folder: Path) -> None:

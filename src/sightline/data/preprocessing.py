@@ -11,10 +11,14 @@ from PIL import Image
 
 from sightline.data.image_file import read_image, rgb_pixels
 from sightline.data.transforms import eval_view, native_view
-from sightline.errors import InputError
+from sightline.errors import InputError, nearest
+from sightline.grid import Grid
 
 if TYPE_CHECKING:
     import torch
+
+Resolution = int | tuple[int, int] | Literal["native"]
+"""A square side or (height, width) in pixels to resize and crop to, or each image's own size."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +40,22 @@ class Preprocessing:
     crop: float
 
     def view(
-        self, image: np.ndarray, resolution: int | Literal["native"] | None = None, max_tokens: int | None = None
+        self, image: np.ndarray, resolution: Resolution | None = None, max_tokens: int | None = None
     ) -> np.ndarray:
         """The pixels that the model sees: uint8 [height, width, 3].
 
         Args:
             image: uint8 [height, width, 3].
-            resolution: a square side to resize and crop to; `native` keeps the aspect ratio and goes to the nearest
-                multiples of the patch; None is the training size.
+            resolution: a square side or (height, width) to resize and crop to; `native` keeps the aspect ratio and
+                goes to the nearest multiples of the patch; None is the training size.
             max_tokens: with `native`, the most patches; larger images are scaled down with their aspect kept.
+
+        Raises:
+            InputError: `resolution` or `max_tokens` is none of these.
         """
         if resolution == "native":
             return native_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
-        size = self.resolution if resolution is None else (resolution, resolution)
+        size = self.resolution if resolution is None else _image_size(resolution)
         return eval_view(image, size, interpolation=self.interpolation, crop=self.crop)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
@@ -63,13 +70,13 @@ class Preprocessing:
     def __call__(
         self,
         image: str | Path | np.ndarray | Image.Image,
-        resolution: int | Literal["native"] | None = None,
+        resolution: Resolution | None = None,
         max_tokens: int | None = None,
     ) -> torch.Tensor:
         """A file, a PIL image, or uint8 [height, width, 3], to float32 [3, height, width]; see `view`.
 
         Raises:
-            InputError: not an image of that kind.
+            InputError: not an image of that kind, or as `view`.
             UnreadableDataError: the file cannot be read.
         """
         if isinstance(image, str | Path):
@@ -82,6 +89,13 @@ class Preprocessing:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
         return self.normalise(self.view(image, resolution, max_tokens))
+
+
+def _image_size(resolution: object) -> tuple[int, int]:
+    if isinstance(resolution, str):
+        hint = nearest(resolution, ["native"])
+        raise InputError(f"resolution {resolution!r}: expected 'native', a side or (height, width) in pixels{hint}")
+    return Grid.checked(resolution, "resolution")  # pyright: ignore[reportArgumentType]  # it refuses other types
 
 
 def preprocessing(model: Any) -> Preprocessing:

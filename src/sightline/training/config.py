@@ -12,6 +12,7 @@ from sightline.tasks.classification import LOSSES, Loss
 Precision = Literal["auto", "float32", "bfloat16"]
 # What the random generators of numpy and torch both take.
 MAX_SEED = 2**63 - 1
+DEFAULT_MODEL = "vit_micro_patch4"
 _DECIDED_BY = {
     "name": "model",
     "encoding": "encoding",
@@ -66,7 +67,10 @@ class TrainConfig:
 
     Attributes:
         data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`.
-        model: a registered model; model_options: fields of `ViTConfig`.
+        model: a registered model; None takes vit_micro_patch4, or what `init_from` is; model_options: fields of
+            `ViTConfig`.
+        init_from: what `load_model` takes: the first weights are this model's, all but those of another encoding and
+            of other classes. Its preparation of images stays as it is.
         encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
         resolution: side of the training images in pixels; None takes the model's.
         images: how many images are shown in all; epochs: the same in passes over the data. One of them, or neither
@@ -82,7 +86,8 @@ class TrainConfig:
     """
 
     data: str = "scenes"
-    model: str = "vit_micro_patch4"
+    model: str | None = None
+    init_from: str | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
     encoding: str = "lookhere_90"
     encoding_options: dict[str, Any] = field(default_factory=dict)
@@ -102,6 +107,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.images is not None and self.epochs is not None:
             raise InputError(f"images {self.images} and epochs {self.epochs}: expected one of them, not both")
+        if self.model is not None and self.init_from is not None:
+            raise InputError(f"model {self.model} and init_from {self.init_from}: expected one of them, not both")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_unreadable", 0)):
             require_whole(name, getattr(self, name), low)
         if self.seed > MAX_SEED:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +22,11 @@ from sightline.data.discovery import open_source
 from sightline.data.loader import Batch, batches, epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError
-from sightline.models import VisionTransformer, ViTConfig, model_config
+from sightline.fine_tune import begin_with
+from sightline.load import load_model
+from sightline.models import VisionTransformer, ViTConfig, changed, model_config
 from sightline.tasks.classification import classification_loss, to_model_input
-from sightline.training.config import TrainConfig
+from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.ema import Ema
 from sightline.training.optim import make_optimizer
 from sightline.training.schedule import Plan, learning_rate
@@ -65,11 +69,13 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
     if config.loss == "bce" and "head_bias" not in options:
         # With every class at 1 / classes from the start, the first steps are not spent on the prior.
         options["head_bias"] = -math.log(max(len(source.classes) - 1, 1))
-    resolution = config.resolution or model_config(config.model).image_size
+    name = None if config.init_from else config.model or DEFAULT_MODEL
+    resolution = config.resolution or (model_config(name) if name else _foundation(config).config).image_size
     plan = Plan.of(config, source.length("train"))
     every = config.checkpoint_every or max(plan.images // 20, config.batch_size)
     return dataclasses.replace(
         config,
+        model=name,
         model_options=options,
         resolution=resolution,
         images=plan.images,
@@ -81,20 +87,42 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
 
 def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
     """What the model of a resolved configuration is made of."""
-    return model_config(
-        config.model,
-        encoding=config.encoding,
-        encoding_options=config.encoding_options,
-        num_classes=len(source.classes),
-        class_names=tuple(source.classes),
-        image_size=config.resolution,
-        **config.model_options,
-    )
+    options = _model_options(config, source)
+    if config.init_from is not None:
+        return changed(_foundation(config).config, **options)
+    return model_config(config.model or DEFAULT_MODEL, **options)
+
+
+def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
+    options = {"num_classes": len(source.classes), "class_names": tuple(source.classes), **config.model_options}
+    if config.init_from is None:
+        return {**options, **_encoding(config), "image_size": config.resolution}
+    began = _foundation(config).config
+    if config.encoding != began.encoding or config.encoding_options:
+        options |= _encoding(config)
+    # The same encoding keeps the grid that its tables were made for; any size runs.
+    return options if config.encoding == began.encoding else {**options, "image_size": config.resolution}
+
+
+def _encoding(config: TrainConfig) -> dict[str, Any]:
+    return {"encoding": config.encoding, "encoding_options": config.encoding_options}
+
+
+def _foundation(config: TrainConfig) -> VisionTransformer:
+    """The model that a run begins with."""
+    assert config.init_from is not None
+    return _loaded(config.init_from)
+
+
+# A run asks for it a few times before it begins.
+_loaded = functools.lru_cache(maxsize=1)(load_model)
 
 
 def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
     """The model of a resolved configuration with its first weights, which the seed decides."""
     torch.manual_seed(config.seed)
+    if config.init_from is not None:
+        return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
     return VisionTransformer(vit_config(config, source))
 
 

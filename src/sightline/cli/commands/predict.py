@@ -2,112 +2,229 @@
 
 from __future__ import annotations
 
+import inspect
 import json as json_module
-from pathlib import Path
-from typing import Annotated
+import math
+import os
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from sightline.cli.progress import Bars
+    from sightline.evaluation.answer import Answer, Unanswered
+    from sightline.models import ViTConfig
+
+# A bar for less than this many seconds would only flicker.
+_QUIET_SECONDS = 2.0
+
 
 def predict(
-    model: Annotated[Path, Parameter(help="The folder of a run or of a model.")],
-    *images: Annotated[Path, Parameter(help="Image files of any size and shape.")],
+    model: Annotated[str, Parameter(help="The folder of a run or of a model.")],
+    # Else `-` would be taken for an option.
+    *images: Annotated[str, Parameter(help="Files, folders, 'patterns/*.jpg', or -.", allow_leading_hyphen=True)],
     resolution: str = "native",
-    max_tokens: int = 1024,
     topk: int = 5,
     device: str = "auto",
     json: bool = False,
 ) -> int:
     """Say what is in images, of any size and shape.
 
-    A file that cannot be read is named, and the others are still answered; the exit code is then 3.
+    A file is opened whatever it is called; of a folder, and the folders in it, the files with the usual endings of
+    images are taken, in natural order. A quoted pattern ("photos/**/*.jpg") is matched here, and - is a list of paths
+    on standard input, one a line. Each image is answered in its place as soon as its pack is done. One that cannot be
+    read is named with the reason, and the others are still answered: the exit code is then 3, or 4 where logits were
+    not finite.
 
     Parameters
     ----------
     resolution
-        native keeps each image's own aspect ratio and size, or a square side in pixels to resize and crop to.
-    max_tokens
-        With native, the most patches of an image; larger images are scaled down with their aspect kept.
+        native keeps each image's own aspect ratio and size, scaled down where it has more than 1024 patches;
+        max:PATCHES is native with another limit; a side or height x width in pixels resizes and crops to it.
     topk
         How many classes to name.
     device
         auto, cpu, cuda, cuda:1, mps.
     json
-        Print a JSON object a line instead.
+        Print a JSON object a line instead, also for an image without an answer.
     """
-    import sys
-
-    import torch
-
     from sightline import runtime
-    from sightline.analysis.memory import refuse_what_cannot_fit
-    from sightline.cli.progress import Bars
-    from sightline.data.image_file import read_image
-    from sightline.data.preprocessing import preprocessing
-    from sightline.errors import InputError, NonFiniteError, UnreadableDataError
-    from sightline.load import load_model, read_record
-    from sightline.reports.series import printable
+    from sightline.cli.resolutions import check_multiples, parse_view
+    from sightline.data.image_list import list_images
+    from sightline.evaluation.answer import Unanswered, answer_images
+    from sightline.load import load_model
 
+    _refuse_options(images)
     if not images:
         raise InputError("predict: expected at least one image")
-    if topk < 1 or max_tokens < 1:
-        raise InputError("--topk and --max-tokens: expected whole numbers of at least 1")
-    if resolution != "native" and not (resolution.isdecimal() and int(resolution) > 0):
-        raise InputError(f"--resolution {resolution}: expected native or a side in pixels")
-    side = "native" if resolution == "native" else int(resolution)
+    if topk < 1:
+        raise InputError("--topk: expected a whole number of at least 1")
+    view, max_tokens = parse_view(resolution)
     where = runtime.resolve_device(device)
+    files = list_images(images, getattr(sys.stdin, "buffer", None))
     loaded = load_model(model).to(where)
-    patch = loaded.config.patch_size
-    if isinstance(side, int) and side % patch and loaded.config.fit == "exact":
-        below = side // patch * patch
-        near = f"{below} or {below + patch}" if below else f"{patch}"
-        raise InputError(f"--resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
-    if isinstance(side, int):
-        refuse_what_cannot_fit(loaded.config, side, what=str(model), device=where, loaded=True)
+    config = loaded.config
     if loaded.num_classes == 0:
         raise InputError(f"{model}: has no head, so it names no classes")
-    names = loaded.config.class_names or tuple(str(index) for index in range(loaded.num_classes))
-    # The loss that trained it says what its logits mean.
-    sigmoid = read_record(model)["training"].get("config", {}).get("loss") == "bce"
-    prepare = preprocessing(loaded)
-    answers, unreadable = [], 0
-    with Bars() as bars:
-        for number, path in enumerate(images, start=1):
-            try:
-                pixels = read_image(path)
-            except UnreadableDataError as error:
-                unreadable += 1
-                print(f"sightline: error: {' '.join(str(error).split())}", file=sys.stderr)
-                continue
-            tensor = prepare(pixels, side, max_tokens).to(where)
-            with torch.inference_mode():
-                logits = loaded([tensor])[0].float()
-            if not torch.isfinite(logits).all():
-                raise NonFiniteError(f"{path}: the logits are not finite")
-            scores = (logits.sigmoid() if sigmoid else logits.softmax(0)).topk(min(topk, len(names)))
-            answers.append(
-                {
-                    "image": str(path),
-                    "size": list(pixels.shape[:2]),
-                    "seen_size": list(tensor.shape[1:]),
-                    "grid": [length // patch for length in tensor.shape[1:]],
-                    "top": [
-                        {"class": names[index], "score": score}
-                        for score, index in zip(scores.values.tolist(), scores.indices.tolist(), strict=True)
-                    ],
-                }
-            )
-            bars.move("predicting", number, len(images))
-    if json:
-        for answer in answers:
-            print(json_module.dumps(answer))
-    else:
-        # Lines rather than a table: paths are long, and a narrow column would cut the answers.
-        for answer in answers:
-            size, seen, grid = ("x".join(map(str, answer[key])) for key in ("size", "seen_size", "grid"))
-            best = ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"])
-            print(printable(f"{answer['image']} ({size} px, seen at {seen} as {grid} patches): {best}"))
-    if unreadable:
-        print(f"sightline: error: {unreadable} of {len(images)} images could not be read", file=sys.stderr)
-        return UnreadableDataError.exit_code
-    return 0
+    if config.channels != 3:
+        raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
+    if view != "native" and config.fit == "exact":
+        check_multiples(view, config.patch_size, resolution)
+    _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
+    say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), json=json)
+    missing: list[Unanswered] = []
+    with _Progress(len(files)) as progress:
+        for outcomes in answer_images(loaded, files, view, max_tokens):
+            for outcome in outcomes:
+                say(outcome)
+            missing += [outcome for outcome in outcomes if isinstance(outcome, Unanswered)]
+            progress.move(len(outcomes))
+    if missing and len(files) > 1:
+        _complain(_summary(missing, len(files)))
+    return max((one.exit_code for one in missing), default=0)
+
+
+def _refuse_options(images: tuple[str, ...]) -> None:
+    """Refuse a misspelt option, which stands among the images because `-` may."""
+    from sightline.data.image_list import STDIN
+
+    options = [
+        f"--{one.name}" for one in inspect.signature(predict).parameters.values() if one.kind is one.KEYWORD_ONLY
+    ]
+    for word in images:
+        if word.startswith("-") and word != STDIN and not os.path.lexists(word):
+            hint = nearest(word.partition("=")[0], options)
+            raise InputError(f"predict: {word}: no such option and no such file{hint} (options: {', '.join(options)})")
+
+
+def _refuse_what_cannot_fit(
+    config: ViTConfig,
+    view: tuple[int, int] | str,
+    max_tokens: int | None,
+    *,
+    what: str,
+    device: torch.device,
+) -> None:
+    """Refuse a size, or a number of patches, that is hopeless on this machine."""
+    from sightline.analysis.memory import refuse_what_cannot_fit
+
+    if isinstance(view, tuple):
+        refuse_what_cannot_fit(config, view, what=what, device=device, loaded=True)
+    elif max_tokens is not None:
+        # Of all grids with so many patches the square one: what a pass takes hangs on their number.
+        side = (math.isqrt(max_tokens - 1) + 1) * config.patch_size
+        try:
+            refuse_what_cannot_fit(config, side, what=what, device=device, loaded=True)
+        except InputError as error:
+            raise InputError(f"--resolution max:{max_tokens}: as many patches as in {side} px; {error}") from None
+
+
+def _says_sigmoid(model: str) -> bool:
+    """Whether scores are sigmoids: where a binary cross entropy for each class trained the model."""
+    from sightline.load import read_record
+
+    try:
+        record = read_record(model)
+    except InputError:
+        # It was loaded, so it is somebody else's: those were trained with a softmax.
+        return False
+    return record["training"].get("config", {}).get("loss") == "bce"
+
+
+class _Teller:
+    """Prints what is said of each image: a line for people or a JSON object; faults go to stderr."""
+
+    def __init__(self, config: ViTConfig, *, topk: int, sigmoid: bool, json: bool) -> None:
+        self._names = config.class_names or tuple(str(index) for index in range(config.num_classes))
+        self._topk = min(topk, len(self._names))
+        self._sigmoid = sigmoid
+        self._json = json
+        self._out = sys.stdout
+
+    def __call__(self, outcome: Answer | Unanswered) -> None:
+        from sightline.evaluation.answer import Answer
+
+        if isinstance(outcome, Answer):
+            self._answer(outcome)
+            return
+        _complain(f"{outcome.image}: {outcome.reason}")
+        if self._json:
+            self._print_json({"image": outcome.image, "error": outcome.reason})
+
+    def _answer(self, answer: Answer) -> None:
+        logits = answer.logits
+        best = (logits.sigmoid() if self._sigmoid else logits.softmax(0)).topk(self._topk)
+        top = [
+            {"class": self._names[index], "index": index, "score": score}
+            for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+        sizes = {"size": answer.size, "seen_size": answer.seen_size, "grid": answer.grid}
+        if self._json:
+            self._print_json({"image": answer.image, **sizes, "top": top})
+            return
+        # A line rather than a table: paths are long, and a narrow column would cut the answers.
+        size, seen, grid = ("x".join(map(str, sides)) for sides in sizes.values())
+        said = ", ".join(f"{one['class']} {one['score']:.2f}" for one in top)
+        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches): {said}")
+
+    def _print_json(self, record: dict[str, Any]) -> None:
+        self._print(json_module.dumps(record))
+
+    def _print(self, line: str) -> None:
+        # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
+        on_screen = self._out is not None and self._out.isatty()
+        # Flushed, so that a kill loses no answer that was made.
+        print(_on_one_line(line), file=sys.stdout if on_screen else self._out, flush=True)
+
+
+class _Progress:
+    """A bar on stderr with the expected end: in a terminal, and only for what takes long. A context manager."""
+
+    def __init__(self, total: int) -> None:
+        self._done, self._total = 0, total
+        self._started = time.monotonic()
+        self._stack = ExitStack()
+        self._bars: Bars | None = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        self._stack.close()
+
+    def move(self, count: int) -> None:
+        """`count` more images are done."""
+        from sightline.cli.progress import Bars
+
+        self._done += count
+        late = time.monotonic() - self._started >= _QUIET_SECONDS
+        if self._bars is None and late and self._done < self._total and sys.stderr is not None and sys.stderr.isatty():
+            self._bars = self._stack.enter_context(Bars())
+        if self._bars is not None:
+            self._bars.move("predicting", self._done, self._total)
+
+
+def _complain(line: str) -> None:
+    print(f"sightline: error: {_on_one_line(line)}", file=sys.stderr)
+
+
+def _on_one_line(text: str) -> str:
+    """`text` with what no terminal should be handed written as an escape: line ends, control characters, bytes that
+    are no UTF-8."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _summary(missing: list[Unanswered], total: int) -> str:
+    said = {
+        UnreadableDataError.exit_code: "could not be read",
+        NonFiniteError.exit_code: "gave logits that are not finite",
+    }
+    counts = {code: sum(one.exit_code == code for one in missing) for code in said}
+    return ", ".join(f"{counts[code]} of {total} images {words}" for code, words in said.items() if counts[code])

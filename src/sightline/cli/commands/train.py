@@ -13,6 +13,7 @@ def train(
     data: str | None = None,
     encoding: str | None = None,
     model: str | None = None,
+    init_from: str | None = None,
     resolution: int | None = None,
     images: int | None = None,
     epochs: float | None = None,
@@ -38,6 +39,9 @@ def train(
         A position encoding (see `sightline encodings`), or two joined by +.
     model
         A registered model (see `sightline models`).
+    init_from
+        Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another encoding, and
+        the head for other classes, are new.
     resolution
         Side of the training images in pixels.
     images
@@ -79,7 +83,7 @@ def train(
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
-        "epochs": epochs, "seed": seed,
+        "epochs": epochs, "seed": seed, "init_from": init_from,
     }  # fmt: skip
     asked = training_config(config, flags, settings)
     runtime.set_threads(threads)

@@ -1,0 +1,132 @@
+"""`sightline export`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from sightline.export import CheckRow
+
+_BATCHES = (1, 3)
+# Enough images for a share of equal answers.
+_INT8_BATCHES = (1, 31)
+
+
+def export(
+    model: Annotated[Path, Parameter(help="The folder of a run or of a model.")],
+    *,
+    to: str,
+    output: Path | None = None,
+    check: bool = False,
+    sizes: str | None = None,
+    int8: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Write a model as one file that runs without Sightline, for any batch, height and width.
+
+    Sides are multiples of the patch, two patches and more. docs/EXPORT.md shows how such a file is run.
+
+    Parameters
+    ----------
+    to
+        onnx (for ONNX Runtime and others), or torch (for torch.export.load).
+    output
+        The file; MODEL's name with .onnx or .pt2 in the current folder unless given.
+    check
+        Run the file at sizes that were never traced and compare it with the model; exit code 1 where an output differs
+        by more than 1e-4.
+    sizes
+        What to check instead of three sizes of its own: sides or height x width in pixels, as 96,160x288.
+    int8
+        Weights in 8 bits (onnx only); the error that this makes is always measured.
+    overwrite
+        Replace the file if it exists.
+    json
+        Print one JSON object instead.
+    """
+    import dataclasses
+
+    from sightline.cli.output import claim_file
+    from sightline.cli.progress import Bars
+    from sightline.errors import SightlineError
+    from sightline.export import (
+        LIMIT,
+        SUFFIXES,
+        check_export,
+        check_exportable,
+        check_memory,
+        check_sizes,
+        check_target,
+        default_sizes,
+        export_model,
+    )
+    from sightline.load import load_model
+
+    check_target(to, int8=int8)
+    asked = None if sizes is None else _parse_sizes(sizes)
+    file = output or Path(model.resolve().name + SUFFIXES[to])
+    claim_file(file, overwrite=overwrite, option="--output")
+    loaded = load_model(model)
+    check_exportable(loaded, to, int8=int8)
+    checked = (default_sizes(loaded) if check or int8 else []) if asked is None else asked
+    check_sizes(loaded, checked)
+    batches = _INT8_BATCHES if int8 else _BATCHES
+    check_memory(loaded, to, checked, max(batches))
+    with Bars() as bars:
+        record = export_model(
+            loaded, file, to=to, int8=int8, moved=lambda done, total: bars.move("exporting", done, total)
+        )
+        rows = (
+            check_export(
+                file, loaded, checked, batches=batches, moved=lambda done, total: bars.move("checking", done, total)
+            )
+            if checked
+            else []
+        )
+    if json:
+        answer = {**dataclasses.asdict(record), "limit": None if int8 else LIMIT}
+        print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
+    else:
+        kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
+        print(f"{file}: {record.encoding}, {kind}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
+        _print_rows(rows, int8)
+    worst = max((row.difference for row in rows), default=0.0)
+    if not int8 and not worst <= LIMIT:
+        raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {LIMIT:.0e}")
+
+
+def _parse_sizes(given: str) -> list[tuple[int, int]]:
+    from sightline.cli.resolutions import parse_size
+    from sightline.errors import InputError
+
+    words = [word for word in given.replace(",", " ").split() if word]
+    try:
+        found = [parse_size(word) for word in words]
+    except InputError:
+        found = []
+    if not found:
+        raise InputError(f"--sizes {given}: expected sides or height x width in pixels, as 96,160x288")
+    return found
+
+
+def _print_rows(rows: list[CheckRow], int8: bool) -> None:
+    from sightline.export import LIMIT
+    from sightline.reports.tables import print_table
+
+    if not rows:
+        return
+    lines = []
+    for row in rows:
+        cells = ("x".join(map(str, row.size)), "x".join(map(str, row.grid)), f"{row.difference:.1e}")
+        if int8:
+            cells += (f"{row.mean_difference:.1e}", f"{row.spread:.2f}", f"{row.same_top1:.0%}")
+        else:
+            cells += (f"{LIMIT:.0e}", "yes" if row.difference <= LIMIT else "NO")
+        lines.append(cells)
+    measured = ("largest error", "mean error", "outputs' spread", "same top-1")
+    print_table(("size", "grid", *(measured if int8 else ("largest difference", "limit", "within"))), lines)

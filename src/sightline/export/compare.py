@@ -1,0 +1,137 @@
+"""An exported program beside its model, at sizes that were never traced."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sightline.errors import InputError, NonFiniteError
+from sightline.export.program import frozen_copy
+from sightline.export.quiet import quiet
+from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
+from sightline.grid import Grid
+from sightline.models import VisionTransformer
+
+LIMIT = 1e-4
+"""The largest difference of outputs that an export in float32 may have."""
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """An exported program beside its model on random normal images of one size.
+
+    Attributes:
+        size: (height, width) in pixels; `grid` the same in patches.
+        images: how many, over all batches.
+        difference, mean_difference: of outputs, the largest and the mean of the absolute values.
+        spread: standard deviation of the model's outputs, beside which the differences are to be seen.
+        same_top1: the fraction of images whose largest output is the same.
+    """
+
+    size: tuple[int, int]
+    grid: tuple[int, int]
+    images: int
+    difference: float
+    mean_difference: float
+    spread: float
+    same_top1: float
+
+
+def check_export(
+    path: str | Path,
+    model: VisionTransformer,
+    sizes: Sequence[tuple[int, int]] | None = None,
+    *,
+    batches: Sequence[int] = (1, 3),
+    moved: Callable[[int, int], None] | None = None,
+) -> list[CheckRow]:
+    """Run an exported file (ONNX Runtime, or torch for a .pt2) beside its model on random normal images.
+
+    Args:
+        sizes: (height, width) in pixels; `default_sizes` unless given.
+        batches: images of each pass.
+        moved: called with (sizes done, sizes in all).
+
+    Raises:
+        InputError: see `check_sizes`, `check_memory`; or the file cannot be read as an exported program.
+        NonFiniteError: the model's own outputs are not finite.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    to = "torch" if zipfile.is_zipfile(path) else "onnx"
+    sizes = default_sizes(model) if sizes is None else sizes
+    check_sizes(model, sizes)
+    check_memory(model, to, sizes, max(batches))
+    reference = frozen_copy(model)
+    with quiet():
+        run = _runner(path, to)
+    rows = []
+    for number, size in enumerate(sizes):
+        if moved is not None:
+            moved(number, len(sizes))
+        generator = torch.Generator().manual_seed(number)
+        expected, found = [], []
+        for batch in batches:
+            images = torch.randn(batch, model.config.channels, *size, generator=generator)
+            with torch.inference_mode():
+                expected.append(reference(images))
+            found.append(run(images))
+        rows.append(_compare(size, Grid(*(side // model.config.patch_size for side in size)), expected, found))
+    if moved is not None:
+        moved(len(sizes), len(sizes))
+    return rows
+
+
+def _compare(size: tuple[int, int], grid: Grid, expected: list[Tensor], found: list[Tensor]) -> CheckRow:
+    ours, theirs = torch.cat(expected), torch.cat(found)
+    if not ours.isfinite().all():
+        raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
+    difference = (ours - theirs).abs()
+    return CheckRow(
+        size=size,
+        grid=grid,
+        images=len(ours),
+        difference=difference.max().item(),
+        mean_difference=difference.mean().item(),
+        spread=ours.std().item(),
+        same_top1=(ours.argmax(1) == theirs.argmax(1)).float().mean().item(),
+    )
+
+
+def _runner(path: Path, to: str) -> Callable[[Tensor], Tensor]:
+    """The program in a file as a function of images."""
+    if to == "onnx":
+        require_packages()
+    try:
+        return _torch_runner(path) if to == "torch" else _onnx_runner(path)
+    except Exception as error:
+        # Readers of both formats raise whatever they stumble over.
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InputError(f"{path}: cannot be read as an exported program ({said})") from error
+
+
+def _torch_runner(path: Path) -> Callable[[Tensor], Tensor]:
+    program = torch.export.load(path).module()
+
+    def run(images: Tensor) -> Tensor:
+        with torch.no_grad():
+            return program(images)
+
+    return run
+
+
+def _onnx_runner(path: Path) -> Callable[[Tensor], Tensor]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    # Faults come as exceptions, too; the terminal is the caller's.
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])

@@ -1,0 +1,224 @@
+"""Tracing a model and writing the program, with what must be known to run it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from sightline import __version__
+from sightline.errors import InputError, StorageError
+from sightline.export.quiet import quiet
+from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
+from sightline.grid import Grid
+from sightline.models import VisionTransformer
+
+METADATA = "sightline.json"
+"""The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""
+# Not square, and unlike the usual grids: no side may be taken for another.
+_EXAMPLE = Grid(6, 9)
+
+
+@dataclass(frozen=True)
+class ExportRecord:
+    """What was written.
+
+    Attributes:
+        file: its path; `bytes` its size.
+        to: `onnx` or `torch`.
+        output: the name of the output, `logits` or, of a model without classes, `features`.
+        opset: ONNX's version of operators, None for torch.
+        int8: the weights of matrix products are 8-bit whole numbers.
+        example_size: (height, width) in pixels that torch traced.
+        seconds: that it took.
+    """
+
+    file: str
+    to: str
+    encoding: str
+    output: str
+    patch_size: int
+    opset: int | None
+    int8: bool
+    example_size: tuple[int, int]
+    bytes: int
+    seconds: float
+
+
+def export_model(
+    model: VisionTransformer,
+    path: str | Path,
+    *,
+    to: str = "onnx",
+    opset: int = OPSET,
+    int8: bool = False,
+    example_size: tuple[int, int] | None = None,
+    moved: Callable[[int, int], None] | None = None,
+) -> ExportRecord:
+    """Write a model as one file, whole or not at all; a file that is there is replaced. The model is not changed.
+
+    It is exported in evaluation mode and float32, with its knob as it is set. Beside the program the file holds how to
+    prepare images (`describe`).
+
+    Args:
+        to: `onnx` or `torch` (a .pt2 for `torch.export.load`).
+        opset: of ONNX, 18 to 23.
+        int8: weights of matrix products in 8 bits, activations quantised as they come (ONNX only).
+        example_size: (height, width) in pixels of the images that are traced; no result depends on it.
+        moved: called with (steps done, steps in all).
+
+    Raises:
+        InputError: `check_exportable` or `check_sizes` refuses it, or torch cannot write this encoding as ONNX.
+        StorageError: the file cannot be written; what was there is untouched.
+    """
+    path = Path(path)
+    check_exportable(model, to, opset=opset, int8=int8)
+    size = example_size or pixels(_EXAMPLE, model)
+    check_sizes(model, [size])
+    _check_writable(path)
+    started = time.monotonic()
+    steps = 2 + (to == "onnx") + int8
+    report = moved or (lambda done, total: None)
+    report(0, steps)
+    metadata = describe(model)
+    with quiet():
+        program = _trace(model, size)
+        report(1, steps)
+        if to == "torch":
+            content = _torch_bytes(program, metadata)
+        else:
+            content = _onnx_bytes(program, metadata, opset, model.config.encoding)
+            report(2, steps)
+            if int8:
+                content = _quantised(content)
+                report(3, steps)
+    _write_whole(path, content)
+    report(steps, steps)
+    return ExportRecord(
+        file=str(path),
+        to=to,
+        encoding=model.config.encoding,
+        output=metadata["output"],
+        patch_size=model.config.patch_size,
+        opset=opset if to == "onnx" else None,
+        int8=int8,
+        example_size=size,
+        bytes=len(content),
+        seconds=time.monotonic() - started,
+    )
+
+
+def describe(model: VisionTransformer) -> dict[str, Any]:
+    """What a program that runs the file must know, as JSON has it; the keys are those of docs/EXPORT.md."""
+    config, knob = model.config, model.knob
+    return {
+        "sightline": __version__,
+        "encoding": config.encoding,
+        "knob": None if knob is None else {"name": knob.name, "value": knob.value},
+        "output": "logits" if model.num_classes else "features",
+        "num_classes": model.num_classes,
+        "class_names": config.class_names,
+        "channels": config.channels,
+        "patch_size": config.patch_size,
+        "train_size": Grid.checked(config.image_size),
+        "mean": config.mean,
+        "std": config.std,
+        "interpolation": config.interpolation,
+        "crop": config.crop,
+        "fit": config.fit,
+    }
+
+
+def frozen_copy(model: VisionTransformer) -> VisionTransformer:
+    """A copy as it is exported: the user's own keeps its mode, precision and device."""
+    return copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
+
+
+def _trace(model: VisionTransformer, size: tuple[int, int]) -> ExportedProgram:
+    patch = model.config.patch_size
+    free = {0: Dim("batch"), 2: patch * Dim("rows"), 3: patch * Dim("cols")}
+    example = torch.zeros(2, model.config.channels, *size)
+    with torch.no_grad():
+        program = torch.export.export(frozen_copy(model), (example,), dynamic_shapes=(free,))
+    # Where a line of our source stood on this machine is nobody's business.
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def _torch_bytes(program: ExportedProgram, metadata: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={METADATA: json.dumps(metadata)})
+    return buffer.getvalue()
+
+
+def _onnx_bytes(program: ExportedProgram, metadata: dict[str, Any], opset: int, encoding: str) -> bytes:
+    try:
+        converted = torch.onnx.export(
+            program,
+            input_names=["images"],
+            output_names=[metadata["output"]],
+            dynamic_shapes=({0: "batch", 2: "height", 3: "width"},),
+            opset_version=opset,
+            verbose=False,
+        )
+    except torch.onnx.errors.OnnxExporterError as error:
+        # The conversion's own text is a page; its cause names the operator.
+        cause = str(error.__cause__ or error).strip().splitlines()
+        said = cause[0] if cause else type(error).__name__
+        raise InputError(f"export --to onnx: encoding {encoding}: torch cannot write its program ({said})") from error
+    assert converted is not None
+    for key, value in metadata.items():
+        converted.model.metadata_props[key] = value if isinstance(value, str) else json.dumps(value)
+    return converted.model_proto.SerializeToString()
+
+
+def _quantised(content: bytes) -> bytes:
+    """Dynamic int8: weights a scale a column, activations a scale a product as they come."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load_from_string(content)
+    # The quantiser turns weights round, and then takes the shapes that were noted for an error.
+    del model.graph.value_info[:]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "int8.onnx"
+        quantize_dynamic(
+            model, file, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8
+        )
+        return file.read_bytes()
+
+
+def _check_writable(path: Path) -> None:
+    """Before the work what can be known: nothing is made yet."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder, expected a file")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise StorageError(f"{path}: cannot be written ({above} is no folder that may be written to)")
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error

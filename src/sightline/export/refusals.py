@@ -1,0 +1,128 @@
+"""What can be exported, and at which sizes: said in one line before any work."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from sightline import runtime
+from sightline.encodings.combined import Combined
+from sightline.encodings.pattern.rpe_learned import RpeLearned
+from sightline.errors import InputError, choose
+from sightline.grid import Grid
+from sightline.models import VisionTransformer
+
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+"""What a model is exported to, and how such files' names end."""
+OPSETS = range(18, 24)
+# The first with GELU is 20; older ones spell it out.
+OPSET = 20
+# A protobuf message, which an ONNX file is, ends here.
+_ONNX_BYTES = 2**31
+_ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+_LARGEST_CHECKED = 16
+
+
+def check_target(to: str, *, opset: int = OPSET, int8: bool = False) -> None:
+    """Refuse what is asked for and can be had of no model.
+
+    Raises:
+        InputError: `to` or `opset` is unknown (names the nearest), int8 is asked of torch, or packages are missing
+            (says what to install).
+    """
+    if to not in SUFFIXES:
+        raise choose("export --to", to, SUFFIXES)
+    if to == "torch":
+        if int8:
+            raise InputError("export --int8: is made by ONNX Runtime, expected --to onnx")
+        return
+    if opset not in OPSETS:
+        raise InputError(f"export: opset {opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
+    require_packages()
+
+
+def require_packages() -> None:
+    """Raise InputError where a package of the extra `onnx` is missing; says what to install."""
+    missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install 'sightline[onnx]'")
+
+
+def check_exportable(model: VisionTransformer, to: str, *, opset: int = OPSET, int8: bool = False) -> None:
+    """Refuse what cannot be exported, before any work.
+
+    Raises:
+        InputError: `check_target` refuses it; it is no `VisionTransformer`; ONNX cannot hold it (BEiT's table, 2 GiB).
+    """
+    check_target(to, opset=opset, int8=int8)
+    if not isinstance(model, VisionTransformer):
+        raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
+    if to == "torch":
+        return
+    encoding = model.encoding
+    for part in encoding.parts if isinstance(encoding, Combined) else (encoding,):
+        if isinstance(part, RpeLearned) and part.config.interpolation == "beit":
+            raise InputError(
+                f"export --to onnx: encoding {part.name}: torch writes no ONNX for BEiT's geometric progression; "
+                "--to torch has it"
+            )
+    held = sum(parameter.numel() for parameter in model.parameters()) * 4
+    if held >= _ONNX_BYTES:
+        raise InputError(f"export --to onnx: {held / 2**30:.1f} GiB of weights, one ONNX file holds 2; use --to torch")
+
+
+def check_sizes(model: VisionTransformer, sizes: Sequence[tuple[int, int]]) -> None:
+    """Refuse sizes in pixels that an exported program does not promise, whatever the model's `fit`.
+
+    Raises:
+        InputError: the patch does not divide a side, or the grid has one row or column; names the nearest size.
+    """
+    patch = model.config.patch_size
+    for height, width in sizes:
+        if height % patch or width % patch:
+            near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
+            raise InputError(
+                f"export: size {height}x{width}: sides must be multiples of the patch size {patch} (nearest: {near})"
+            )
+        if min(height, width) < 2 * patch:
+            near = "x".join(str(max(side, 2 * patch)) for side in (height, width))
+            raise InputError(
+                f"export: size {height}x{width}: a grid of {height // patch}x{width // patch} patches; torch traces a "
+                f"side of 1 as a case of its own, expected two rows and columns or more (nearest: {near})"
+            )
+
+
+def check_memory(model: VisionTransformer, to: str, sizes: Sequence[tuple[int, int]], batch: int) -> None:
+    """Refuse sizes in pixels at which an exported program would not fit into memory: its attention is dense.
+
+    Raises:
+        InputError: a layer's scores take more than `runtime.available_memory`; says both.
+    """
+    available = runtime.available_memory("cpu")
+    # Measured: ONNX Runtime holds scores, what is added, and the softmax of every image; torch little but the bias.
+    copies = 3 * batch + 1 if to == "onnx" else 2
+    for height, width in sizes:
+        tokens = model.num_prefix_tokens + (height // model.config.patch_size) * (width // model.config.patch_size)
+        needed = copies * model.config.heads * tokens**2 * 4
+        if available is not None and needed > available:
+            raise InputError(
+                f"export: size {height}x{width}: the scores of a layer take {needed >> 30:,} GiB of memory with a "
+                f"batch of {batch}; {available >> 30:,} GiB are available here"
+            )
+
+
+def default_sizes(model: VisionTransformer) -> list[tuple[int, int]]:
+    """Three sizes in pixels to check, never traced: a square, a wide and a tall one, about as large as in training."""
+    rows, cols = (min(side, _LARGEST_CHECKED) for side in model.config.train_grid)
+    # Rows that are odd: those of the traced images are not.
+    grids = [
+        Grid(rows + 1, rows + 1),
+        Grid(max(3, rows // 2 | 1), cols + 3),
+        Grid(2 * rows + 1, max(2, 3 * cols // 4)),
+    ]
+    return [pixels(grid, model) for grid in grids]
+
+
+def pixels(grid: Grid, model: VisionTransformer) -> tuple[int, int]:
+    """(height, width) of an image of this grid."""
+    return grid.rows * model.config.patch_size, grid.cols * model.config.patch_size

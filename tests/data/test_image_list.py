@@ -1,0 +1,137 @@
+"""Words of a command line as image files: files, folders, patterns, a list on standard input."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+
+from sightline.data.image_list import list_images, natural_order
+from sightline.data.source import Unreadable
+from sightline.errors import InputError
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """A folder, as "photos" from where the test stands, of empty files: no image is opened here."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "img10.jpg", "img2.JPG", "img1.png", "notes.txt", ".hidden.jpg", "._img1.png",
+        "deep/er/a.webp", "deep/b.gif", "deep/c.py", ".thumbs/d.jpg",
+    ):  # fmt: skip
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).touch()
+    (tmp_path / "photos" / "dangling.png").symlink_to("nowhere.png")
+    (tmp_path / "photos" / "ring").symlink_to(tmp_path / "photos")
+    return tmp_path / "photos"
+
+
+BELOW = [
+    "photos/dangling.png", "photos/deep/b.gif", "photos/deep/er/a.webp", "photos/img1.png", "photos/img2.JPG",
+    "photos/img10.jpg",
+]  # fmt: skip
+
+
+def test_a_folder_gives_its_images_in_natural_order(photos):
+    """Those below it as well; neither hidden ones, nor other endings, nor what a link to a folder leads to."""
+    assert list_images(["photos"]) == BELOW
+    assert list_images(["photos/"]) == BELOW
+
+
+def test_words_keep_their_order_and_repeat(photos):
+    assert list_images(["photos/img10.jpg", "photos/deep", "photos/img1.png", "photos/img10.jpg"]) == [
+        "photos/img10.jpg", "photos/deep/b.gif", "photos/deep/er/a.webp", "photos/img1.png", "photos/img10.jpg",
+    ]  # fmt: skip
+
+
+def test_a_file_is_taken_whatever_it_is_called(photos):
+    assert list_images(["photos/notes.txt", "missing", "./x.jpg"]) == ["photos/notes.txt", "missing", "./x.jpg"]
+
+
+def test_patterns_that_no_shell_expanded(photos):
+    assert list_images(["photos/*.[jJ]*"]) == ["photos/img2.JPG", "photos/img10.jpg"]
+    assert list_images(["photos/img?.*"]) == ["photos/img1.png", "photos/img2.JPG"]
+    # Whatever they end in, since the pattern may say; folders among the matches are no files.
+    assert list_images(["photos/deep/**"]) == ["photos/deep/b.gif", "photos/deep/c.py", "photos/deep/er/a.webp"]
+    assert "photos/dangling.png" in list_images(["photos/*.png"])
+
+
+def test_patterns_that_walk(photos):
+    """Into folders of any depth, not by links, each file once; from here, from above, and from the top."""
+    webp = ["photos/deep/er/a.webp"]
+    assert list_images(["photos/**/*.webp"]) == list_images(["ph*/**/er/*.webp"]) == list_images(["**/*.webp"]) == webp
+    assert list_images(["**/**/*.webp"]) == list_images(["**/deep/**/a.*"]) == webp
+    assert list_images([f"{photos}/**/*.webp"]) == [str(photos / "deep" / "er" / "a.webp")]
+    assert [os.path.basename(path) for path in list_images(["photos/**"])] == [
+        "dangling.png", "b.gif", "c.py", "a.webp", "img1.png", "img2.JPG", "img10.jpg", "notes.txt",
+    ]  # fmt: skip
+    (photos.parent / "here.webp").touch()
+    (photos / "img[1]").mkdir()
+    (photos / "img[1]" / "b.webp").touch()
+    assert list_images(["**/*.webp"]) == ["here.webp", *webp, "photos/img[1]/b.webp"]
+
+
+def test_a_file_whose_name_is_a_pattern_wins(photos):
+    (photos / "img[1].png").touch()
+    (photos / "what[x]").symlink_to("nowhere")
+    assert list_images(["photos/img[1].png", "photos/what[x]"]) == ["photos/img[1].png", "photos/what[x]"]
+    (photos / "img[1].png").unlink()
+    assert list_images(["photos/img[1].png"]) == ["photos/img1.png"]
+
+
+def test_a_list_on_standard_input(photos):
+    """In its place among the words; what a line says is taken as it is; blank lines are none; CR LF ends a line."""
+    lines = b"photos/img1.png\n\n  a b.jpg\r\n\xff.png\n   \ngr\xc3\xbcn*.jpg\nphotos\nphotos/img1.png"
+    assert list_images(["first", "-", "last"], io.BytesIO(lines)) == [
+        "first", "photos/img1.png", "  a b.jpg", os.fsdecode(b"\xff.png"), os.fsdecode(b"gr\xc3\xbcn*.jpg"), "photos",
+        "photos/img1.png", "last",
+    ]  # fmt: skip
+
+
+def test_names_in_no_encoding_survive(photos):
+    (photos / "deep" / os.fsdecode(b"\xff \xe4.png")).touch()
+    assert os.fsencode(list_images(["photos/deep/*.png"])[0]) == b"photos/deep/\xff \xe4.png"
+    assert b"photos/deep/\xff \xe4.png" in [os.fsencode(path) for path in list_images(["photos"])]
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "says"),
+    [
+        (["photos/empty"], None, "photos/empty: no images in this folder .*\\.jpg"),
+        (["a.jpg", "photos/*.bmp"], None, r"photos/\*\.bmp: no file matches"),
+        (["photos/d*p"], None, r"photos/d\*p: no file matches"),
+        (["-"], b"", "-: standard input holds no paths"),
+        (["-"], b"\n \n\r\n", "-: standard input holds no paths"),
+        (["-"], None, "-: standard input holds no paths"),
+        (["-", "a", "-"], b"a\n", "-: stands for standard input, .* not 2 times"),
+        (["a", ""], None, "an empty word"),
+    ],
+)
+def test_what_is_refused(words, stdin, says, photos):
+    (photos / "empty" / "er").mkdir(parents=True)
+    (photos / "empty" / "notes.txt").touch()
+    with pytest.raises(InputError, match=says):
+        list_images(words, None if stdin is None else io.BytesIO(stdin))
+
+
+def test_a_folder_that_may_not_be_read_loses_no_others(photos, monkeypatch):
+    """It stands in its place with the reason. The permissions are feigned: root may read everything."""
+    real = os.scandir
+
+    def scandir(path):
+        if os.fspath(path) == "photos/deep":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    expected = [path for path in BELOW if "deep" not in path]
+    expected.insert(1, Unreadable("photos/deep", "Permission denied"))
+    assert list_images(["photos"]) == expected
+    assert list_images(["photos/deep"]) == [Unreadable("photos/deep", "Permission denied")]
+
+
+def test_natural_order_compares_anything():
+    names = ["", "2", "9/1", "10", "10/0", "a", "a02", "a2", "a10", "a10b", "ä1", "\udcff"]
+    assert sorted(names[::2] + names[1::2], key=natural_order) == names
+    assert sorted(["x10y2", "x9y10", "x9y9", "x"], key=natural_order) == ["x", "x9y9", "x9y10", "x10y2"]

@@ -1,0 +1,147 @@
+"""Answers of image files in packs: those of each alone, in order, with no more in memory than a pack."""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import sightline
+from sightline.data.image_file import read_image
+from sightline.data.source import Unreadable
+from sightline.evaluation import answer as module
+from sightline.evaluation.answer import Answer, Unanswered, answer_images
+from tests.tiny import INPUTS
+
+SIZES = [(33, 20), (1, 90), (8, 8), (64, 64), (3, 3), (20, 33), (47, 61), (90, 1), (8, 8), (128, 120)]
+
+
+@pytest.fixture(params=["lookhere_90", "rope_axial", "learned_1d"])
+def model(request, randomise):
+    made = sightline.create_model(
+        "vit_micro_patch4", encoding=request.param, num_classes=7, image_size=16, depth=2, dim=48, heads=4
+    )
+    return randomise(made).eval()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Images of all shapes; the last is larger than some budgets."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for number, (height, width) in enumerate(SIZES):
+        paths.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(paths[-1])
+    return paths
+
+
+def passes(model):
+    """A list that each forward pass adds the images of its pack to, as their numbers of patches."""
+    seen = []
+    model.register_forward_pre_hook(lambda _, given: seen.append([image[0].numel() // 16 for image in given[0]]))
+    return seen
+
+
+@pytest.mark.parametrize("budget", [1, 60, 300, 4096])
+@pytest.mark.parametrize("resolution", ["native", (12, 20)])
+def test_as_if_alone(budget, resolution, model, files):
+    prepare = sightline.preprocessing(model)
+    outcomes = [one for part in answer_images(model, files, resolution, tokens_a_pack=budget) for one in part]
+    assert [one.image for one in outcomes] == files
+    for one, path, size in zip(outcomes, files, SIZES, strict=True):
+        tensor = prepare(path, resolution)
+        with torch.inference_mode():
+            alone = model(tensor[None])[0]
+        assert alone.std() > 0.01
+        torch.testing.assert_close(one.logits, alone, atol=2e-5, rtol=0)
+        assert one.size == size
+        assert one.seen_size == tensor.shape[1:]
+        assert one.grid == (tensor.shape[1] // 4, tensor.shape[2] // 4)
+
+
+def test_packs_are_filled_and_never_overfilled(model, files):
+    seen = passes(model)
+    parts = list(answer_images(model, files, tokens_a_pack=300))
+    prefix = model.num_prefix_tokens
+    assert [[one.grid.cells for one in part] for part in parts] == seen
+    assert len(seen) > 2
+    loads = [sum(count + prefix for count in pack) for pack in seen]
+    assert all(load <= 300 or len(pack) == 1 for load, pack in zip(loads, seen, strict=True))
+    # What came next would not have fitted.
+    for load, following in zip(loads, seen[1:], strict=False):
+        assert load + following[0] + prefix > 300
+    # The last is larger than a pack, and goes alone.
+    assert seen[-1] == [32 * 30]
+
+
+def test_an_image_that_fills_a_pack_does_not_wait(model, files):
+    """It is answered before the next is read."""
+    exactly = 16 * 16 + model.num_prefix_tokens
+    some = answer_images(model, iter([files[3], os.devnull]), tokens_a_pack=exactly)
+    assert [one.image for one in next(some)] == [files[3]]
+
+
+def test_bad_ones_stand_in_their_places(model, files):
+    """Also those that the list knew to be bad, and one with nothing before it comes at once."""
+    bad = str(INPUTS / "truncated.jpg")
+    given = [bad, files[0], "nowhere.png", files[1], Unreadable("folder", "Permission denied"), files[2], bad]
+    parts = list(answer_images(model, given, tokens_a_pack=4096))
+    assert [len(part) for part in parts] == [1, 6]
+    first, a, missing, b, folder, c, last = (one for part in parts for one in part)
+    assert [one.image for one in (a, b, c)] == files[:3]
+    assert all(isinstance(one, Answer) for one in (a, b, c))
+    assert missing == Unanswered("nowhere.png", "no such file", 3)
+    assert folder == Unanswered("folder", "Permission denied", 3)
+    assert first == last
+    assert (first.image, first.exit_code) == (bad, 3)
+    assert "truncated" in first.reason
+    assert bad not in first.reason
+
+
+def test_a_broken_answer_breaks_no_other(model, files, monkeypatch):
+    """An image whose logits are not finite is named; its neighbours in the pack are answered as ever."""
+    before = [one.logits for one in next(answer_images(model, files[:3]))]
+    real = module._prepared
+
+    def poisoned(model, prepare, image, *rest):
+        one = real(model, prepare, image, *rest)
+        if image == files[1]:
+            one.tensor.fill_(torch.nan)
+        return one
+
+    monkeypatch.setattr(module, "_prepared", poisoned)
+    a, b, c = next(answer_images(model, files[:3]))
+    assert b == Unanswered(files[1], "the logits are not finite", 4)
+    for one, alone in ((a, before[0]), (c, before[2])):
+        torch.testing.assert_close(one.logits, alone, atol=2e-5, rtol=0)
+
+
+def test_pixels_do_not_pile_up(model, files, monkeypatch):
+    """Of all images' own pixels at most one is there at a time, and no more is read ahead than a pack and one."""
+    alive, most, read = weakref.WeakSet(), 0, 0
+
+    class Pixels(np.ndarray):
+        __hash__ = object.__hash__
+
+    def reading(path):
+        nonlocal most, read
+        pixels = read_image(path).view(Pixels)
+        alive.add(pixels)
+        most, read = max(most, len(alive)), read + 1
+        return pixels
+
+    monkeypatch.setattr(module, "read_image", reading)
+    answered = 0
+    for part in answer_images(model, files * 3, tokens_a_pack=300):
+        answered += len(part)
+        assert read <= answered + 1
+    assert (answered, read) == (30, 30)
+    assert most == 1
+
+
+def test_no_images(model):
+    assert list(answer_images(model, [])) == []

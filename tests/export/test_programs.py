@@ -1,0 +1,150 @@
+"""Exported programs have the numbers of the model at sizes that were never traced."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from sightline.encodings import list_encodings
+from sightline.errors import NonFiniteError
+from sightline.export import (
+    LIMIT,
+    check_export,
+)
+from tests.contract.contract import PATCH, SPREAD, build, images
+from tests.export.models import BEIT, UNSEEN, assert_the_same, session, small
+
+JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d"]
+QUICK = ["lookhere_45", "rope_mixed+learned_1d"]
+SLOW = [name for name in [*list_encodings(), *JOINED] if name not in (*QUICK, *BEIT)]
+ONNX_CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+
+
+@pytest.mark.parametrize("name", ONNX_CASES)
+def test_onnx_at_sizes_never_traced(name, exported):
+    model = small(name, depth=2)
+    assert_the_same(exported(model), model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lookhere_90", "alibi_2d", "rope_mixed", "fourier", "sincos_2d", "learned_1d"])
+def test_onnx_on_a_large_grid(name, exported):
+    """Angles and distances are large there; 35 x 50 patches."""
+    model = small(name)
+    assert_the_same(exported(model), model, [(35 * PATCH, 50 * PATCH)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["learned_1d", "learned_2d", "rpe_learned"])
+@pytest.mark.parametrize("rule", ["bilinear", "bicubic", "bicubic_antialias", "corner_aligned"])
+def test_onnx_resizes_tables_by_each_rule(encoding, rule, exported):
+    model = small(encoding, encoding_options={"interpolation": rule})
+    assert_the_same(exported(model), model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [
+        ("lookhere_90", {"distance": "square", "rounding": "exact"}),
+        ("lookhere_45", {"distance": "sqrt", "fill": "max"}),
+        ("sincos_2d", {"order": "timm", "new_grid": "bicubic_antialias"}),
+        ("factorized", {"new_grid": "aspect", "combine": "product"}),
+        ("learned_2d", {"lookup": "aspect"}),
+        ("rope_axial", {"coordinates": "squeezed"}),
+        ("fourier", {"mlp": False}),
+    ],
+)
+def test_onnx_with_an_encodings_other_options(encoding, options, exported):
+    model = small(encoding, encoding_options=options)
+    assert_the_same(exported(model), model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pool", "options"),
+    [
+        ("cls", {}),
+        ("attention", {}),
+        ("mean", {"num_registers": 0}),
+        ("mean", {"num_classes": 0}),
+        ("cls", {"qk_norm": True, "layer_scale": 0.1, "head": "mlp", "final_norm": "after_pool", "gelu": "tanh"}),
+        ("mean", {"channels": 1, "fit": "resize", "patch_size": 6, "image_size": (36, 48)}),
+    ],
+)
+def test_every_kind_of_model_exports_to_onnx(pool, options, exported):
+    model = small("lookhere_90", pool, depth=2, **{key: options[key] for key in options if key != "num_classes"})
+    if "num_classes" in options:
+        model.reset_classifier(0)
+    file, patch = exported(model), model.config.patch_size
+    rows = check_export(file, model, [(3 * patch, 5 * patch), (9 * patch, 4 * patch)])
+    assert all(row.difference < LIMIT and row.spread > SPREAD for row in rows)
+    names = [one.name for one in session(file).get_outputs()]
+    assert names == (["features"] if "num_classes" in options else ["logits"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opset", [18, 23])
+def test_onnx_of_other_operator_sets(opset, exported):
+    import onnx
+
+    model = small("lookhere_90", depth=2)
+    file = exported(model, opset=opset)
+    assert {one.version for one in onnx.load(file).opset_import if one.domain == ""} == {opset}
+    assert_the_same(file, model)
+
+
+TORCH_CASES = ["rpe_learned", *(pytest.param(n, marks=pytest.mark.slow) for n in ["lookhere_90", "fourier", *JOINED])]
+
+
+@pytest.mark.parametrize("name", TORCH_CASES)
+def test_a_pt2_file_at_sizes_never_traced(name, exported):
+    model = small(name)
+    file = exported(model, "torch")
+    assert_the_same(file, model)
+    with pytest.raises(AssertionError, match="Guard failed"), torch.no_grad():
+        torch.export.load(file).module()(images((1, 7)))
+
+
+@pytest.mark.slow
+def test_the_knob_is_exported_as_it_is_set(exported):
+    model = small("lookhere_90")
+    model.set_knob(model.knob.candidates[-1])
+    file = exported(model)
+    assert_the_same(file, model)
+    model.set_knob(model.knob.default)
+    assert max(row.difference for row in check_export(file, model, UNSEEN)) > LIMIT
+
+
+def test_another_models_file_is_found_out(onnx_file):
+    """The comparison can fail: other weights, and the same with one number changed a little."""
+    assert all(row.difference > 100 * LIMIT for row in check_export(onnx_file, build("learned_1d", "mean", seed=1)))
+    model = small()
+    with torch.no_grad():
+        model.head.bias[2] += 2 * LIMIT
+    assert all(row.difference > LIMIT for row in check_export(onnx_file, model, UNSEEN))
+
+
+def test_int8_says_its_error(exported):
+    import onnx
+
+    model = small("lookhere_90", depth=2)
+    file = exported(model, int8=True)
+    assert "MatMulInteger" in {node.op_type for node in onnx.load(file).graph.node}
+    assert session(file).get_modelmeta().custom_metadata_map["encoding"] == "lookhere_90"
+    for row in check_export(file, model, UNSEEN, batches=(1, 31)):
+        assert row.images == 32
+        assert all(map(math.isfinite, (row.difference, row.mean_difference, row.spread)))
+        assert LIMIT < row.difference < row.spread
+        assert 0 < row.mean_difference < 0.1 * row.spread
+        assert 0.8 <= row.same_top1 <= 1
+
+
+def test_outputs_that_are_not_finite_are_no_match(onnx_file):
+    model = small()
+    with torch.no_grad():
+        model.head.bias[0] = math.inf
+    with pytest.raises(NonFiniteError, match="not finite at 12x20"):
+        check_export(onnx_file, model, UNSEEN)

@@ -1,0 +1,136 @@
+"""What cannot be exported is refused in one line before any work, and nothing is lost."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.errors import InputError, StorageError
+from sightline.export import (
+    check_export,
+    check_exportable,
+    check_memory,
+    check_sizes,
+    export_model,
+)
+from tests.contract.contract import PATCH
+from tests.export.models import BEIT, UNSEEN, small
+
+
+@pytest.mark.parametrize("name", BEIT)
+def test_beits_table_is_refused_for_onnx(name, no_work, tmp_path):
+    with pytest.raises(InputError, match=r"encoding rpe_learned\w*: .*BEiT.*--to torch") as raised:
+        export_model(small(name), tmp_path / "a.onnx")
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_an_encoding_that_torch_cannot_write_is_refused_in_one_line(monkeypatch, tmp_path):
+    """As one from another package may be: here BEiT's, with the refusal that knows it taken away."""
+    monkeypatch.setattr("sightline.export.program.check_exportable", lambda *_, **__: None)
+    with pytest.raises(InputError, match=r"rpe_learned: torch cannot write its program \(.*searchsorted") as raised:
+        export_model(small("rpe_learned"), tmp_path / "a.onnx")
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        ((4, 32), "1x8 patches.*nearest: 8x32"),
+        ((32, 4), "8x1 patches.*nearest: 32x8"),
+        ((17, 32), "multiples of the patch size 4.*nearest: 16x32"),
+        ((32, 18), "multiples of the patch size 4.*nearest: 32x16"),
+        ((3, 31), "multiples of the patch size 4.*nearest: 8x32"),
+    ],
+)
+@pytest.mark.parametrize("fit", ["exact", "pad", "resize"])
+def test_sizes_that_are_not_promised_are_refused(size, says, fit, no_work, tmp_path, onnx_file):
+    model = small(fit=fit)
+    for refused in (
+        lambda: export_model(model, tmp_path / "a.onnx", example_size=size),
+        lambda: check_export(onnx_file, model, [UNSEEN[0], size]),
+        lambda: check_sizes(model, [size]),
+    ):
+        with pytest.raises(InputError, match=f"size {size[0]}x{size[1]}: .*{says}"):
+            refused()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"to": "onx"}, "did you mean 'onnx'"),
+        ({"to": "torch", "int8": True}, "int8"),
+        ({"opset": 17}, "opset 17: expected 18 to 23"),
+    ],
+)
+def test_what_no_model_has_is_refused(options, says, no_work, tmp_path):
+    with pytest.raises(InputError, match=says):
+        export_model(small(), tmp_path / "a", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_named_with_what_to_install(monkeypatch, no_work, tmp_path):
+    monkeypatch.setattr("sightline.export.refusals._ONNX_PACKAGES", ("onnx", "no_such_package"))
+    with pytest.raises(InputError, match=r"needs no_such_package; install: pip install 'sightline\[onnx\]'"):
+        export_model(small(), tmp_path / "a.onnx")
+
+
+def test_a_model_too_large_for_one_onnx_file_is_refused():
+    with torch.device("meta"):
+        large = torch.nn.Linear(2**15, 2**14)
+    model = small()
+    model.head = large
+    with pytest.raises(InputError, match=r"2\.0 GiB of weights"):
+        check_exportable(model, "onnx")
+    check_exportable(model, "torch")
+    with pytest.raises(InputError, match="expected a VisionTransformer, got Linear"):
+        check_exportable(large, "torch")
+
+
+def test_what_dense_attention_cannot_hold_is_refused(monkeypatch, onnx_file):
+    """12 heads and 300 x 300 patches: 362 GiB a copy of the scores, of which an ONNX program has some an image."""
+    model, size = small(), (300 * PATCH, 300 * PATCH)
+    monkeypatch.setattr("sightline.runtime.available_memory", lambda device: 1 << 40)
+    check_memory(model, "torch", [size], 3)
+    check_memory(model, "onnx", [UNSEEN[1]], 3)
+    with pytest.raises(InputError, match=r"1200x1200: .* take 3,\d\d\d GiB of memory with a batch of 3; 1,024 GiB are"):
+        check_export(onnx_file, model, [UNSEEN[0], size])
+    monkeypatch.setattr("sightline.runtime.available_memory", lambda device: None)
+    check_memory(model, "onnx", [size], 3)
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_any_work(no_work, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match="file is no folder that may be written to"):
+        export_model(small(), tmp_path / "file" / "deep" / "a.pt2", to="torch")
+    with pytest.raises(InputError, match="is a folder"):
+        export_model(small(), tmp_path, to="torch")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_alone(broken, monkeypatch, tmp_path):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "a.pt2"
+    file.write_bytes(b"old")
+    monkeypatch.setattr(*{"fsync": ("os.fsync", full), "replace": (Path, "replace", full)}[broken])
+    with pytest.raises(StorageError, match=r"a.pt2: cannot be written \(No space left"):
+        export_model(small("none"), file, to="torch")
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.pt2", b"old")]
+
+
+def test_what_is_no_exported_program_is_refused(tmp_path):
+    (tmp_path / "text.onnx").write_text("not a program")
+    with zipfile.ZipFile(tmp_path / "other.pt2", "w") as parts:
+        parts.writestr("a.txt", "not a program")
+    for name, says in (("text.onnx", "cannot be read"), ("other.pt2", "cannot be read"), ("none.onnx", "no such file")):
+        with pytest.raises(InputError, match=f"{name}: {says}"):
+            check_export(tmp_path / name, small())
