@@ -41,6 +41,10 @@ def model_files(
         training: what is known of the run, kept beside the model's configuration.
     """
     inner = _unwrap(model)
+    if len(inner.blocks) != inner.config.depth:
+        raise InputError(
+            f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; one that was pruned cannot be saved"
+        )
     config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
     record = {
         "format": FORMAT,

@@ -106,18 +106,83 @@ def test_intermediates_of_a_list(model: VisionTransformer, listed: list[Tensor])
 
 @torch.no_grad()
 def test_which_intermediates(model: VisionTransformer) -> None:
+    """In the layers' order, each once, as timm gives them."""
     images = torch.randn(2, 3, 8, 12)
     every = model.forward_intermediates(images, intermediates_only=True)
-    for indices, expected in [(2, [1, 2]), ([0], [0]), ([-1, 0], [2, 0]), ([1, 1], [1, 1]), (0, []), ([], [])]:
+    for indices, expected in [(2, [1, 2]), ([0], [0]), ([-1, 0], [0, 2]), ((1, 1), [1]), (range(3), [0, 1, 2])]:
         for stop_early in (False, True):
             found = model.forward_intermediates(images, indices, intermediates_only=True, stop_early=stop_early)
             assert len(found) == len(expected)
             assert all(torch.equal(one, every[layer]) for one, layer in zip(found, expected, strict=True))
-    for wrong in (4, [3], [-4], -1):
+    for wrong in (4, [3], [-4], -1, 0, []):
+        for call in (model.forward_intermediates, model.get_intermediate_layers):
+            with pytest.raises(InputError, match="indices"):
+                call(images, wrong)
         with pytest.raises(InputError, match="indices"):
-            model.forward_intermediates(images, wrong)
+            model.prune_intermediate_layers(wrong)
+    assert len(model.blocks) == 3
     with pytest.raises(InputError, match="NCHW or NLC"):
         model.forward_intermediates(images, output_fmt="NHWC")
+
+
+@torch.no_grad()
+def test_intermediates_as_a_dictionary(model: VisionTransformer, listed: list[Tensor]) -> None:
+    for images in (torch.randn(2, 3, 8, 12), listed):
+        final, pairs = model.forward_intermediates(images, [0, 2], return_prefix_tokens=True)
+        found = model.forward_intermediates(images, [0, 2], return_prefix_tokens=True, output_dict=True)
+        assert found.keys() == {"image_features", "image_intermediates", "image_intermediates_prefix"}
+        features, maps = found["image_features"], found["image_intermediates"]
+        if isinstance(images, Tensor):
+            features, final = [features], [final]
+            pairs = [[pair] for pair in pairs]
+            maps, found["image_intermediates_prefix"] = (
+                [[one] for one in found[key]] for key in ("image_intermediates", "image_intermediates_prefix")
+            )
+        assert all(torch.equal(one, other) for one, other in zip(features, final, strict=True))
+        for layer in range(2):
+            for (patches, prefix), one, other in zip(
+                pairs[layer], maps[layer], found["image_intermediates_prefix"][layer], strict=True
+            ):
+                assert torch.equal(patches, one)
+                assert torch.equal(prefix, other)
+        assert model.forward_intermediates(images, 1, output_dict=True).keys() == {
+            "image_features",
+            "image_intermediates",
+        }
+        only = model.forward_intermediates(images, 1, output_dict=True, intermediates_only=True)
+        assert only.keys() == {"image_intermediates"}
+
+
+def test_masks_have_no_place(model: VisionTransformer) -> None:
+    images = torch.randn(1, 3, 8, 12)
+    mask = torch.ones(9, 9, dtype=torch.bool)
+    for call in (model.forward_intermediates, model.get_intermediate_layers):
+        with pytest.raises(InputError, match="attn_mask: the layout says which tokens meet"):
+            call(images, attn_mask=mask)
+    with pytest.raises(InputError, match="is_causal: the layout says which tokens meet"):
+        model.forward_intermediates(images, is_causal=True)
+
+
+@torch.no_grad()
+def test_pruned(model: VisionTransformer, listed: list[Tensor]) -> None:
+    """Only what the chosen intermediates need is left, and they are as before."""
+    images = torch.randn(2, 3, 8, 12)
+    expected = model.forward_intermediates(images, [0, 1], intermediates_only=True)
+    normed = model.forward_intermediates(images, [0, 1], norm=True, intermediates_only=True)
+    whole = copy.deepcopy(model)
+    assert model.prune_intermediate_layers([-2, 0], prune_head=False) == [0, 1]
+    assert len(model.blocks) == 2
+    assert model.get_classifier().out_features == 5
+    for one, other in zip(model.forward_intermediates(images, intermediates_only=True), expected, strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(model.forward_intermediates(images, norm=True)[1], normed, strict=True):
+        assert torch.equal(one, other)
+    assert whole.prune_intermediate_layers(2, prune_norm=True) == [1, 2]
+    names = {name.split(".")[0] for name, _ in whole.named_parameters()}
+    assert names == {"cls_token", "reg_token", "patch_embed", "encoding", "blocks"}
+    assert whole.num_classes == 0
+    assert whole(images).shape == (2, 9, 48)
+    assert [one.shape for one in whole(listed)] == [(9, 48), (8, 48)]
 
 
 @torch.no_grad()
@@ -183,8 +248,52 @@ def test_reset_classifier_with_another_pooling(model: VisionTransformer, pool: s
                 assert float(found.std()) == pytest.approx(float(parameter.std()), rel=0.4), name
             else:
                 assert torch.equal(found, parameter), name
+    assert not any(part.training for part in model.eval().modules())
+    model.reset_classifier(4, "avg")
+    assert not any(part.training for part in model.modules())
+    model.reset_classifier(4, pool)
     # It is a model of that configuration: another one takes its weights.
     VisionTransformer(model.config).load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("token", "cls"), ("avg", "mean"), ("map", "attention")])
+def test_timm_s_names_of_poolings(model: VisionTransformer, theirs: str, ours: str) -> None:
+    other = copy.deepcopy(model)
+    for one, name in ((model, theirs), (other, ours)):
+        torch.manual_seed(1)
+        one.reset_classifier(4, name)
+        assert one.config.pool == ours
+        assert one.global_pool == theirs
+    images = torch.randn(2, 3, 8, 12)
+    with torch.no_grad():
+        assert torch.equal(model(images), other(images))
+        probe = model.attn_pool
+        # The same pooling again keeps its weights; another head does not.
+        model.reset_classifier(4, theirs)
+        assert model.attn_pool is probe
+        assert not torch.equal(model(images), other(images))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pool", ["cls", "attention"])
+def test_no_pooling(pool: str, listed: list[Tensor], randomise) -> None:
+    model = randomise(create_model("vit_micro_patch4", pool=pool, final_norm="after_pool", **SMALL)).eval()
+    images = torch.randn(2, 3, 8, 12)
+    features, head = model.forward_features(images), model.head
+    model.reset_classifier(5, "")
+    assert model.global_pool == ""
+    model.head = head
+    assert torch.equal(model(images), head(model.fc_norm(features)))
+    assert torch.equal(model.forward_head(features, pre_logits=True), model.fc_norm(features))
+    assert [one.shape for one in model(listed)] == [(model.num_prefix_tokens + count, 5) for count in (6, 5)]
+    patches, layout = model.prepare(images)
+    assert torch.equal(layout.row_major(model(patches, layout=layout)), model(images))
+    # It stays so for another number of classes, and can be built again from its configuration.
+    model.reset_classifier(3)
+    assert model(images).shape[2] == 3
+    VisionTransformer(model.config).load_state_dict(model.state_dict())
+    model.reset_classifier(3, "avg")
+    assert model(images).shape == (2, 3)
 
 
 def test_reset_classifier_to_cls_without_a_token() -> None:

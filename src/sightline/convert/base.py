@@ -135,13 +135,23 @@ def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
         if model.knob.value != there.knob.value:
             return [f"{turned} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
     for part, found in zip(_parts(model.encoding), _parts(there.encoding), strict=True):
-        for key, value in encoding_options(part).items():
-            other = encoding_options(found)[key]
+        other_options = _effective(found)
+        for key, value in _effective(part).items():
+            other = other_options[key]
             if key == turned or (key == "prefix" and not model.num_prefix_tokens):
                 continue
             if other != value:
                 wrong.append(f"{part.name} {key} = {value!r} (there: {other!r})")
     return wrong
+
+
+def _effective(part: PositionEncoding) -> dict[str, Any]:
+    """The options of an encoding, the frame of squeezed coordinates written out where there is one."""
+    options = encoding_options(part)
+    if "reference" in options:
+        frame = tuple(options["reference"] or part.shape.train_grid)
+        options["reference"] = frame if options["coordinates"] == "squeezed" else None
+    return options
 
 
 def _parts(encoding: PositionEncoding) -> list[PositionEncoding]:
@@ -163,8 +173,7 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
     if config.mlp == "swiglu" and not probe:
         fields["gelu"] = None
-    if config.head == "linear":
-        fields["head_hidden"] = None
+    fields["head_hidden"] = None if config.head == "linear" else config.head_hidden or config.dim
     return {key: value for key, value in fields.items() if key not in _ASIDE}
 
 

@@ -121,8 +121,14 @@ def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, 
         "dynamic_img_pad": config.fit == "pad",
     }
     if config.pool == "attention":
-        given |= {"attn_pool_num_heads": config.pool_heads, "attn_pool_mlp_ratio": config.pool_mlp_ratio}
+        given |= _probe(config)
     return given
+
+
+def _probe(config: ViTConfig) -> dict[str, Any]:
+    """Written out, as a name brings its own."""
+    ratio = (config.pool_hidden + 0.5) / config.dim
+    return {"attn_pool_num_heads": config.pool_heads or config.heads, "attn_pool_mlp_ratio": ratio}
 
 
 def _beit(config: ViTConfig, names: set[str], shared: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +166,7 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[st
         "final_norm": config.final_norm != "none",
         "fc_norm": _after_pool(config),
         "pool_include_prefix": config.pool_prefix,
-        "attn_pool_num_heads": config.pool_heads,
-        "attn_pool_mlp_ratio": config.pool_mlp_ratio,
+        **_probe(config),
         "act_layer": _GELUS[config.gelu],
         "norm_layer": _NORMS[config.norm],
         "dynamic_img_pad": config.fit == "pad",

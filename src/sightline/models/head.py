@@ -15,6 +15,8 @@ class TanhMlpHead(nn.Module):
 
     def __init__(self, dim: int, hidden: int, num_classes: int) -> None:
         super().__init__()
+        # As a linear layer says it, which timm's checks read.
+        self.in_features, self.out_features = dim, num_classes
         self.fc1 = nn.Linear(dim, hidden)
         self.fc2 = nn.Linear(hidden, num_classes)
 

@@ -23,6 +23,8 @@ _ENCODINGS = {
     "alibi_2d": "Every head pays less attention to a patch the farther away it is, in all directions alike.",
     "rope_axial": "Rotates queries and keys by angles that grow with row and column, so that attention depends on the "
     "displacement between two patches. It hides nothing: every head sees the whole image.",
+    "rope_dinov3": "Rotates queries and keys by angles that go from edge to edge of the image, whatever its size. It "
+    "hides nothing: every head sees the whole image.",
     "rope_mixed": "Rotates queries and keys by angles along directions that each head learns. Every head sees the "
     "whole image.",
     "lookhere": "Gives most heads one direction to look in: such a head sees only the patches on that side, and pays "
