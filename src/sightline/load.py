@@ -43,7 +43,7 @@ def model_files(
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
-            f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; one that was pruned cannot be saved"
+            f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; a pruned model cannot be saved"
         )
     config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
     record = {

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from sightline.layout import TokenLayout
-from tests.parity.golden_files import golden, keys
-from tests.parity.toy_models import CONFIGS, toy_model
+from tests.parity.golden_files import FOLDER, golden, keys
+from tests.parity.toy_models import FILES, LEFT_OUT, toy_model
 
 TOLERANCE = 2e-5
-LOOKHERE = [file for file in CONFIGS if file.startswith("lookhere")]
-BIG_VISION = [file for file in CONFIGS if file.startswith("bigvision")]
-NAFLEX = [file for file in CONFIGS if file.startswith("timm_naflex")]
-REST = [file for file in CONFIGS if file not in (*LOOKHERE, *BIG_VISION, *NAFLEX)]
+LOOKHERE = [file for file, project in FILES.items() if project == "lookhere"]
+BIG_VISION = [file for file, project in FILES.items() if project == "big_vision"]
+NAFLEX = [file for file in FILES if file.startswith("timm_naflex")]
+REST = [file for file in FILES if file not in (*LOOKHERE, *BIG_VISION, *NAFLEX)]
 
 
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
@@ -112,14 +112,16 @@ def _valid_coords(theirs: dict[str, Tensor], valid: Tensor) -> list[Tensor]:
 
 
 def test_every_golden_model_is_used_or_named_here() -> None:
-    """What is left out, and why: no file is passed over by mistake."""
-    from tests.parity.golden_files import FOLDER
-
-    tables_only = {"alibi2d_croma", "gradients", "sincos2d_tables", "timm_relpos_resize", "timm_resample"}
-    tables_only |= {"timm_sincos_fourier_rope_tables"}
-    rotation_only = {"timm_eva02_rope_ij"}  # SwiGLU in its MLPs
-    not_yet = {"navit_lucidrains", "timm_vit_rope_dinov3", "timm_swin"}  # other blocks, other coordinates, windows
-    for file in FOLDER.glob("*.safetensors"):
-        name = file.stem
-        known = name in CONFIGS or name in tables_only | rotation_only | not_yet
-        assert known or name.startswith(("lookhere_bias_", "swin_")), name
+    """No file with weights is passed over by mistake: what remains are windows (Swin) and NaViT's own blocks."""
+    with_weights = {path.stem for path in FOLDER.glob("*.safetensors") if keys(path.stem, "sd.")}
+    assert with_weights == FILES.keys() | LEFT_OUT
+    assert len(LOOKHERE) == 3
+    assert len(BIG_VISION) == 4
+    assert len(NAFLEX) == 7
+    assert len(REST) == 4 + 11
+    # Every input of a file has a test: sizes by name, the four images of NaFlexViT, one NHWC batch.
+    for file in FILES:
+        for name in keys(file, "in."):
+            kind = name.removeprefix("in.").rstrip("0123")
+            known = {"train", "big", "rect", "down", "odd", "samecount", "x_nhwc", "image"}
+            assert kind in known | {"patches", "patch_coord", "patch_valid"}, (file, name)

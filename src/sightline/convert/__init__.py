@@ -47,14 +47,17 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
 
     Args:
         project: one of `list_projects`.
-        state_dict: the foreign model's, whole.
+        state_dict: the foreign model's, whole: tensors, or numpy's arrays.
         config: the arguments with which the foreign class was built.
 
     Raises:
         InputError: an argument or tensor is missing, not known or of the wrong shape, or a number is not finite.
     """
     foreign = _project(project)
+    if not isinstance(config, Mapping):
+        raise InputError(f"{project}: config {config!r}: expected the arguments of its class by name")
     given = foreign.filled(config)
+    state_dict = _tensors(project, state_dict)
     ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, config))
     model = VisionTransformer(ours)
     entries = foreign.entries(ours, given)
@@ -68,6 +71,17 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
             raise InputError(f"{project} weights: {names} follow from the configuration, and are not what it gives")
     model.load_state_dict(convert(entries, wide))
     return model.eval()
+
+
+def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state dict with arrays as tensors, which share their memory."""
+    found = {}
+    for name, value in state.items():
+        try:
+            found[name] = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"{project} weights: {name} is a {type(value).__name__}, expected a tensor") from None
+    return found
 
 
 def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:

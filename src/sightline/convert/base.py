@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,11 +88,14 @@ class Project(ABC):
         """The arguments with the project's defaults.
 
         Raises:
-            InputError: one is not known; names the nearest.
+            InputError: one is not known (names the nearest), or is not of its default's kind.
         """
-        for key in given:
+        for key, value in given.items():
             if key not in self.arguments:
                 raise choose(f"{self.name}: argument", key, self.arguments)
+            expected = _kind(key, self.arguments[key], value)
+            if expected:
+                raise InputError(f"{self.name}: {key} {value!r}: expected {expected}")
         return {**self.arguments, **given}
 
     def compare(
@@ -111,6 +115,25 @@ class Project(ABC):
                 raise InputError(
                     f"{self.name}: cannot hold {key} = {found!r} (expected {' or '.join(map(repr, allowed))})"
                 )
+
+
+def _kind(key: str, default: Any, value: Any) -> str | None:
+    """What an argument should have been, by its default; None where it is."""
+    if isinstance(default, str):
+        return None if isinstance(value, str) else "a text"
+    if isinstance(default, Mapping):
+        return None if isinstance(value, Mapping) else "names and values"
+    # A side may be a pair, and is checked with the whole configuration.
+    if key == "img_size" or not isinstance(default, int | float):
+        return None
+    number = isinstance(value, int | float) and math.isfinite(value)
+    if isinstance(default, bool):
+        return None if isinstance(value, bool | int) else "true or false"
+    if isinstance(default, float):
+        return None if number and not isinstance(value, bool) else "a number"
+    low = 0 if default == 0 or key == "num_classes" else 1
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= low
+    return None if whole else f"a whole number of at least {low}"
 
 
 # Not of what a model computes: how it is prepared, trained and named.

@@ -73,6 +73,7 @@ class DinoV3(Project):
         ):
             if given[key] != only:
                 raise InputError(f"dinov3: {key} = {given[key]!r} cannot be ours (expected {only!r})")
+        scale = given["layerscale_init"]
         hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
         if aligned:
             hidden = int(hidden * 2 / 3)
@@ -95,7 +96,7 @@ class DinoV3(Project):
             encoding_options={"theta": base, "rounding": "bfloat16" if rounded else "none"},
             num_registers=given["n_storage_tokens"],
             qkv_bias="qv" if given["qkv_bias"] and given["mask_k_bias"] else bool(given["qkv_bias"]),
-            layer_scale=given["layerscale_init"],
+            layer_scale=float(scale) if isinstance(scale, int) else scale,
             norm_eps=_NORMS[given["norm_layer"]],
             mask_token=True,
             mean=(0.485, 0.456, 0.406),

@@ -130,8 +130,10 @@ def _scales(block: Any) -> tuple[float | None, float | None]:
 def _attention(attn: Any, dim: int) -> dict[str, Any]:
     if kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"):
         raise refusal(f"its attention is {kind_of(attn)}")
-    if attn.proj.in_features != dim or attn.proj.bias is None:
-        raise refusal("its heads are not as wide as dim / heads, or their projection has no bias")
+    if attn.proj.in_features != dim:
+        raise refusal("its heads are not as wide as dim / heads")
+    if attn.proj.bias is None:
+        raise refusal("the projection of its heads has no bias")
     if getattr(attn, "gate", None) is not None or getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads:
         raise refusal("its attention is gated, or shares keys between heads")
     if getattr(attn, "qkv", None) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -41,7 +41,12 @@ class GoogleVit(Project):
         for key in _TRANSFORMER:
             if key not in trunk:
                 raise InputError(f"vision_transformer: transformer has no {key}")
-        sides = tuple(given["patches"]["size"])
+            if not isinstance(trunk[key], int):
+                raise InputError(f"vision_transformer: transformer.{key} {trunk[key]!r}: expected a whole number")
+        size = given["patches"].get("size")
+        if not isinstance(size, Sequence):
+            raise InputError(f"vision_transformer: patches.size {size!r}: expected (height, width)")
+        sides = tuple(size)
         if len(sides) != 2 or sides[0] != sides[1]:
             raise InputError(f"vision_transformer: patches of {sides} are not square")
         table = state.get(_TABLE)
