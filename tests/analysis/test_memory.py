@@ -207,7 +207,7 @@ def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
 
 
 _MEASURE = """
-import sys, torch
+import json, sys, torch
 from sightline import create_model, runtime
 from sightline.training.config import OptimizerConfig
 from sightline.training.optim import make_optimizer
@@ -229,20 +229,25 @@ name, side, training = sys.argv[1], int(sys.argv[3]), sys.argv[4] == "True"
 # What is loaded on first use counts before, not after.
 run("vit_micro_patch4", 32, training, depth=1, dim=96, heads=4)
 before = runtime.peak_memory()
-run(name, side, training)
+run(name, side, training, **json.loads(sys.argv[5]))
 print(runtime.peak_memory() - before)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("encoding", "side", "training"),
-    [("none", 384, False), ("lookhere_90", 384, True), ("rope_axial", 224, True)],
+    ("encoding", "side", "training", "options"),
+    [
+        ("none", 384, False, {}),
+        ("lookhere_90", 384, True, {}),
+        ("rope_axial", 224, True, {}),
+        ("none", 384, True, {"mlp": "swiglu", "mlp_norm": True, "attn_norm": True}),
+    ],
 )
-def test_near_what_a_fresh_process_takes(encoding, side, training):
+def test_near_what_a_fresh_process_takes(encoding, side, training, options):
     """Within a quarter; 2 to 10 % on the machine where the shares were set."""
     name = "vit_base_patch16"
-    words = [sys.executable, "-c", _MEASURE, name, encoding, str(side), str(training)]
+    words = [sys.executable, "-c", _MEASURE, name, encoding, str(side), str(training), json.dumps(options)]
     measured = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
-    estimated = estimate_memory(model_config(name, encoding=encoding), side, training=training).total
+    estimated = estimate_memory(model_config(name, encoding=encoding, **options), side, training=training).total
     assert estimated == pytest.approx(measured, rel=0.25)

@@ -236,11 +236,18 @@ def _kept_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
     """Bytes a token that one block keeps for the backward pass."""
     dim, hidden, element = config.dim, config.mlp_hidden, 2 if low else _FLOAT
     # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's two.
-    kept = 2 * dim * _FLOAT + element * (6 * dim + 2 * hidden)
+    kept = 2 * dim * _FLOAT + element * (6 * dim + _hidden_copies(config) * hidden)
+    kept += element * dim * config.attn_norm
     # A second q and k; under autocast rotation and the norms of q and k also keep them in float32.
     again = 2 * dim * (element + (_FLOAT if low else 0))
     kept += again * (config.qk_norm + bool(traits.angles))
     return kept + 2 * dim * element * (config.layer_scale is not None)
+
+
+def _hidden_copies(config: ViTConfig) -> int:
+    """How many times the hidden width the MLP keeps: before and after the GELU; gate and value, the gate's SiLU and
+    their product; and its own norm's output."""
+    return (4 if config.mlp == "swiglu" else 2) + config.mlp_norm
 
 
 def _angle_bytes(traits: _Traits) -> int:
@@ -258,7 +265,8 @@ def _moment_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
         # Both turned, and one while it is being turned, in float32.
         attention += element * 2 * dim + 2 * dim * _FLOAT
     pooling = 4 * dim * element if config.pool == "attention" else 0
-    return before + max(attention, element * 2 * config.mlp_hidden, pooling)
+    copies = 4 if config.mlp == "swiglu" else 2
+    return before + max(attention, element * copies * config.mlp_hidden, pooling)
 
 
 def in_words(count: int) -> str:
