@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sightline import load_model, save_model
+from sightline import convert, load_model, save_model
 from sightline.convert import export_weights, import_weights, list_projects
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
@@ -127,6 +128,54 @@ def test_tensors_that_lie_otherwise_in_memory(project: str) -> None:
     for one, other in zip(model.state_dict().values(), toy_model(file).state_dict().values(), strict=True):
         assert torch.equal(one, other)
         assert one.is_contiguous()
+
+
+@pytest.mark.parametrize("project", ONE_EACH)
+def test_arrays_of_numpy_are_weights_too(project: str) -> None:
+    """As `np.load` gives them; what is no array of numbers is named."""
+    state = {name: tensor.numpy() for name, tensor in weights(ONE_EACH[project]).items()}
+    model = import_weights(project, state, arguments(ONE_EACH[project]))
+    expected = toy_model(ONE_EACH[project]).state_dict()
+    assert all(torch.equal(one, expected[name]) for name, one in model.state_dict().items())
+    name = next(iter(state))
+    with pytest.raises(InputError, match=f"{project} weights: {name} is a str, expected a tensor"):
+        import_weights(project, {**state, name: "text"}, arguments(ONE_EACH[project]))
+
+
+WRONG: list[Any] = [None, "x", -1, 0, [], {}, 1.5, math.nan, True, (4,), (4, 4, 4), 7]
+
+
+def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A model of a project that has no file."""
+    kinds: dict[str, dict[str, Any]] = {
+        "deit": {"encoding": "learned_1d", "encoding_options": {"interpolation": "bicubic"}},
+        "dinov3": {"encoding": "rope_dinov3", "num_classes": 0, "mask_token": True, "layer_scale": 1.0},
+        "vision_transformer": {
+            "encoding": "learned_1d", "gelu": "tanh", "encoding_options": {"interpolation": "corner_aligned"},
+        },
+    }  # fmt: skip
+    return export_weights(create_model("vit_micro_patch4", depth=1, **{"num_classes": 5, **kinds[project]}), project)
+
+
+@pytest.mark.parametrize("project", list_projects())
+def test_arguments_of_another_kind(project: str) -> None:
+    """Each argument with each wrong value: what is not understood is one line, never a traceback."""
+    file = ONE_EACH.get(project)
+    state, given = (weights(file), arguments(file)) if file else born_here(project)
+    known = (
+        {**given, "reg_tokens": 0, "class_token": True} if project == "timm" else convert._projects()[project].arguments
+    )
+    refused = 0
+    for key in known:
+        for value in WRONG:
+            try:
+                import_weights(project, state, {**given, key: value})
+            except InputError as error:
+                refused += 1
+                assert "\n" not in str(error)  # noqa: PT017
+    assert refused > 5 * len(known)
+    with pytest.raises(InputError, match=f"{project}: config None: expected"):
+        import_weights(project, state, None)  # type: ignore[arg-type]
 
 
 def test_a_buffer_that_contradicts_the_configuration_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -41,9 +41,12 @@ class BigVision(Project):
             if given[key] not in allowed:
                 raise choose(f"big_vision: {key}", given[key], allowed)
         patch = given["patch_size"]
-        sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
-        if len(sides) != 2 or sides[0] != sides[1]:
+        sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
+        if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
             raise InputError(f"big_vision: patch_size {patch!r}: expected a square")
+        hidden = given["mlp_dim"] or 4 * given["width"]
+        if not isinstance(hidden, int | float):
+            raise InputError(f"big_vision: mlp_dim {hidden!r}: expected a whole number")
         pool = _POOLS[given["pool_type"]]
         learned = given["posemb"] == "learn"
         # The table alone knows how many patches there were; `image_size` (not an argument there) says a shape.
@@ -60,7 +63,7 @@ class BigVision(Project):
             dim=given["width"],
             depth=given["depth"],
             heads=given["num_heads"],
-            mlp_ratio=(given["mlp_dim"] or 4 * given["width"]) / given["width"],
+            mlp_ratio=hidden / given["width"],
             num_classes=given["num_classes"] or 0,
             image_size=given["image_size"] or side * sides[0],
             channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],

@@ -167,8 +167,9 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     if weights is None:
         raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
     names = record.get("label_names")
-    known = isinstance(names, list) and len(names) == record.get("num_classes")
-    return TimmFolder(given, weights, tuple(map(str, names)) if known else None)
+    if not isinstance(names, list) or len(names) != record.get("num_classes"):
+        return TimmFolder(given, weights, None)
+    return TimmFolder(given, weights, tuple(map(str, names)))
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct")

@@ -53,6 +53,8 @@ def read_fields(module: Any) -> dict[str, Any]:
     """
     if kind_of(module) not in CLASSES:
         raise refusal(f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
+    if not len(module.blocks):
+        raise refusal("it has no blocks")
     blocks = [_block(module, block) for block in module.blocks]
     if any(block != blocks[0] for block in blocks):
         raise refusal("its blocks differ from one another")
@@ -74,9 +76,10 @@ def _patches(module: Any) -> dict[str, Any]:
     embed = embedding(module)
     if kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"):
         raise refusal(f"its patches come from a {kind_of(embed)}")
-    rows, cols = embed.patch_size
-    if rows != cols:
-        raise refusal(f"patches of {rows}x{cols} pixels are not square")
+    sides = tuple(embed.patch_size)
+    if len(sides) != 2 or sides[0] != sides[1]:
+        raise refusal(f"patches of {'x'.join(map(str, sides))} pixels are not square")
+    rows = sides[0]
     if present(embed.norm) or getattr(embed, "norm_input", None) is not None:
         raise refusal("its patch embedding has a norm")
     naflex = kind_of(embed) == "NaFlexEmbeds"

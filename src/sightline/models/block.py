@@ -58,7 +58,7 @@ class LayerScale(nn.Module):
 
     def __init__(self, dim: int, initial: float) -> None:
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((dim,), initial))
+        self.gamma = nn.Parameter(torch.full((dim,), float(initial)))
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.gamma

@@ -1,0 +1,125 @@
+"""timm's own models against ours with their weights: each option of the family, at the training size and off it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.convert.originals import compare, imported, original
+
+# Name -> what it is here for. Those up to the line run by default.
+NAMES: dict[str, str] = {
+    "vit_tiny_patch16_224": "CLS, learned table with a row for the CLS token",
+    "vit_xsmall_patch16_clip_224": "norm before the blocks, no bias of patches, eps 1e-5",
+    "vit_wee_patch16_reg1_gap_256": "a register, mean with a norm after it, no embedding of prefix tokens, LayerScale",
+    "deit3_small_patch16_224": "no_embed_class, LayerScale",
+    "eva02_tiny_patch14_336": "SwiGLU, no bias of k, squeezed rotation (y first) beside a table",
+    "vit_small_patch16_rope_mixed_ape_224": "learned frequencies beside a table",
+    "vit_tiny_patch16_dinov3_qkvb": "centred rotation in halves, four registers, biases of q and v, eps 1e-5",
+    "vit_pe_core_tiny_patch16_384": "probe over all tokens, rotation with an offset (x first) beside a table",
+    "naflexvit_base_patch16_map": "NaFlexViT with a probe over patches",
+    "test_vit2": "mean, a register with an embedding",
+    "test_vit3": "probe over all tokens",
+    "test_vit4": "RMSNorm",
+    # ---- slow from here
+    "vit_small_patch8_224": "small patches",
+    "vit_base_patch16_224_miil": "no biases of q, k and v",
+    "vit_base_patch32_384": "large patches",
+    "vit_base_patch16_clip_quickgelu_224": "quick GELU",
+    "vit_base_patch16_siglip_224": "probe, no prefix tokens",
+    "vit_base_patch16_siglip_gap_224": "mean, norm before it, no prefix tokens",
+    "vit_medium_patch16_gap_240": "no biases of q, k and v, LayerScale, 240 pixels",
+    "vit_betwixt_patch16_reg4_gap_256": "four registers",
+    "vit_so150m_patch16_reg4_map_256": "probe with registers, another MLP",
+    "vit_small_patch14_dinov2": "518 pixels, LayerScale",
+    "vit_small_patch14_reg4_dinov2": "registers without embedding",
+    "vit_base_patch14_reg1_tipsv2": "a register without embedding, patches of 14",
+    "vit_base_patch16_radio_v3": "RADIO: seven registers, no last norm",
+    "vit_base_patch16_plus_240": "wider, LayerScale, 240 pixels",
+    "flexivit_small": "no_embed_class, 240 pixels",
+    "beit3_base_patch16_224": "inner norms of attention and MLP, eps 1e-5",
+    "deit_small_patch16_224": "the first DeiT",
+    "beit_base_patch16_224": "a relative table a layer, no bias of k",
+    "beitv2_base_patch16_224": "the same, as published later",
+    "eva02_base_patch14_224": "q, k and v apart, SwiGLU in two parts with a norm",
+    "eva02_base_patch16_clip_224": "the same with a norm in the attention, CLS",
+    "vit_base_patch16_rope_reg1_gap_256": "squeezed rotation (y first), no bias of k",
+    "vit_mediumd_patch16_rope_reg1_gap_256": "the same without biases of q, k and v",
+    "vit_small_patch16_rope_224": "x first",
+    "vit_small_patch16_rope_ape_224": "x first beside a table",
+    "vit_small_patch16_rope_mixed_224": "learned frequencies",
+    "vit_small_patch16_dinov3": "no biases of q, k and v",
+    "vit_small_plus_patch16_dinov3": "SwiGLU whose width is aligned",
+    "vit_small_plus_patch16_dinov3_qkvb": "the same with biases",
+    "vit_small_patch16_lingbot": "centred rotation, CLS",
+    "vit_pe_spatial_tiny_patch16_512": "mean over patches alone, no last norm",
+    "naflexvit_base_patch16_gap": "NaFlexViT, mean",
+    "naflexvit_base_patch16_par_gap": "the table keeps the aspect ratio",
+    "naflexvit_base_patch16_parfac_gap": "factorised table that does",
+}
+QUICK = list(NAMES)[:12]
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("vit_tiny_patch16_224", {"img_size": [64, 96]}),
+    ("vit_tiny_patch16_224", {"img_size": [96, 64], "patch_size": 8, "in_chans": 1}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "reg_tokens": 3}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "reg_tokens": 3, "no_embed_class": True}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg"}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "fc_norm": False}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "class_token": False}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "avg", "pool_include_prefix": True}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "map", "reg_tokens": 2}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "global_pool": "map", "num_classes": 0}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "num_classes": 0}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "final_norm": False}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "pos_embed": "none"}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "qkv_bias": False, "qk_norm": True, "init_values": 0.5}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "qk_norm": True, "norm_layer": "rmsnorm"}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "scale_attn_norm": True, "scale_mlp_norm": True}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "act_layer": "gelu_tanh", "mlp_ratio": 2.7}),
+    ("vit_tiny_patch16_224", {"img_size": 64, "act_layer": "quick_gelu", "pre_norm": True}),
+    ("deit3_small_patch16_224", {"img_size": 64, "reg_tokens": 2}),
+    ("vit_small_patch16_rope_224", {"img_size": [64, 96], "rope_temperature": 30.0}),
+    ("vit_small_patch16_rope_224", {"img_size": 64, "rope_grid_indexing": "ij", "rope_grid_offset": 0.25}),
+    ("vit_small_patch16_rope_224", {"img_size": 64, "rope_rotate_half": True, "num_reg_tokens": 2}),
+    ("vit_small_patch16_rope_224", {"img_size": 64, "global_pool": "avg", "class_token": False}),
+    ("vit_small_patch16_rope_224", {"img_size": 64, "ref_feat_shape": [3, 5]}),
+    ("vit_small_patch16_rope_mixed_224", {"img_size": [64, 96], "rope_grid_indexing": "ij"}),
+    ("vit_small_patch16_dinov3", {"img_size": 64, "rope_grid_indexing": "xy", "rope_rotate_half": False}),
+    ("vit_small_patch16_dinov3", {"img_size": 64, "rope_grid_offset": 0.25}),
+    ("eva02_tiny_patch14_224", {"img_size": [56, 84], "qk_norm": True}),
+    ("eva02_tiny_patch14_224", {"img_size": 56, "qkv_fused": False, "scale_attn_inner": True, "scale_mlp": True}),
+    ("eva02_tiny_patch14_224", {"img_size": 56, "global_pool": "token", "init_values": 0.3}),
+    ("eva02_tiny_patch14_224", {"img_size": 56, "swiglu_mlp": True, "swiglu_align_to": 32}),
+    ("eva02_tiny_patch14_224", {"img_size": 56, "use_rot_pos_emb": False, "num_classes": 0}),
+    ("eva02_tiny_patch14_224", {"img_size": 56, "global_pool": "map", "attn_pool_num_heads": 2}),
+    ("beit_base_patch16_224", {"img_size": [48, 80], "use_abs_pos_emb": True}),
+    ("beit_base_patch16_224", {"img_size": 64, "use_rel_pos_bias": False, "use_shared_rel_pos_bias": True}),
+    ("beit_base_patch16_224", {"img_size": 64, "global_pool": "token", "init_values": 0}),
+    ("beit_base_patch16_224", {"img_size": 64, "swiglu_mlp": True, "scale_mlp": True}),
+    ("beit_base_patch16_224", {"img_size": 64, "qkv_bias": False}),
+    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [6, 4]}),
+    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [4, 4], "class_token": True, "global_pool": "token"}),
+    ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [5, 5], "pos_embed_antialias": False}),
+    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "embed_proj_type": "conv", "patch_size": 8}),
+    ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "rope_type": "dinov3", "attn_type": "rope"}),
+    ("naflexvit_base_patch16_map", {"pos_embed_grid_size": [5, 5], "num_classes": 0, "pool_include_prefix": True}),
+]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
+)
+def test_every_option_of_the_family(name: str) -> None:
+    """Two blocks, all else as the name says: logits, features, both ways, and the shape that timm is told."""
+    config = {"model": name, "depth": 2}
+    theirs = original(name, depth=2)
+    compare(imported(theirs, config), theirs)
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS, ids=[f"{n}-{'-'.join(o)}" for n, o in OPTIONS])
+def test_options_that_a_caller_gives(name: str, options: dict[str, Any]) -> None:
+    given = {"depth": 2, "embed_dim": 48, "num_heads": 3, "num_classes": 5, **options}
+    theirs = original(name, **given)
+    compare(imported(theirs, {"model": name, **given}), theirs)
