@@ -55,6 +55,7 @@ NAMES: dict[str, str] = {
     "vit_small_patch16_lingbot": "centred rotation, CLS",
     "vit_pe_spatial_tiny_patch16_512": "mean over patches alone, no last norm",
     "naflexvit_base_patch16_gap": "NaFlexViT, mean",
+    "naflexvit_base_patch16_siglip": "its table resized bilinearly, smoothed",
     "naflexvit_base_patch16_par_gap": "the table keeps the aspect ratio",
     "naflexvit_base_patch16_parfac_gap": "factorised table that does",
 }
@@ -104,6 +105,9 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [5, 5], "pos_embed_antialias": False}),
     ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "embed_proj_type": "conv", "patch_size": 8}),
     ("naflexvit_base_patch16_gap", {"pos_embed_grid_size": [5, 5], "rope_type": "dinov3", "attn_type": "rope"}),
+    ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [5, 5], "pos_embed_interp_mode": "bilinear"}),
+    ("naflexvit_base_patch16_radio_v3", {"pos_embed_grid_size": [5, 5], "pos_embed_align_corners": False}),
+    ("naflexvit_base_patch16_radio_v3", {"pos_embed_grid_size": [5, 5], "pos_embed_align_corners": True}),
     ("naflexvit_base_patch16_map", {"pos_embed_grid_size": [5, 5], "num_classes": 0, "pool_include_prefix": True}),
 ]
 

@@ -24,8 +24,6 @@ REFUSED = {
     "eva02_enormous_patch14_clip_224": "its blocks are EvaBlockPostNorm",
     "vit_base_patch16_sapiens2": "only one of its branches has a LayerScale",
     "aimv2_large_patch14_224": "the projection of its heads has no bias",
-    "naflexvit_base_patch16_siglip": "interpolated in another way than by bicubic",
-    "naflexvit_base_patch16_radio_v3": "interpolated in another way than by bicubic",
     "vitamin_small_224": "its MLP is a GeGluMlp",
     "samvit_base_patch16": "it is a VisionTransformerSAM",
     "xcit_nano_12_p16_224": "it is a Xcit",
@@ -43,6 +41,7 @@ OPTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("beit_base_patch16_224", {"use_shared_rel_pos_bias": True, "depth": 1}, "for each layer and one for all"),
     ("naflexvit_base_patch16_par_gap", {"pos_embed_grid_size": [4, 6]}, "keeps the aspect ratio and is not square"),
     ("naflexvit_base_patch16_gap", {"pos_embed_use_grid_sample": True}, "interpolated in another way"),
+    ("naflexvit_base_patch16_gap", {"pos_embed_align_corners": True}, "(bicubic, antialias, aligned corners)"),
     ("vit_tiny_patch16_224", {"dept": 2}, "vit_tiny_patch16_224 cannot be built: .*'dept'"),
 ]
 

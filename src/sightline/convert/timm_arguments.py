@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sightline.convert.timm_reading import RULES
 from sightline.encodings.create import split_options
 from sightline.models import ViTConfig
 
@@ -11,6 +12,7 @@ _POOLS = {"cls": "token", "mean": "avg", "attention": "map"}
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
 # None leaves the norm, and its epsilon, to the model of that name.
 _NORMS = {"layer": None, "rms": "rmsnorm"}
+_BICUBIC = "bicubic_antialias"
 # Epsilons are in no argument that is plain text: a name brings its own.
 _VIT = {1e-6: "vit_base_patch16_224", 1e-5: "vit_base_patch16_clip_224"}
 # With a LayerScale or none: timm's create_model passes over an argument that is None.
@@ -47,9 +49,16 @@ def arguments_for(config: ViTConfig) -> dict[str, Any]:
         return _beit(config, names, shared)
     if names & {"rope_axial", "rope_dinov3", "rope_mixed"}:
         return _eva(config, parts, shared)
-    if names & {"learned_2d", "factorized"}:
+    if names & {"learned_2d", "factorized"} or _is_naflex_table(config, parts.get("learned_1d")):
         return _naflex(config, parts, shared)
     return _vit(config, parts, shared)
+
+
+def _is_naflex_table(config: ViTConfig, options: dict[str, Any] | None) -> bool:
+    """A table of patches alone that is resized by another rule than that of timm's other classes."""
+    if options is None or (options.get("prefix", True) and config.num_prefix_tokens):
+        return False
+    return options.get("interpolation", "bilinear") != _BICUBIC
 
 
 def _after_pool(config: ViTConfig) -> bool:
@@ -147,12 +156,14 @@ def _beit(config: ViTConfig, names: set[str], shared: dict[str, Any]) -> dict[st
 
 def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in shared.items() if key != "img_size"}
-    options = parts.get("factorized", parts.get("learned_2d", {}))
+    options = next(iter(parts.values()), {})
+    # Factorised tables are resized along their axis, whatever the mode.
+    rule = _BICUBIC if "factorized" in parts else options.get("interpolation", "bilinear")
+    mode, antialias, aligned = {ours: theirs for theirs, ours in RULES.items()}[rule]
     return {
         # The first brings a LayerScale, the second none.
         "model": "naflexvit_base_patch16_siglip" if config.layer_scale is None else "naflexvit_base_patch16_gap",
         **given,
-        "pos_embed_interp_mode": "bicubic",
         "qk_norm": config.qk_norm,
         "scale_attn_inner_norm": config.attn_norm,
         "scale_mlp_norm": config.mlp_norm,
@@ -161,7 +172,9 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[st
         "pos_embed": "factorized" if "factorized" in parts else "learned",
         "pos_embed_grid_size": list(config.train_grid),
         "pos_embed_ar_preserving": "learned_2d" in parts or options.get("new_grid") == "aspect",
-        "pos_embed_antialias": options.get("interpolation") != "bicubic",
+        "pos_embed_interp_mode": mode,
+        "pos_embed_antialias": antialias,
+        "pos_embed_align_corners": aligned,
         "pre_norm": config.norm_pre,
         "final_norm": config.final_norm != "none",
         "fc_norm": _after_pool(config),

@@ -18,6 +18,14 @@ _BLOCKS = {
 _POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
 # timm resizes every absolute table in this way.
 _RESIZED = "bicubic_antialias"
+# (mode, antialias, align_corners) of NaFlexViT's learned tables -> our rule.
+RULES = {
+    ("bicubic", True, False): "bicubic_antialias",
+    ("bicubic", False, False): "bicubic",
+    ("bilinear", True, False): "bilinear_antialias",
+    ("bilinear", False, False): "bilinear",
+    ("bilinear", False, True): "corner_aligned",
+}
 
 
 def kind_of(module: object) -> str:
@@ -270,12 +278,14 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     embed = module.embeds
     if embed.pos_embed_type == "none":
         return None
-    if embed.pos_embed_use_grid_sample or embed.pos_embed_interp_mode != "bicubic" or embed.pos_embed_align_corners:
-        raise refusal("its embedding is interpolated in another way than by bicubic half-pixel resizing")
+    rule = (embed.pos_embed_interp_mode, embed.pos_embed_antialias, embed.pos_embed_align_corners)
+    if embed.pos_embed_use_grid_sample or rule not in RULES:
+        mode = f"{rule[0]}, {'' if rule[1] else 'no '}antialias, {'' if rule[2] else 'no '}aligned corners"
+        raise refusal(f"its embedding is interpolated in another way than ours are ({mode})")
     aspect = embed.pos_embed_ar_preserving
     if embed.pos_embed_type == "factorized":
         return "factorized", {"new_grid": "aspect" if aspect else "resize"}
-    interpolation = _RESIZED if embed.pos_embed_antialias else "bicubic"
+    interpolation = RULES[rule]
     if not aspect:
         return "learned_1d", {"interpolation": interpolation, "prefix": False}
     rows, cols = embed.pos_embed_grid_size

@@ -10,8 +10,14 @@ from torch import Tensor
 
 from sightline.grid import Grid
 
-Interpolation = Literal["bilinear", "bicubic", "bicubic_antialias", "corner_aligned"]
-INTERPOLATIONS: tuple[Interpolation, ...] = ("bilinear", "bicubic", "bicubic_antialias", "corner_aligned")
+Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned"]
+INTERPOLATIONS: tuple[Interpolation, ...] = (
+    "bilinear",
+    "bilinear_antialias",
+    "bicubic",
+    "bicubic_antialias",
+    "corner_aligned",
+)
 
 
 def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:
@@ -20,7 +26,8 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     Args:
         table: [old.rows * old.cols, dim], row-major.
         interpolation: `bilinear` (LookHere's baselines; a single column makes it linear along one axis, as for
-            factorised tables), `bicubic` (RoPE-ViT's APE) and `bicubic_antialias` (timm), all with half-pixel
+            factorised tables), `bilinear_antialias` (SigLIP 2's NaFlex models), `bicubic` (RoPE-ViT's APE) and
+            `bicubic_antialias` (timm), all with half-pixel
             centres; `corner_aligned` linear from corner to corner (big_vision's zoom of order 1).
 
     Returns:
@@ -36,7 +43,7 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
         size=(new.rows, new.cols),
         mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
         align_corners=aligned,
-        antialias=interpolation == "bicubic_antialias",
+        antialias=interpolation.endswith("_antialias"),
     )
     return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
 from sightline.encodings.base import PatternEncoding, TrunkShape, require, require_bool, without_autocast
-from sightline.encodings.interpolate import INTERPOLATIONS, beit_axis, resize_table
+from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, beit_axis, resize_table
 from sightline.grid import Grid
 
 
@@ -24,7 +24,7 @@ class RpeLearnedConfig:
     """
 
     shared: bool = False
-    interpolation: Literal["beit", "bilinear", "bicubic", "bicubic_antialias", "corner_aligned"] = "beit"
+    interpolation: Literal["beit"] | Interpolation = "beit"
 
     def __post_init__(self) -> None:
         require_bool("rpe_learned shared", self.shared)
