@@ -196,7 +196,8 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
     if config.mlp == "swiglu" and not probe:
         fields["gelu"] = None
-    fields["head_hidden"] = None if config.head == "linear" else config.head_hidden or config.dim
+    fields["head"] = config.head if config.num_classes else None
+    fields["head_hidden"] = (config.head_hidden or config.dim) if fields["head"] == "mlp" else None
     return {key: value for key, value in fields.items() if key not in _ASIDE}
 
 
