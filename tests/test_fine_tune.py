@@ -102,3 +102,30 @@ def test_without_a_checkpoint_a_name_is_needed():
     assert sightline.create_model("vit_micro_patch4", depth=1).config.depth == 1
     with pytest.raises(InputError, match="expected the name of a model, or init_from"):
         sightline.create_model(encoding="none")
+
+
+@pytest.mark.parametrize("encoding", ["rope_axial", "lookhere_90"])
+def test_the_knob_goes_along_with_its_encoding(encoding, tmp_path):
+    model = create_model("vit_micro_patch4", encoding=encoding, **SMALL)
+    value = model.knob.default * 1.5
+    model.set_knob(value)
+    sightline.save_model(model, tmp_path / "m")
+    for source in (model, tmp_path / "m"):
+        assert sightline.create_model(init_from=source, num_classes=3).knob.value == value
+    # Another configuration of it has its own.
+    other = {"theta": 50.0} if encoding == "rope_axial" else {"global_slope": 2.0}
+    after = sightline.create_model(init_from=model, encoding_options=other)
+    assert after.knob.value == after.knob.default
+
+
+def test_other_heads_are_another_function_and_said(trained, caplog):
+    with caplog.at_level(logging.WARNING, "sightline"):
+        after = sightline.create_model(init_from=trained, heads=4)
+    assert after.config.heads == 4
+    assert "4 heads instead of 12" in caplog.text
+
+
+@pytest.mark.parametrize("source", [3, {"a": 1}])
+def test_what_is_no_source(source):
+    with pytest.raises(InputError, match="expected a folder"):
+        sightline.create_model(init_from=source)

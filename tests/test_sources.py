@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import sightline
+from sightline.convert import import_weights
 from sightline.errors import InputError, StorageError
 from sightline.models import create_model
 from sightline.results import ResultRow
@@ -231,3 +232,66 @@ def test_a_folder_that_timm_saved(hub):
 def test_what_is_no_model(source, arguments, says):
     with pytest.raises(InputError, match=says):
         sightline.load_model(source, pretrained=False, **({} if source == "timm:" else arguments))
+
+
+def test_our_own_names_in_timm_are_not_timms():
+    import sightline.timm
+
+    with pytest.raises(InputError, match="none of timm's own"):
+        sightline.load_model("timm:sightline_vit_tiny_patch16", pretrained=False)
+
+
+@torch.inference_mode()
+def test_pixels_beyond_the_last_patch_are_passed_over_as_timm_does():
+    timm = import_timm()
+    theirs = randomise_parameters(timm.create_model(TINY, depth=1, img_size=(70, 90), num_classes=4)).eval()
+    ours = import_weights(
+        "timm", theirs.state_dict(), {"model": TINY, "depth": 1, "img_size": (70, 90), "num_classes": 4}
+    )
+    assert (ours.config.fit, ours.config.train_grid) == ("crop", (4, 5))
+    given = torch.randn(2, 3, 70, 90)
+    assert (theirs(given) - ours(given)).abs().max() < 2e-5
+    assert torch.equal(ours(list(given)), ours([one[:, :64, :80] for one in given]))
+    with pytest.raises(InputError, match="holds no whole patch"):
+        ours(torch.randn(1, 3, 15, 90))
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (None, "got a NoneType"),
+        ({3: torch.ones(1)}, "3 is no name"),
+        ({"cls_token": torch.ones(1, device="meta")}, "on the meta device"),
+        ({"cls_token": "x"}, "cls_token is a str"),
+    ],
+)
+def test_weights_that_are_none(state, says):
+    with pytest.raises(InputError, match=says):
+        import_weights("timm", state, {"model": TINY})
+
+
+LOOKHERE = {"global_slope": 1.0, "layer_slopes": [1.5, 0.5], "head_directions": "halves-diagonals-none"}
+
+
+@pytest.mark.parametrize(
+    ("project", "config", "state"),
+    [
+        ("big_vision", {"num_classes": 3, "mlp_dim": 10**9}, {}),
+        ("big_vision", {"num_classes": 3, "depth": 2, "width": 10**30}, {}),
+        ("lookhere", {"lh_config": LOOKHERE}, {"head.fc1.weight": torch.tensor(1.0)}),
+        ("big_vision", {"num_classes": 3}, {"pos_embedding": torch.tensor(1.0)}),
+        ("timm", {"model": TINY, "img_size": 10**30}, {}),
+    ],
+)  # fmt: skip
+def test_absurd_sizes_are_one_line_and_take_no_memory(project, config, state):
+    with pytest.raises(InputError) as caught:
+        import_weights(project, state, config)
+    assert "\n" not in str(caught.value)
+
+
+def test_exported_weights_are_copies():
+    ours = sightline.load_model(f"timm:{TINY}", pretrained=False, depth=1)
+    before = ours.cls_token.detach().clone()
+    state, _ = sightline.export_weights(ours, "timm")
+    state["cls_token"].add_(1)
+    assert torch.equal(ours.cls_token, before)

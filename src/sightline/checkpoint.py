@@ -272,7 +272,7 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
     if not allow_nonfinite:
-        bad = [name for name, tensor in tensors.items() if not _is_finite(tensor)]
+        bad = [name for name, tensor in tensors.items() if not is_finite(tensor)]
         if bad:
             raise InputError(f"{file}: weights are not finite (NaN or infinity) in {_some(bad)}")
     return tensors
@@ -335,7 +335,8 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
     return content
 
 
-def _is_finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
+    """Whether a tensor of any kind holds no NaN and no infinity."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         return True
     # There is no isfinite for 8-bit floats.

@@ -8,6 +8,7 @@ from typing import Any
 
 from sightline import models
 from sightline.checkpoint import check_state
+from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.load import load_model
 from sightline.models import VisionTransformer
@@ -44,7 +45,7 @@ def create_model(
     where = "init_from" if isinstance(init_from, VisionTransformer) else str(init_from)
     _check_name(name, options, trained, where)
     model = begin_with(trained, where, **options)
-    if model.started_anew or model.config.encoding != trained.config.encoding:
+    if model.started_anew or _differing(trained, model):
         _LOG.warning("%s", describe_start(trained, model, where))
     return model
 
@@ -57,7 +58,18 @@ def begin_with(trained: VisionTransformer, where: str = "init_from", **options: 
         changes.setdefault("encoding_options", {})
     if changes.get("num_classes", trained.num_classes) != trained.num_classes:
         changes.setdefault("class_names", None)
-    return _begun(trained, models.changed(trained.config, **changes), where)
+    model = _begun(trained, models.changed(trained.config, **changes), where)
+    if trained.knob is not None and not {"encoding", "encoding_options"} & _differing(trained, model):
+        model.set_knob(trained.knob.value)
+    return model
+
+
+def _differing(trained: VisionTransformer, model: VisionTransformer) -> set[str]:
+    return {name for name in ("encoding", "encoding_options", "heads") if _of(trained, name) != _of(model, name)}
+
+
+def _of(model: VisionTransformer, name: str) -> Any:
+    return encoding_options(model.encoding) if name == "encoding_options" else getattr(model.config, name)
 
 
 def _check_name(name: str | None, options: dict[str, Any], trained: VisionTransformer, where: str) -> None:
@@ -107,5 +119,7 @@ def describe_start(trained: VisionTransformer, model: VisionTransformer, where: 
     unused = [name for name in trained.state_dict() if name in new or name not in own]
     before, after = trained.config.encoding, model.config.encoding
     encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
+    if model.config.heads != trained.config.heads:
+        encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
     names = ", ".join(model.started_anew) or "nothing"
     return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"

@@ -44,7 +44,7 @@ def push_to_hub(
     """
     import huggingface_hub
 
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+    if not isinstance(repository, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise InputError(f"repository {repository!r}: expected owner/name")
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "model"

@@ -134,6 +134,8 @@ def load_model(
     Raises:
         InputError: something is missing, damaged, or does not fit; names it, and both shapes. No partial load.
     """
+    if not isinstance(source, str | Path):
+        raise InputError(f"model {source!r}: expected a folder, or hf-hub:owner/name, local-dir:path, timm:name")
     kind, _, name = str(source).partition(":")
     if kind == "timm" and name:
         given = {"model": name, **arguments}

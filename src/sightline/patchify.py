@@ -10,8 +10,8 @@ from torch import Tensor
 from sightline.errors import InputError
 from sightline.grid import Grid
 
-Fit = Literal["exact", "pad", "resize"]
-FITS: tuple[Fit, ...] = ("exact", "pad", "resize")
+Fit = Literal["exact", "pad", "resize", "crop"]
+FITS: tuple[Fit, ...] = ("exact", "pad", "resize", "crop")
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -63,6 +63,10 @@ def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") ->
     if fit == "resize":
         # In whole numbers, half to even as `round`: a side may be beyond what a float holds.
         return Grid(*(max(1, _rounded(side, patch_size)) for side in (height, width)))
+    if fit == "crop":
+        if min(height, width) < patch_size:
+            raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch_size}x{patch_size}")
+        return Grid(height // patch_size, width // patch_size)
     return Grid(-(-height // patch_size), -(-width // patch_size))
 
 
@@ -77,13 +81,15 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
     Args:
         images: [batch, channels, height, width].
         fit: `exact` refuses other sizes; `pad` adds zeros at the bottom and right (timm's `dynamic_img_pad`);
-            `resize` scales each side to the nearest multiple (bilinear, antialiased).
+            `resize` scales each side to the nearest multiple (bilinear, antialiased); `crop` passes over the pixels
+            beyond the last whole patch at the bottom and right, as a convolution does.
 
     Returns:
         The images, and their grid.
 
     Raises:
-        InputError: a side is 0, or is not a multiple and `fit` is `exact`; names the nearest sizes.
+        InputError: a side is 0, or is not a multiple and `fit` is `exact`; names the nearest sizes. Or `fit` is
+            `crop` and there is no whole patch.
     """
     height, width = images.shape[-2:]
     if height == 0 or width == 0:
@@ -91,6 +97,9 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
     if fit == "pad":
         bottom, right = -height % patch_size, -width % patch_size
         images = F.pad(images, (0, right, 0, bottom))
+    elif fit == "crop":
+        rows, cols = fitted_grid(height, width, patch_size, fit)
+        images = images[..., : rows * patch_size, : cols * patch_size]
     elif height % patch_size or width % patch_size:
         if fit == "exact":
             raise _not_multiples(height, width, patch_size)

@@ -46,14 +46,15 @@ def test_from_timm_and_verified_against_it(cli, source, tmp_path):
     assert "learned_1d, 2x2 patches of 16 pixels, 4 classes" in out
     code, out, err = cli("verify", tmp_path / "m", "--against", source, "--project", "timm", "--json")
     assert code == 0, err
-    weights, *outputs = lines(out)
+    rules, weights, *outputs = lines(out)
+    assert (rules["what"], rules["difference"]) == ("rules", 0)
     assert weights["difference"] == 0
     assert [row["against"] for row in outputs] == ["the original"] * 2
     assert [row["what"] for row in outputs] == ["outputs at 32x32", "outputs at 32x64"]
     assert all(row["difference"] <= 2e-5 < 0.02 < row["spread"] for row in outputs)
     code, out, _ = cli("verify", tmp_path / "m", "--against", source, "--project", "timm")
     assert code == 0
-    assert out.count("equal") == 3
+    assert out.count("equal") == 4
 
 
 def test_other_weights_are_found_out(cli, source, state, tmp_path):
@@ -86,7 +87,9 @@ def test_from_a_file_that_records_its_arguments(file, cli, tmp_path):
     verify = ["verify", tmp_path / "m", "--against", tmp_path / "w.safetensors", "--project", project]
     code, out, err = cli(*verify, "--json")
     assert code == 0, err
-    assert [row["against"] for row in lines(out)] == ["the source", *["the recorded fingerprint"] * 2]
+    assert [row["against"] for row in lines(out)] == [
+        "the original's arguments", "the source", *["the recorded fingerprint"] * 2,
+    ]  # fmt: skip
     # Another fingerprint, as another machine or version might give, fails.
     config = tmp_path / "m" / "config.json"
     record = json.loads(config.read_text())
@@ -202,3 +205,67 @@ def test_damage_after_conversion_is_refused(cli, refused, source, tmp_path):
     for content, word in ((bytes(flipped), "checksum"), (whole[:-9], "truncated")):
         file.write_bytes(content)
         refused("verify", tmp_path / "m", "--against", source, "--project", "timm", says=["model.safetensors", word])
+
+
+@pytest.mark.parametrize(("field", "value"), [("norm_eps", 1e-5), ("gelu", "tanh"), ("fit", "pad")])
+def test_a_rule_that_was_changed_is_found_however_small_its_effect(field, value, cli, source, tmp_path):
+    cli("convert", "timm", source, tmp_path / "m", *TINY)
+    config = tmp_path / "m" / "config.json"
+    record = json.loads(config.read_text())
+    record["model"][field] = value
+    config.write_text(json.dumps(record))
+    reseal(tmp_path / "m")
+    code, out, _ = cli("verify", tmp_path / "m", "--against", source, "--project", "timm", "--json")
+    assert code == 1
+    rules = lines(out)[0]
+    assert not rules["passed"]
+    assert f"rules: {field} = {value!r}" in rules["what"]
+
+
+def test_a_source_inside_the_checkpoint_is_not_deleted(cli, refused, source, tmp_path):
+    cli("convert", "timm", source, tmp_path / "m", *TINY)
+    inside = tmp_path / "m" / "source.safetensors"
+    inside.write_bytes(source.read_bytes())
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    before = tree(tmp_path / "m")
+    for dest in ("m", "link"):
+        words = ["convert", "timm", inside, tmp_path / dest, *TINY, "--overwrite"]
+        refused(*words, says=["source.safetensors", "lies in"])
+    assert tree(tmp_path / "m") == before
+
+
+def test_how_the_original_was_built_is_not_what_it_is(cli, source, tmp_path):
+    """Neither verifying nor exporting looks for published weights."""
+    code, _, err = cli("convert", "timm", source, tmp_path / "m", *TINY, "--set", "pretrained=true")
+    assert code == 0, err
+    model = sightline.load_model(tmp_path / "m")
+    assert "pretrained" not in model.config.origin["config"]
+    assert "pretrained" not in export_weights(model, "timm")[1]
+    assert cli("verify", tmp_path / "m", "--against", source, "--project", "timm")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": {"origin": "x"}}, "origin 'x'"),
+        ({"model": {"origin": {"project": "big_vision"}}}, "origin"),
+        ({"fingerprint": "x"}, "fingerprint"),
+        ({"fingerprint": [1, 2]}, "fingerprint"),
+        ({"fingerprint": [{"size": [16, 16]}, {"size": [12, 20]}]}, "fingerprint"),
+        ({"fingerprint": None}, "no fingerprint"),
+    ],
+)
+def test_a_record_that_was_edited_is_one_line(change, says, cli, refused, tmp_path):
+    model = create_model(
+        "vit_micro_patch4", depth=1, num_classes=3, gelu="tanh", encoding="sincos_2d", pool="mean", image_size=16
+    )
+    weights, arguments = export_weights(randomise_parameters(model), "big_vision")
+    save_file(weights, tmp_path / "w.safetensors", metadata={"args": json.dumps(arguments)})
+    cli("convert", "big_vision", tmp_path / "w.safetensors", tmp_path / "m")
+    config = tmp_path / "m" / "config.json"
+    record = json.loads(config.read_text())
+    for key, value in change.items():
+        record[key] = {**record[key], **value} if isinstance(value, dict) else value
+    config.write_text(json.dumps(record))
+    reseal(tmp_path / "m")
+    refused("verify", tmp_path / "m", "--against", tmp_path / "w.safetensors", "--project", "big_vision", says=[says])

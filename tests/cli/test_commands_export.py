@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -158,3 +159,13 @@ def test_a_damaged_model_is_refused(refused, run_copy, tmp_path, no_work):
     shutil.rmtree(run_copy)
     refused("export", run_copy, "--to", "torch", says=["no such"])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_file_of_its_own_is_left_alone(refused, tiny_run, tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "nowhere" / "x.onnx")
+    for name, says in (("pipe.onnx", "no regular file"), ("link.onnx", "a link to a missing file")):
+        words = ["export", tiny_run, "--to", "onnx", "--output", tmp_path / name, "--overwrite"]
+        refused(*words, says=[name, says])
+    assert (tmp_path / "pipe.onnx").is_fifo()
+    assert (tmp_path / "link.onnx").is_symlink()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from sightline import save_model
 from sightline.errors import InputError
+from sightline.models import create_model
 from sightline.recipes import recipe_for
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
+from sightline.training import loop
 from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfig
 
 
@@ -85,3 +89,14 @@ def test_the_jobs_of_the_demonstration(tmp_path):
     quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2)
     assert all((job.train.images or 48_000) < 2000 for job in quick)
     assert [job.evaluate.resolutions for job in quick] == [RESOLUTIONS] * 3
+
+
+def test_a_foundation_that_was_replaced_is_read_again(tmp_path):
+    """In one process, as in a notebook."""
+    small = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}
+    config = TrainConfig(data="digits", init_from=str(tmp_path / "m"), encoding="none")
+    for number in range(2):
+        model = create_model("vit_micro_patch4", encoding="none", **small)
+        save_model(model, tmp_path / "m")
+        found = loop._foundation(config)
+        assert torch.equal(found.blocks[0].mlp.fc1.weight, model.blocks[0].mlp.fc1.weight), number

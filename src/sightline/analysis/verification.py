@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checkpoint import write_folder
-from sightline.convert import export_weights
+from sightline.convert import changed_rules, export_weights
 from sightline.convert.timm import build_loaded, timm_is_here
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -99,7 +99,7 @@ def verify(
     if origin.get("project") != project:
         came = f"was converted from {origin['project']}" if origin else "was not converted"
         raise InputError(f"project {project!r}: the checkpoint {came}")
-    rows = [_weights(model, project, state)]
+    rows = [_rules(model, state), _weights(model, project, state)]
     if project == "timm" and timm_is_here():
         rows += _against_original(model, build_loaded(origin["config"], state))
     else:
@@ -107,6 +107,13 @@ def verify(
     if advance is not None:
         advance(len(rows))
     return rows
+
+
+def _rules(model: VisionTransformer, state: Mapping[str, Tensor]) -> Comparison:
+    """What the checkpoint says of the model, against what its origin says; an output may hide a small difference."""
+    wrong = changed_rules(model, state)
+    what = f"rules: {'; '.join(wrong)}" if wrong else "rules"
+    return Comparison(what, "the original's arguments", float(len(wrong)), 0.0, 0.0)
 
 
 def _weights(model: VisionTransformer, project: str, state: Mapping[str, Tensor]) -> Comparison:
@@ -143,8 +150,17 @@ def _against_fingerprint(model: VisionTransformer, record: Mapping[str, Any]) ->
     if not recorded:
         raise InputError("the checkpoint has no fingerprint; convert it again")
     rows = []
-    for ours, kept in zip(fingerprint(model), recorded, strict=True):
-        found, expected = torch.tensor(ours["outputs"]), torch.tensor(kept["outputs"])
+    ours_of_all = fingerprint(model)
+    sizes = (
+        [one.get("size") if isinstance(one, dict) else None for one in recorded] if isinstance(recorded, list) else []
+    )
+    if sizes != [ours["size"] for ours in ours_of_all]:
+        raise InputError("the checkpoint's fingerprint is damaged, or of another training size; convert it again")
+    for ours, kept in zip(ours_of_all, recorded, strict=True):
+        try:
+            found, expected = torch.tensor(ours["outputs"]), torch.tensor(kept["outputs"], dtype=torch.float32)
+        except (KeyError, TypeError, ValueError):
+            raise InputError("the checkpoint's fingerprint is damaged; convert it again") from None
         height, width = kept["size"]
         difference = float((found - expected).abs().max()) if len(found) == len(expected) else float("inf")
         spread = float(expected.std()) if len(expected) > 1 else 0.0

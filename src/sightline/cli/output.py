@@ -85,6 +85,10 @@ def claim_file(out: Path, *, overwrite: bool, option: str = "--out") -> None:
     """Refuse a file that exists, unless it is to be replaced; nothing is made yet. `option` is what named it."""
     if out.is_dir():
         raise InputError(f"{option} {out}: is a folder, expected a file")
+    if out.exists() and not out.is_file():
+        raise InputError(f"{option} {out}: is no regular file")
+    if out.is_symlink() and not out.exists():
+        raise InputError(f"{option} {out}: is a link to a missing file")
     if out.exists() and not overwrite:
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back
+from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer
 
-__all__ = ["export_weights", "import_weights", "list_projects"]
+__all__ = ["changed_rules", "export_weights", "import_weights", "list_projects"]
 
 
 @functools.cache
@@ -58,12 +58,20 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
         raise InputError(f"{project}: config {config!r}: expected the arguments of its class by name")
     given = foreign.filled(config)
     state_dict = _tensors(project, state_dict)
-    ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, config))
-    model = VisionTransformer(ours)
-    entries = foreign.entries(ours, given)
-    expected = convert_back(entries, model.state_dict())
+    try:
+        ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, foreign.kept(config)))
+        # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
+        with torch.device("meta"):
+            shapes = VisionTransformer(ours).state_dict()
+        entries = foreign.entries(ours, given)
+    # Arguments of the wrong kind and tensors of no kind at all raise what they raise.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:150]
+        raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from None
+    expected = convert_back(entries, shapes)
     check_names(project, state_dict, expected)
     check_tensors(project, state_dict, expected)
+    model = VisionTransformer(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):
@@ -75,8 +83,14 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
 
 def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
     """The state dict with arrays as tensors, which share their memory."""
+    if not isinstance(state, Mapping):
+        raise InputError(f"{project} weights: expected tensors by name, got a {type(state).__name__}")
     found = {}
     for name, value in state.items():
+        if not isinstance(name, str):
+            raise InputError(f"{project} weights: {name!r} is no name")
+        if isinstance(value, Tensor) and value.is_meta:
+            raise InputError(f"{project} weights: {name} is on the meta device and has no values")
         try:
             found[name] = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError):
@@ -100,4 +114,22 @@ def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Te
     """
     foreign = _project(project)
     given = foreign.given(model)
-    return convert_back(foreign.entries(model.config, foreign.filled(given)), model.state_dict()), given
+    # Copies: what is done to them is not done to the model.
+    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    return convert_back(foreign.entries(model.config, foreign.filled(given)), state), given
+
+
+def changed_rules(model: VisionTransformer, state_dict: Mapping[str, Tensor]) -> list[str]:
+    """Where an imported model is no longer what its origin says, a phrase for each; none for one as it came.
+
+    Args:
+        state_dict: the foreign weights that it was made from.
+
+    Raises:
+        InputError: it was not imported, or its origin is no project's.
+    """
+    origin = model.config.origin
+    if origin is None:
+        raise InputError("the model was not imported")
+    foreign = _project(origin["project"])
+    return differences(foreign.vit_config(foreign.filled(origin["config"]), state_dict), model)

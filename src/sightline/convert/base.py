@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.checkpoint import is_finite
 from sightline.encodings import PositionEncoding
 from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
@@ -97,6 +98,10 @@ class Project(ABC):
             if expected:
                 raise InputError(f"{self.name}: {key} {value!r}: expected {expected}")
         return {**self.arguments, **given}
+
+    def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that say what the model is, to be written down with it."""
+        return dict(given)
 
     def compare(
         self, given: Mapping[str, Any], model: VisionTransformer, state: Mapping[str, Tensor] | None = None
@@ -241,5 +246,5 @@ def check_tensors(project: str, state: Mapping[str, Tensor], expected: Mapping[s
                 f"{project} weights: {name} is {list(state[name].shape)}, expected {list(tensor.shape)} here"
             )
     for name in expected:
-        if state[name].is_floating_point() and not torch.isfinite(state[name]).all():
+        if not is_finite(state[name]):
             raise InputError(f"{project} weights: {name} holds a number that is not finite")

@@ -35,7 +35,10 @@ class Timm(Project):
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given.get("model"), str):
             raise InputError("timm: the configuration has no model (the name that timm's create_model takes)")
-        return dict(given)
+        return self.kept(given)
+
+    def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         return ViTConfig(**read_fields(_built(given)))
@@ -54,6 +57,10 @@ class Timm(Project):
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return entries_of(_built(given), config)
+
+
+# Where weights come from and in what form, and not what the model is.
+_HOW_IT_IS_BUILT = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
 
 
 def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
@@ -85,7 +92,7 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> VisionTr
     from sightline.convert import import_weights
 
     # Refused before anything is fetched.
-    config = Timm().vit_config(given, {})
+    config = Timm().vit_config(Timm().filled(given), {})
     model = import_weights(Timm.name, build({**given, "pretrained": pretrained}).state_dict(), given)
     names = _imagenet_names(config.num_classes) if pretrained and "num_classes" not in given else None
     if names is not None:

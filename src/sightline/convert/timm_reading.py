@@ -59,6 +59,8 @@ def read_fields(module: Any) -> dict[str, Any]:
     Raises:
         InputError: it has a part that our models lack; says which.
     """
+    if not type(module).__module__.startswith("timm."):
+        raise refusal(f"{type(module).__module__}.{kind_of(module)} is none of timm's own")
     if kind_of(module) not in CLASSES:
         raise refusal(f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
     if not len(module.blocks):
@@ -93,18 +95,21 @@ def _patches(module: Any) -> dict[str, Any]:
     naflex = kind_of(embed) == "NaFlexEmbeds"
     # The grid, and not img_size: timm drops pixels beyond the last whole patch.
     grid = (embed.pos_embed_grid_size or (16, 16)) if naflex else embed.grid_size
+    whole = naflex or tuple(embed.img_size or grid) == (grid[0] * rows, grid[1] * rows) or embed.img_size is None
     return {
         "patch_size": rows,
         "channels": embed.in_chans if naflex else embed.proj.in_channels,
         "image_size": (grid[0] * rows, grid[1] * rows),
         "patch_bias": embed.proj.bias is not None,
-        "fit": "pad" if embed.dynamic_img_pad else "exact",
+        # Where the patch does not divide the training size, timm's convolution passes over the last pixels.
+        "fit": "pad" if embed.dynamic_img_pad else "exact" if whole else "crop",
     }
 
 
 def _norm(module: Any, what: str) -> tuple[str, float]:
     """(kind, epsilon) of a norm."""
-    if isinstance(module, nn.LayerNorm):
+    # A norm of maps is a subclass there.
+    if isinstance(module, nn.LayerNorm) and "2d" not in kind_of(module):
         if module.weight is None or module.bias is None:
             raise refusal(f"its {what} has no weight or no bias")
         return "layer", module.eps

@@ -201,14 +201,16 @@ def _quantised(content: bytes) -> bytes:
 
 def _check_writable(path: Path) -> None:
     """Before the work what can be known: nothing is made yet."""
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder, expected a file")
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise InputError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise StorageError(f"{path}: cannot be written ({above} is no folder that may be written to)")
 
 
 def _write_whole(path: Path, content: bytes) -> None:
+    # A link stays one; its file is replaced.
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -152,6 +152,14 @@ class ViTConfig:
                 raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_mlp_ratio is not None:
             require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True)
+            if self.pool_hidden < 1:
+                raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
+        if self.origin is not None and not (
+            isinstance(self.origin, dict)
+            and isinstance(self.origin.get("project"), str)
+            and isinstance(self.origin.get("config"), dict)
+        ):
+            raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         if self.class_token is not None:
             require_bool("class_token", self.class_token)
         for name in ("mean", "std"):

@@ -23,7 +23,7 @@ from sightline.data.loader import Batch, batches, epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError
 from sightline.fine_tune import begin_with
-from sightline.load import load_model
+from sightline.load import load_model, local_folder
 from sightline.models import VisionTransformer, ViTConfig, changed, model_config
 from sightline.tasks.classification import classification_loss, to_model_input
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
@@ -111,11 +111,18 @@ def _encoding(config: TrainConfig) -> dict[str, Any]:
 def _foundation(config: TrainConfig) -> VisionTransformer:
     """The model that a run begins with."""
     assert config.init_from is not None
-    return _loaded(config.init_from)
+    folder = local_folder(config.init_from)
+    try:
+        written = (folder / "checkpoint" if (folder / "checkpoint").exists() else folder).stat().st_mtime_ns
+    except OSError:
+        written = None
+    return _loaded(config.init_from, written)
 
 
-# A run asks for it a few times before it begins.
-_loaded = functools.lru_cache(maxsize=1)(load_model)
+@functools.lru_cache(maxsize=1)
+def _loaded(source: str, written: int | None) -> VisionTransformer:
+    """A run asks for it a few times before it begins; `written` tells a folder that was replaced from its old self."""
+    return load_model(source)
 
 
 def build_model(config: TrainConfig, source: Source) -> VisionTransformer:

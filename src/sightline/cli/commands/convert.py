@@ -44,12 +44,15 @@ def convert(
 
     if dest.exists() and not overwrite:
         raise InputError(f"{dest}: exists already; --overwrite replaces it")
+    for given in (source, *((config,) if config else ())):
+        if given.resolve().is_relative_to(dest.resolve()):
+            raise InputError(f"{given}: lies in {dest}, which --overwrite would delete; move it first")
     with Bars() as bars:
         bars.move("reading", 0, 3)
-        state, given = read_source(project, source, config, settings)
+        state, arguments = read_source(project, source, config, settings)
         bars.move("converting", 1, 3)
         try:
-            model = import_weights(project, state, given)
+            model = import_weights(project, state, arguments)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
         bars.move("writing", 2, 3)

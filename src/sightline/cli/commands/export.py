@@ -69,7 +69,7 @@ def export(
 
     check_target(to, int8=int8)
     asked = None if sizes is None else _parse_sizes(sizes)
-    file = output or Path(model.resolve().name + SUFFIXES[to])
+    file = output or Path(model.resolve().name.rpartition(":")[2] + SUFFIXES[to])
     claim_file(file, overwrite=overwrite, option="--output")
     loaded = load_model(model)
     check_exportable(loaded, to, int8=int8)
