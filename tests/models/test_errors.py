@@ -26,7 +26,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"drop_pth": 0.1}, "did you mean 'drop_path'"),
         ({"pool": "avg"}, "attention, cls, mean"),
         ({"pool": "mena"}, "did you mean 'mean'"),
-        ({"fit": "crop"}, "exact, pad, resize"),
+        ({"fit": "stretch"}, "crop, exact, pad, resize"),
         ({"head": "cosine"}, "linear, mlp"),
         ({"gelu": "relu"}, "exact, quick, tanh"),
         ({"final_norm": "between"}, "after_pool"),
