@@ -40,7 +40,7 @@ WRONG = [
     ("model_options.pool", "men", ["pool 'men'", "did you mean 'mean'?"]),
     ("model_options.mean", [0.5], ["mean", "three numbers"]),
     ("model_options.std", [0, 1, 1], ["std 0"]),
-    ("model_options.fit", "stretch", ["fit 'crop'", "exact, pad, resize"]),
+    ("model_options.fit", "stretch", ["fit 'stretch'", "crop, exact, pad, resize"]),
     ("model_options.qkv_bias", 3, ["qkv_bias 3", "true, false or"]),
     ("model_options.class_token", False, ["class_token", "pool 'cls'"]),
     ("model_options.class_names", ["a"], ["model_options.class_names", "decided by 'data'"]),
