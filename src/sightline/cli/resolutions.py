@@ -91,6 +91,20 @@ def check_multiples(size: tuple[int, int], patch_size: int, given: str) -> None:
             )
 
 
+def parse_range(given: str) -> tuple[int, int]:
+    """(lowest, highest) side in pixels from "64..384", or one side twice from "224".
+
+    Raises:
+        InputError: it is neither, or falls.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", given)
+    low = int(match[1]) if match else 0
+    high = int(match[2] or match[1]) if match else 0
+    if not 0 < low <= high:
+        raise InputError(f"--resolutions {given}: expected native, or sides in pixels as 64..384 or 224")
+    return low, high
+
+
 def _size(word: str) -> tuple[int, int] | None:
     # Python reads no number of thousands of digits, and no image has a side of a hundred.
     match = re.fullmatch(r"([0-9]{1,100})(?:x([0-9]{1,100}))?", word)

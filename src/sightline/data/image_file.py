@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,25 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         UnreadableDataError: the file is missing, not a readable image in one of `FORMATS`, damaged, too large, or of
             a kind without a known range (floating point). One line: "PATH: reason".
     """
+    with _opened(path, max_pixels) as image:
+        return rgb_pixels(image, path)
+
+
+def read_image_size(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded.
+
+    Raises:
+        UnreadableDataError: as `read_image`, where the header shows it.
+    """
+    with _opened(path, max_pixels) as image:
+        width, height = image.size
+        # From 5 on, the stored image lies on its side.
+        return (width, height) if _orientation(image) >= 5 else (height, width)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str], max_pixels: int) -> Iterator[Image.Image]:
+    """An image file whose header was checked; whatever goes wrong inside is one line."""
     reason = _not_a_file(Path(path))
     if reason:
         raise UnreadableDataError(f"{path}: {reason}")
@@ -61,7 +81,9 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _decode(path, max_pixels)
+            with Image.open(path, formats=FORMATS) as image:
+                _check_size(image, path, max_pixels)
+                yield image
     except UnreadableDataError:
         raise
     except UnidentifiedImageError:
@@ -97,15 +119,13 @@ def _too_large(size: str, max_pixels: int) -> str:
     return f"{size} is too large (allowed: {max_pixels} pixels); shrink it first"
 
 
-def _decode(path: str | os.PathLike[str], max_pixels: int) -> np.ndarray:
-    with Image.open(path, formats=FORMATS) as image:
-        width, height = image.size
-        if width * height > max_pixels:
-            reason = _too_large(f"{width}x{height} = {width * height} pixels", max_pixels)
-            raise UnreadableDataError(f"{path}: {reason}")
-        if width * height == 0:
-            raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
-        return rgb_pixels(image, path)
+def _check_size(image: Image.Image, path: str | os.PathLike[str], max_pixels: int) -> None:
+    width, height = image.size
+    if width * height > max_pixels:
+        reason = _too_large(f"{width}x{height} = {width * height} pixels", max_pixels)
+        raise UnreadableDataError(f"{path}: {reason}")
+    if width * height == 0:
+        raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
 
 
 def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np.ndarray:

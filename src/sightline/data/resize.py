@@ -59,7 +59,7 @@ def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = 
     return resize_part(image, (0, 0, height, width), image_size, interpolation)
 
 
-def native_grid(image_size: tuple[int, int], patch_size: int, max_tokens: int | None = None) -> Grid:
+def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: int | None = None) -> Grid:
     """The grid of patches that fits an image best.
 
     Each side is rounded to the nearest multiple of the patch, at least one. Where that gives more than `max_tokens`

@@ -95,6 +95,17 @@ class Source(ABC):
             UnreadableDataError: the image could not be read.
         """
 
+    def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
+        """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
+        at whatever size is asked for.
+
+        Raises:
+            InputError: no such split or index.
+            UnreadableDataError: the file's header cannot be read.
+        """
+        self.check(split, index)
+        return None
+
     def check_readable(
         self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:

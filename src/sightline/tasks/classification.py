@@ -11,6 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.data.packs import PackedBatch
+from sightline.layout import TokenLayout
+
 Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")
 
@@ -90,3 +93,20 @@ def to_model_input(images: Tensor, mean: Sequence[float], std: Sequence[float], 
     shift = torch.tensor(mean, device=device).view(1, 3, 1, 1)
     scale = torch.tensor(std, device=device).view(1, 3, 1, 1)
     return (images.to(device, non_blocking=True).float() / 255 - shift) / scale
+
+
+def packed_model_input(
+    batch: PackedBatch, mean: Sequence[float], std: Sequence[float], num_prefix_tokens: int, device: torch.device
+) -> tuple[Tensor, TokenLayout]:
+    """Packed patches as `VisionTransformer.forward` takes them.
+
+    Returns:
+        Normalised float32 [1, tokens, 3 * patch_size**2] on the device, and where each stands.
+    """
+    shift, scale = (torch.tensor(values, device=device).view(3, 1) for values in (mean, std))
+    channels = batch.patches.to(device, non_blocking=True).float().unflatten(1, (3, -1))
+    layout = TokenLayout.packed(batch.grids, num_prefix_tokens=num_prefix_tokens, device=device)
+    # Whole images stay whole: back ends know more of them than of what is left of others.
+    if any(len(kept) < grid.cells for kept, grid in zip(batch.kept, batch.grids, strict=True)):
+        layout = layout.keep([kept.to(device) for kept in batch.kept])
+    return ((channels / 255 - shift) / scale).flatten(1).unsqueeze(0), layout

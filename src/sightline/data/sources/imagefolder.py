@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from sightline.data.folder_scan import scan
-from sightline.data.image_file import MAX_PIXELS, read_image
+from sightline.data.image_file import MAX_PIXELS, read_image, read_image_size
 from sightline.data.source import Example, Source, Unreadable
 from sightline.data.transforms import eval_view, train_view
 from sightline.errors import InputError, UnreadableDataError, choose
@@ -95,6 +95,11 @@ class ImageFolder(Source):
         else:
             view = eval_view(image, image_size, interpolation=self.interpolation, crop=self.crop)
         return Example(image=view, label=label, name=path)
+
+    def stored_size(self, split: str, index: int) -> tuple[int, int]:
+        """As `Source.stored_size`, from the file's header."""
+        self.check(split, index)
+        return read_image_size(self.files(split)[index][0], max_pixels=self.max_pixels)
 
     def check_readable(
         self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None

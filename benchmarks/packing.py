@@ -1,0 +1,267 @@
+"""A training step (forward, backward, AdamW) on images of very different sizes: packed, and the usual ways beside it.
+
+    python benchmarks/packing.py [--quick] [--json OUT] [--threads 1] [--device cpu|cuda]
+
+The subject `packed` is our model of ViT-S width with factorised embeddings and mean pooling, all images in one row, no
+token padded. Baselines of the same width and depth: `padded`, every image padded to the longest with a mask; `buckets`,
+four groups of like length, each padded, one step in all; `dense_mask`, one row with a mask of tokens by tokens;
+`nested`, torch's jagged tensors; `timm_naflex`, timm's NaFlexViT. The first four share their blocks with one another.
+All are timed in turn in each round; a ratio is the baseline's time over the subject's, so above 1 packing is faster.
+`padding_factor` is the tokens of `padded` over those of the images.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measure import (
+    RESULTS,
+    Parser,
+    Work,
+    append,
+    counted,
+    destination,
+    device,
+    interleave,
+    peak_bytes,
+    print_table,
+    row,
+    threads,
+    write,
+)
+from torch import Tensor, nn
+
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import create_model
+from sightline.runtime import import_timm
+
+_DIM, _DEPTH, _HEADS, _PATCH, _CLASSES = 384, 12, 6, 16, 1000
+_COUNTS = (35, 40, 45, 50, 55, 60, 70, 80, 90, 100, 110, 120, 140, 150, 178, 240)
+# How tokens meet: (q, k, v), each [rows, heads, tokens, head_dim], to the same shape.
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def grid_of(tokens: int) -> Grid:
+    """The grid of exactly so many patches whose sides are the most nearly 2 to 3."""
+    rows = [side for side in range(1, tokens + 1) if tokens % side == 0]
+    best = min(rows, key=lambda side: abs(math.log(side * side / tokens * 3 / 2)))
+    return Grid(best, tokens // best)
+
+
+class Block(nn.Module):
+    """A plain pre-norm block, as ours and timm's are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(_DIM, eps=1e-6), nn.LayerNorm(_DIM, eps=1e-6)
+        self.qkv, self.proj = nn.Linear(_DIM, 3 * _DIM), nn.Linear(_DIM, _DIM)
+        self.fc1, self.fc2 = nn.Linear(_DIM, 4 * _DIM), nn.Linear(4 * _DIM, _DIM)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        qkv = self.qkv(self.norm1(x)).unflatten(-1, (3, _HEADS, _DIM // _HEADS))
+        q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+        x = x + self.proj(attend(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+class Plain(nn.Module):
+    """A ViT on flat patches, whose caller says how tokens meet and how they are pooled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(3 * _PATCH**2, _DIM), nn.Linear(_DIM, _CLASSES)
+        self.rows, self.cols = (nn.Parameter(0.02 * torch.randn(256, _DIM)) for _ in range(2))
+        self.blocks = nn.ModuleList(Block() for _ in range(_DEPTH))
+        self.norm = nn.LayerNorm(_DIM, eps=1e-6)
+
+    def forward(self, patches: Tensor, where: Tensor, attend: Attend, pool: Callable[[Tensor], Tensor]) -> Tensor:
+        x = self.embed(patches) + self.rows[where[..., 0]] + self.cols[where[..., 1]]
+        for block in self.blocks:
+            x = block(x, attend)
+        return self.head(pool(self.norm(x)))
+
+
+def _padded(images: Sequence[Tensor], places: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Patches and places padded to the longest, and which slots are real."""
+    longest = max(map(len, images))
+    patches = torch.stack([F.pad(one, (0, 0, 0, longest - len(one))) for one in images])
+    where = torch.stack([F.pad(one, (0, 0, 0, longest - len(one))) for one in places])
+    real = torch.stack([torch.arange(longest, device=one.device) < len(one) for one in images])
+    return patches, where, real
+
+
+def _run_padded(model: Plain, images: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
+    patches, where, real = _padded(images, places)
+    mask = real[:, None, None]
+    weights = (real / real.sum(dim=1, keepdim=True)).unsqueeze(-1)
+    return model(
+        patches,
+        where,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+        lambda x: (x * weights).sum(dim=1),
+    )
+
+
+def _run_dense_mask(model: Plain, images: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
+    ids = torch.repeat_interleave(
+        torch.arange(len(images), device=images[0].device), torch.tensor([*map(len, images)], device=images[0].device)
+    )
+    mask = ids[:, None] == ids[None]
+    sums = F.one_hot(ids, len(images)).T / torch.tensor([*map(len, images)], device=ids.device).unsqueeze(1)
+    return model(
+        torch.cat(list(images)).unsqueeze(0),
+        torch.cat(list(places)).unsqueeze(0),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+        lambda x: sums.to(x.dtype) @ x[0],
+    )
+
+
+def _run_nested(model: Plain, images: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
+    """torch's jagged layout: only attention and pooling know of images."""
+    patches = torch.nested.nested_tensor(list(images), layout=torch.jagged)
+    x = model.embed(patches)
+    added = torch.cat([model.rows[where[:, 0]] + model.cols[where[:, 1]] for where in places])
+    x = x + torch.nested.nested_tensor_from_jagged(added, x.offsets())
+    for block in model.blocks:
+        x = block_nested(block, x)
+    values, lengths = model.norm(x).values(), torch.tensor([*map(len, images)], device=added.device)
+    pooled = torch.stack([part.mean(dim=0) for part in values.split(lengths.tolist())])
+    return model.head(pooled)
+
+
+def block_nested(block: Block, x: Tensor) -> Tensor:
+    """`Block.forward` with the operators that jagged tensors have."""
+    normed = block.norm1(x)
+    # Three products: its attention wants each contiguous.
+    parts = zip(block.qkv.weight.chunk(3), block.qkv.bias.chunk(3), strict=True)
+    q, k, v = (F.linear(normed, *one).unflatten(-1, (_HEADS, _DIM // _HEADS)).transpose(1, 2) for one in parts)
+    met = F.scaled_dot_product_attention(q, k, v)
+    x = x + block.proj(met.transpose(1, 2).flatten(2))
+    return x + block.fc2(F.gelu(block.fc1(block.norm2(x))))
+
+
+def works(copies: int, equal: bool, dtype: torch.dtype, device: str) -> tuple[dict[str, Work], dict[str, Any]]:
+    """A training step of each way by name, and what is said of the batch."""
+    counts = [100] * 16 * copies if equal else [count for count in _COUNTS for _ in range(copies)]
+    grids = [grid_of(count) for count in counts]
+    images = [torch.randn(count, 3 * _PATCH**2, device=device) for count in counts]
+    places = [torch.cartesian_prod(torch.arange(g.rows), torch.arange(g.cols)).to(device) for g in grids]
+    labels = torch.randint(_CLASSES, (len(counts),), device=device)
+
+    def step(model: nn.Module, groups: Sequence[tuple[Sequence[int], Callable[[], Tensor]]]) -> Work:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        autocast = torch.autocast(device, torch.bfloat16) if dtype == torch.bfloat16 else contextlib.nullcontext()
+
+        def work() -> None:
+            optimizer.zero_grad()
+            for numbers, run in groups:
+                with autocast:
+                    logits = run()
+                loss = F.cross_entropy(logits.float(), labels[list(numbers)], reduction="sum") / len(counts)
+                loss.backward()
+            optimizer.step()
+
+        return work
+
+    def plain(run: Callable[..., Tensor], groups: Sequence[Sequence[int]]) -> Work:
+        model = Plain().to(device)
+        return step(
+            model,
+            [
+                (group, lambda group=group: run(model, [images[one] for one in group], [places[one] for one in group]))
+                for group in groups
+            ],
+        )
+
+    everything = range(len(counts))
+    by_length = sorted(everything, key=lambda one: counts[one])
+    size = len(counts) // 4
+    ours = create_model(
+        "vit_small_patch16",
+        encoding="factorized",
+        encoding_options={"max_side": 256},
+        num_classes=_CLASSES,
+        pool="mean",
+    ).to(device)
+    row_of_all, layout = torch.cat(images).unsqueeze(0), TokenLayout.packed(grids, num_prefix_tokens=0, device=device)
+    found = {
+        "packed": step(ours, [(everything, lambda: ours(row_of_all, layout=layout))]),
+        "padded": plain(_run_padded, [everything]),
+        "buckets": plain(_run_padded, [by_length[start : start + size] for start in range(0, len(counts), size)]),
+        "dense_mask": plain(_run_dense_mask, [everything]),
+    }
+    naflex = _naflex(images, places, device)
+    if naflex is not None:
+        found["timm_naflex"] = step(naflex[0], [(everything, naflex[1])])
+    nested = plain(_run_nested, [everything])
+    try:
+        nested()
+        found["nested"] = nested
+    except (RuntimeError, NotImplementedError) as error:
+        print(f"nested: not run ({' '.join(str(error).split())[:120]})")
+    tokens = sum(counts)
+    return found, {
+        "images": len(counts),
+        "tokens": tokens,
+        "padding_factor": round(max(counts) * len(counts) / tokens, 3),
+        "sizes": "equal" if equal else "mixed",
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+
+
+def _naflex(
+    images: Sequence[Tensor], places: Sequence[Tensor], device: str
+) -> tuple[nn.Module, Callable[[], Tensor]] | None:
+    try:
+        timm = import_timm()
+    except InputError:
+        return None
+    options = {"embed_dim": _DIM, "depth": _DEPTH, "num_heads": _HEADS, "reg_tokens": 0, "pos_embed": "factorized"}
+    model = timm.create_model("naflexvit_base_patch16_gap", num_classes=_CLASSES, **options).to(device)
+    patches, where, real = _padded(images, places)
+    return model, lambda: model({"patches": patches, "patch_coord": where, "patch_valid": real})
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="mixed sizes alone, and fewer rounds: some minutes")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="replace this file with the rows; else they are added to benchmarks/results/packing.jsonl",
+    )
+    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
+    parser.add_argument("--device", type=device, default="cpu")
+    chosen = parser.parse_args()
+    path = destination(chosen.json, RESULTS / "packing.jsonl")
+    torch.set_num_threads(chosen.threads)
+    copies = (1, 4) if chosen.device == "cpu" else (1, 4, 16)
+    cases = [(number, False, dtype) for number in copies for dtype in (torch.float32, torch.bfloat16)]
+    if not chosen.quick:
+        cases += [(copies[-1], True, dtype) for dtype in (torch.float32, torch.bfloat16)]
+    rows: list[dict[str, Any]] = []
+    for (number, equal, dtype), said in counted(cases):
+        print(f"{said} {16 * number} images, {'equal' if equal else 'mixed'} sizes, {dtype}", flush=True)
+        torch.manual_seed(0)
+        every, about = works(number, equal, dtype, chosen.device)
+        times = interleave(every, 2 if chosen.quick else 5, chosen.device)
+        peaks = {name: peak_bytes(work, chosen.device) for name, work in every.items()}
+        rows += [
+            row("packing", "packed", name, times, peaks, chosen.device, **about) for name in times if name != "packed"
+        ]
+    columns = ("images", "sizes", "dtype", "baseline", "padding_factor", "ratio", "spread", "memory_ratio")
+    print_table(columns, rows)
+    (append if chosen.json is None else write)(rows, path)
+    print(f"rows: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""`sightline pack stats`."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Literal
+
+from cyclopts import App
+
+pack = App(help="Images of every size in sequences without padding.")
+
+_BAR = 40
+
+
+@pack.command
+def stats(
+    data: str,
+    *,
+    split: str = "train",
+    patch_size: int = 16,
+    sequence_length: int = 1024,
+    packing: Literal["best_fit", "first_fit"] = "best_fit",
+    most_images: int | None = None,
+    resolutions: str = "native",
+    measure: Literal["side", "area"] = "side",
+    distribution: Literal["uniform", "normal", "low", "high"] = "uniform",
+    drop: float | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Show how a data set packs: lengths, images a sequence, and the room that is left. No pixel is read.
+
+    Parameters
+    ----------
+    data
+        scenes, scenes:pairs, digits, or imagefolder:DIR. What is drawn at any size gets an aspect from 1/2 to 2.
+    split
+        Of the data set.
+    patch_size
+        Side of a patch in pixels.
+    sequence_length
+        Tokens of a sequence, or the budget of a batch.
+    packing
+        best_fit, or the paper's first_fit.
+    most_images
+        In a sequence (the paper's E_max).
+    resolutions
+        native, or sides in pixels as 64..384 of which one is drawn for each image.
+    measure
+        What the distribution is of: the side, or the area.
+    distribution
+        uniform, normal, or biased to low or high sides.
+    drop
+        Rate of the tokens that are left out, from 0 to 1.
+    images
+        How many of the split; all, or 10,000 of an endless one.
+    seed
+        Of the draws.
+    json
+        Print a JSON object instead.
+    """
+    import statistics
+
+    from sightline.cli.progress import Bars
+    from sightline.cli.resolutions import parse_range
+    from sightline.data.discovery import open_source
+    from sightline.data.pack_statistics import histogram, pack_statistics
+    from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
+    from sightline.errors import InputError
+    from sightline.reports.tables import print_table
+
+    for name, value in (("patch-size", patch_size), ("images", images)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value}: must be at least 1")
+    sampling = None
+    if resolutions != "native":
+        low, high = parse_range(resolutions)
+        sampling = ResolutionSampling(low, high, measure, distribution)
+    showing = Showing(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
+    source = open_source(data)
+    with Bars() as bars:
+        found = pack_statistics(
+            source,
+            split,
+            showing,
+            capacity=sequence_length,
+            how=packing,
+            most_images=most_images,
+            images=images,
+            seed=seed,
+            advance=lambda done, total: bars.move("packing", done, total),
+        )
+    lengths = sorted(found.lengths)
+    figures: dict[str, float] = {
+        "images": found.images,
+        "sequences": len(found.sequences),
+        "tokens": found.tokens,
+        "dropped_tokens": found.patches - found.tokens,
+        "tokens_an_image": found.tokens / found.images,
+        "median_tokens": statistics.median(lengths),
+        "longest": lengths[-1],
+        "images_a_sequence": found.images_a_sequence,
+        "most_images_a_sequence": max(images for _, images in found.sequences),
+        "unused": found.unused,
+        "padding_factor": found.padding_factor,
+    }
+    if json:
+        print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
+        return
+    print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in figures.items()])
+    most = max(count for _, _, count in histogram(lengths))
+    print("\ntokens of an image, and how many images have so many")
+    for first, last, count in histogram(lengths):
+        bar = "#" * round(_BAR * count / most)
+        print(f"{first:>6} to {last:<6} {count:>7} {bar}".rstrip())
+
+
+def _shown(name: str, value: float) -> str:
+    if name == "unused":
+        return f"{100 * value:.2f} %"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

@@ -1,0 +1,119 @@
+"""What packing does to a data set: how long its images are, how many share a sequence, and how much room is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sightline.data.packing import pack_stream
+from sightline.data.sampling import Showing
+from sightline.data.source import Source
+from sightline.data.streams import generator
+from sightline.errors import InputError
+
+
+@dataclass(frozen=True)
+class PackStatistics:
+    """What was counted.
+
+    Attributes:
+        images: that were given, and all of them packed.
+        patches, tokens: before and after dropping.
+        lengths: tokens of each image, in order.
+        sequences: tokens and images of each sequence.
+        capacity: of a sequence.
+    """
+
+    images: int
+    patches: int
+    tokens: int
+    lengths: tuple[int, ...]
+    sequences: tuple[tuple[int, int], ...]
+    capacity: int
+
+    @property
+    def unused(self) -> float:
+        """The part of the room of all sequences but the last that no token fills; the last may end with the data."""
+        whole = self.sequences[:-1] or self.sequences
+        return 1 - sum(tokens for tokens, _ in whole) / (self.capacity * len(whole)) if whole else 0.0
+
+    @property
+    def images_a_sequence(self) -> float:
+        return self.images / len(self.sequences) if self.sequences else 0.0
+
+    @property
+    def padding_factor(self) -> float:
+        """How many times more tokens there would be if every image were padded to the longest."""
+        return max(self.lengths) * self.images / self.tokens if self.lengths else 1.0
+
+
+def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
+    """(height, width) of an example: the stored one, or where it is drawn at any size an aspect from 1/2 to 2."""
+    stored = source.stored_size(split, index)
+    if stored is not None:
+        return stored
+    stretch = 2.0 ** generator("aspect/1", seed, index).uniform(-0.5, 0.5)
+    return round(1000 * stretch), round(1000 / stretch)
+
+
+def pack_statistics(
+    source: Source,
+    split: str,
+    showing: Showing,
+    *,
+    capacity: int,
+    how: str = "best_fit",
+    most_images: int | None = None,
+    images: int | None = None,
+    seed: int = 0,
+    advance: Callable[[int, int], None] | None = None,
+) -> PackStatistics:
+    """Pack one pass over a split without reading a pixel.
+
+    Args:
+        capacity: tokens of a sequence; how, most_images: as `pack_stream`.
+        images: how many of the split; None takes all, or 10,000 of an endless one.
+        advance: called with (images done, images in all).
+
+    Raises:
+        InputError: an image is longer than a sequence, or the split is empty or not known.
+        UnreadableDataError: the header of a file cannot be read.
+    """
+    source.check(split)
+    there = source.length(split)
+    count = min(images or there or 10_000, there if there is not None else images or 10_000)
+    if count < 1:
+        raise InputError(f"split {split}: has no image to pack")
+    lengths: list[int] = []
+    patches = 0
+
+    def drawn() -> Iterator[int]:
+        nonlocal patches
+        for index in range(count):
+            one = showing.shown(size_of(source, split, index, seed), seed=seed, index=index, seen=index)
+            patches += one.grid.cells
+            lengths.append(len(one.kept))
+            if advance is not None:
+                advance(index + 1, count)
+            yield len(one.kept)
+
+    sequences = [
+        (sum(length for _, length in chosen), len(chosen))
+        for chosen in pack_stream(drawn(), capacity, how=how, most_images=most_images)
+    ]
+    return PackStatistics(count, patches, sum(lengths), tuple(lengths), tuple(sequences), capacity)
+
+
+def histogram(values: Sequence[int], bins: int = 12) -> list[tuple[int, int, int]]:
+    """(lowest, highest, how many) of equal ranges of whole numbers, from the smallest value to the largest."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    width = max(math.ceil((high - low + 1) / bins), 1)
+    counts = [0] * (math.ceil((high - low + 1) / width))
+    for value in values:
+        counts[(value - low) // width] += 1
+    return [
+        (low + place * width, min(low + (place + 1) * width - 1, high), number) for place, number in enumerate(counts)
+    ]

@@ -1,0 +1,228 @@
+"""What size an image is shown at in training, and how many of its tokens are dropped: functions of their own draws."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from sightline.data.resize import native_grid
+from sightline.data.streams import generator
+from sightline.errors import InputError, choose
+from sightline.grid import Grid
+
+Measure = Literal["side", "area"]
+# Means of the normal distributions, of deviation 1, cut to [-1, 1] (NaViT section 3.2, figure 7).
+_BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
+DISTRIBUTIONS = ("uniform", *_BIASES)
+
+
+@dataclass(frozen=True)
+class ResolutionSampling:
+    """Sides from `low` to `high` pixels (NaViT section 3.2).
+
+    Attributes:
+        low, high: of the side R; an image then has about R x R pixels, its aspect kept.
+        measure: what the distribution is of: the `side` R, or the `area` R x R.
+        distribution: `uniform`, or a normal one cut to the range: `normal`, biased `low` or `high`.
+    """
+
+    low: int = 64
+    high: int = 384
+    measure: Measure = "side"
+    distribution: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise InputError(f"resolutions {self.low} to {self.high}: expected 1 <= low <= high")
+        if self.measure not in ("side", "area"):
+            raise choose("resolution measure", self.measure, ("side", "area"))
+        if self.distribution not in DISTRIBUTIONS:
+            raise choose("resolution distribution", self.distribution, DISTRIBUTIONS)
+
+    def draw(self, draws: np.random.Generator) -> float:
+        """A side in pixels, from one number of `draws`."""
+        share = (_cut_normal(draws.random(), self.distribution) + 1) / 2
+        if self.measure == "side":
+            return self.low + share * (self.high - self.low)
+        return math.sqrt(self.low**2 + share * (self.high**2 - self.low**2))
+
+
+def _cut_normal(number: float, distribution: str) -> float:
+    """A number of [0, 1) as one of [-1, 1] of the distribution, by its quantiles."""
+    if distribution == "uniform":
+        return 2 * number - 1
+    normal = NormalDist(_BIASES[distribution])
+    below, above = normal.cdf(-1), normal.cdf(1)
+    return min(max(normal.inv_cdf(below + number * (above - below)), -1.0), 1.0)
+
+
+def grid_at(image_size: tuple[int, int], side: float, patch_size: int, most_tokens: int | None = None) -> Grid:
+    """The patches of an image shown at about side x side pixels with its own aspect; at least one.
+
+    Args:
+        image_size: (height, width) in pixels, of which the aspect counts.
+        most_tokens: as `native_grid`.
+    """
+    stretch = math.sqrt(image_size[0] / image_size[1])
+    return native_grid((max(side * stretch, 1.0), max(side / stretch, 1.0)), patch_size, most_tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """How an image is shown once.
+
+    Attributes:
+        grid: its patches.
+        kept: int64, the row-major numbers of those that stay, rising.
+    """
+
+    grid: Grid
+    kept: np.ndarray
+
+
+@dataclass(frozen=True)
+class Showing:
+    """How the images of a run are shown: a function of seed, epoch and index, in any order and any process.
+
+    Attributes:
+        patch_size: side of a patch in pixels.
+        resolutions: what sides are drawn; None shows each image at its own size.
+        drop: how many tokens are left out; None keeps all.
+        most_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
+    """
+
+    patch_size: int
+    resolutions: ResolutionSampling | None = None
+    drop: TokenDrop | None = None
+    most_tokens: int | None = None
+
+    def shown(self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0) -> Shown:
+        """How one image is shown.
+
+        Args:
+            image_size: (height, width) of the stored image, in pixels.
+            seen: images of the run before this one, for a drop that is scheduled.
+        """
+        draws = generator("shown/1", seed, index, epoch=epoch)
+        if self.resolutions is None:
+            grid = native_grid(image_size, self.patch_size, self.most_tokens)
+        else:
+            grid = grid_at(image_size, self.resolutions.draw(draws), self.patch_size, self.most_tokens)
+        kept = np.arange(grid.cells) if self.drop is None else self.drop.keep(draws, grid.cells, seen)
+        return Shown(grid, kept)
+
+
+class TokenDrop(ABC):
+    """A rate at which an image's tokens are left out in training."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+        """A rate from 0 to 1.
+
+        Args:
+            draws: of this image alone.
+            tokens: of the image.
+            seen: images of the run before this one.
+        """
+
+    def keep(self, draws: np.random.Generator, tokens: int, seen: int = 0) -> np.ndarray:
+        """The tokens that stay: rising int64 indices, at least one of them."""
+        count = max(round(tokens * (1 - self.rate(draws, tokens, seen))), 1)
+        return np.sort(draws.permutation(tokens)[:count])
+
+
+def _require_rate(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} {value}: expected 0 to 1")
+
+
+@dataclass(frozen=True)
+class ConstantDrop(TokenDrop):
+    """The same rate for every image; 1 leaves one token."""
+
+    name: ClassVar[str] = "constant"
+    drop: float = 0.5
+
+    def __post_init__(self) -> None:
+        _require_rate("token drop", self.drop)
+
+    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+        return self.drop
+
+
+@dataclass(frozen=True)
+class BetaDrop(TokenDrop):
+    """most x u, u of a Beta distribution of mean mean / most and variance 0.3 u (1 - u) (NaViT appendix B.6)."""
+
+    name: ClassVar[str] = "beta"
+    mean: float = 0.5
+    most: float = 0.8
+
+    def __post_init__(self) -> None:
+        _require_rate("token drop most", self.most)
+        if not 0 < self.mean < self.most:
+            raise InputError(f"token drop mean {self.mean}: expected more than 0 and less than most, {self.most}")
+
+    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+        mean = self.mean / self.most
+        # The variance of Beta(a, b) is mean (1 - mean) / (a + b + 1).
+        total = 1 / 0.3 - 1
+        return self.most * float(draws.beta(mean * total, (1 - mean) * total))
+
+
+@dataclass(frozen=True)
+class LengthDrop(TokenDrop):
+    """A normal rate of deviation 0.02, cut at two of them, whose mean rises with the image's length from `least` at
+    `shortest` tokens to `most` at `longest` (NaViT appendix B.6)."""
+
+    name: ClassVar[str] = "length"
+    least: float = 0.2
+    most: float = 0.8
+    shortest: int = 16
+    longest: int = 576
+
+    def __post_init__(self) -> None:
+        _require_rate("token drop least", self.least)
+        _require_rate("token drop most", self.most)
+        if not 1 <= self.shortest < self.longest:
+            raise InputError(f"token drop lengths {self.shortest} to {self.longest}: expected 1 <= shortest < longest")
+
+    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+        share = min(max((tokens - self.shortest) / (self.longest - self.shortest), 0.0), 1.0)
+        mean = self.least + share * (self.most - self.least)
+        normal = NormalDist()
+        below, above = normal.cdf(-2), normal.cdf(2)
+        deviate = normal.inv_cdf(below + draws.random() * (above - below))
+        return min(max(mean + 0.02 * deviate, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class ScheduledDrop(TokenDrop):
+    """least + (most - least) sigmoid((seen - middle) / width): rising for a positive width, falling for a negative one
+    (NaViT appendix B.7, equation 1)."""
+
+    name: ClassVar[str] = "schedule"
+    least: float = 0.2
+    most: float = 0.8
+    middle: float = 24_000.0
+    width: float = -8_000.0
+
+    def __post_init__(self) -> None:
+        _require_rate("token drop least", self.least)
+        _require_rate("token drop most", self.most)
+        if self.width == 0:
+            raise InputError("token drop width 0: expected more (a rising rate) or less (a falling one)")
+
+    def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
+        # By tanh, which does not overflow.
+        return self.least + (self.most - self.least) * (1 + math.tanh((seen - self.middle) / self.width / 2)) / 2
+
+
+DROPS: dict[str, type[TokenDrop]] = {one.name: one for one in (ConstantDrop, BetaDrop, LengthDrop, ScheduledDrop)}

@@ -1,0 +1,125 @@
+"""Packing: every image once, no sequence too long, and little room unused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.data.packing import PACKERS, Packing, best_fit, first_fit, pack_stream
+from sightline.errors import InputError
+
+LENGTHS = st.lists(st.integers(1, 40), max_size=60)
+
+
+@given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)), how=st.sampled_from(sorted(PACKERS)))
+def test_each_image_is_in_one_sequence(lengths, most, how):
+    packing = PACKERS[how](lengths, 40, most)
+    assert sorted(itertools.chain(*packing.sequences)) == list(range(len(lengths)))
+    for number, images in enumerate(packing.sequences):
+        assert 1 <= packing.filled(number) == sum(lengths[image] for image in images) <= 40
+        assert most is None or len(images) <= most
+    room = 40 * len(packing.sequences)
+    assert packing.unused == pytest.approx(1 - sum(lengths) / room if room else 0)
+
+
+@given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)))
+def test_first_fit_is_the_plain_one(lengths, most):
+    """Written out: each image goes into the first sequence that has room, in its order."""
+    plain: list[list[int]] = []
+    for image, length in enumerate(lengths):
+        for images in plain:
+            if sum(lengths[one] for one in images) + length <= 40 and len(images) != most:
+                images.append(image)
+                break
+        else:
+            plain.append([image])
+    assert first_fit(lengths, 40, most).sequences == tuple(map(tuple, plain))
+
+
+@given(lengths=LENGTHS)
+def test_best_fit_leaves_the_least_room_at_each_step(lengths):
+    plain: list[list[int]] = []
+    for image in sorted(range(len(lengths)), key=lambda one: (-lengths[one], one)):
+        rooms = [40 - sum(lengths[one] for one in images) for images in plain]
+        fitting = [place for place, room in enumerate(rooms) if room >= lengths[image]]
+        if fitting:
+            plain[min(fitting, key=lambda place: (rooms[place], place))].append(image)
+        else:
+            plain.append([image])
+    assert best_fit(lengths, 40).sequences == tuple(map(tuple, plain))
+
+
+def test_a_case_by_hand():
+    assert first_fit([6, 5, 4, 3, 2], 10).sequences == ((0, 2), (1, 3, 4))
+    assert first_fit([6, 5, 4, 3, 2], 10, 2).sequences == ((0, 2), (1, 3), (4,))
+    assert best_fit([2, 3, 4, 5, 6], 10).sequences == ((4, 2), (3, 1, 0))
+    assert Packing(((0, 1),), (3, 4), 10).unused == pytest.approx(0.3)
+    assert first_fit([], 10).sequences == ()
+    assert first_fit([], 10).unused == 0
+
+
+@pytest.mark.parametrize("how", sorted(PACKERS))
+@pytest.mark.parametrize(
+    ("lengths", "capacity", "most", "says"),
+    [
+        ([3, 11, 2], 10, None, "image 1: has 11 tokens, and a sequence 10"),
+        ([3, 0], 10, None, "image 1: has 0 tokens"),
+        ([3], 0, None, "sequence length 0"),
+        ([3], 10, 0, "most_images 0"),
+    ],
+)
+def test_what_is_refused(how, lengths, capacity, most, says):
+    with pytest.raises(InputError, match=says):
+        PACKERS[how](lengths, capacity, most)
+
+
+@given(
+    lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)), how=st.sampled_from(sorted(PACKERS)),
+    look_ahead=st.integers(1, 20),
+)  # fmt: skip
+def test_a_stream_loses_nothing(lengths, most, how, look_ahead):
+    found = list(pack_stream(iter(lengths), 40, how=how, most_images=most, look_ahead=look_ahead))
+    together = [one for images in found for one in images]
+    assert sorted(together) == list(enumerate(lengths))
+    for images in found:
+        assert sum(length for _, length in images) <= 40
+        assert most is None or len(images) <= most
+
+
+@given(lengths=LENGTHS, look_ahead=st.integers(1, 20))
+def test_a_stream_keeps_no_image_long(lengths, look_ahead):
+    asked = 0
+
+    def counted():
+        nonlocal asked
+        for length in lengths:
+            asked += 1
+            yield length
+
+    for images in pack_stream(counted(), 40, look_ahead=look_ahead):
+        assert all(asked - number <= 2 * look_ahead for number, _ in images)
+
+
+def test_a_stream_without_end():
+    first = list(itertools.islice(pack_stream(itertools.cycle([30, 7, 3]), 40, look_ahead=9), 20))
+    assert all(sum(length for _, length in images) == 40 for images in first)
+
+
+def test_names_of_packers():
+    with pytest.raises(InputError, match="did you mean 'best_fit'"):
+        next(pack_stream([1], 10, how="bestfit"))
+    with pytest.raises(InputError, match="look_ahead 0"):
+        next(pack_stream([1], 10, look_ahead=0))
+
+
+@pytest.mark.parametrize(("capacity", "limit"), [(1024, 0.01), (4096, 0.01)])
+def test_a_budget_of_tokens_is_spent(capacity, limit):
+    """Sides of 64 to 256 pixels, patches of 16: the paper's sampling; less than a hundredth of the budget is unused."""
+    rng = np.random.default_rng(0)
+    lengths = [max(round(side / 16), 1) ** 2 for side in rng.uniform(64, 256, 20_000)]
+    sums = [sum(length for _, length in images) for images in pack_stream(lengths, capacity)]
+    assert 1 - sum(sums) / (capacity * len(sums)) < limit

@@ -1,0 +1,165 @@
+"""Sizes and token drops of training: the paper's distributions, from an image's own draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.data.sampling import (
+    DISTRIBUTIONS,
+    BetaDrop,
+    ConstantDrop,
+    LengthDrop,
+    ResolutionSampling,
+    ScheduledDrop,
+    Showing,
+    grid_at,
+)
+from sightline.errors import InputError
+
+
+def sides(count: int = 20_000, **options) -> np.ndarray:
+    generator = np.random.default_rng(0)
+    sampling = ResolutionSampling(**options)
+    return np.array([sampling.draw(generator) for _ in range(count)])
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("measure", ["side", "area"])
+def test_resolutions_are_of_the_distribution(distribution, measure):
+    """Against the density written out, over 64 to 384 pixels."""
+    found = sides(distribution=distribution, measure=measure)
+    assert 64 <= found.min() < 75
+    assert 370 < found.max() <= 384
+    u = np.linspace(-1, 1, 20_001)
+    bias = {"uniform": None, "normal": 0.0, "low": -0.5, "high": 0.5}[distribution]
+    density = np.ones_like(u) if bias is None else np.exp(-((u - bias) ** 2) / 2)
+    share = (u + 1) / 2
+    expected = 64 + share * 320 if measure == "side" else np.sqrt(64**2 + share * (384**2 - 64**2))
+    mean = (expected * density).sum() / density.sum()
+    assert found.mean() == pytest.approx(mean, abs=4 * found.std() / math.sqrt(len(found)))
+
+
+def test_low_is_low_and_an_area_is_large():
+    means = [sides(2000, distribution=one).mean() for one in ("low", "normal", "high")]
+    assert means[0] < means[1] < means[2]
+    assert sides(2000, measure="area").mean() > sides(2000).mean() + 20
+    assert set(sides(10, low=96, high=96)) == {96.0}
+
+
+@given(
+    height=st.integers(1, 4000), width=st.integers(1, 4000), side=st.floats(1, 500), patch=st.integers(1, 32),
+    most=st.one_of(st.none(), st.integers(1, 600)),
+)  # fmt: skip
+def test_a_grid_has_a_patch_and_no_more_than_allowed(height, width, side, patch, most):
+    grid = grid_at((height, width), side, patch, most)
+    assert grid.rows >= 1
+    assert grid.cols >= 1
+    assert most is None or grid.cells <= most
+
+
+def test_the_aspect_is_kept():
+    assert grid_at((480, 640), 224, 16) == (12, 16)
+    assert grid_at((640, 480), 224, 16) == (16, 12)
+    assert grid_at((100, 100), 224, 16) == (14, 14)
+    assert grid_at((1, 4000), 224, 16) == (1, 885)
+    assert grid_at((480, 640), 224, 16, 100) == (8, 11)
+
+
+@pytest.mark.parametrize(("mean", "most"), [(0.5, 0.8), (0.2, 0.5), (0.7, 1.0)])
+def test_beta_has_its_mean_its_bound_and_its_variance(mean, most):
+    generator = np.random.default_rng(0)
+    drop = BetaDrop(mean, most)
+    rates = np.array([drop.rate(generator, 100, 0) for _ in range(20_000)])
+    u = rates / most
+    assert (rates.min() >= 0, rates.max() <= most) == (True, True)
+    assert u.mean() == pytest.approx(mean / most, abs=0.01)
+    assert u.var() == pytest.approx(0.3 * (mean / most) * (1 - mean / most), rel=0.05)
+
+
+def test_longer_images_lose_more():
+    generator = np.random.default_rng(0)
+    drop = LengthDrop(0.3, 0.7, shortest=16, longest=576)
+    for tokens, mean in ((16, 0.3), (296, 0.5), (576, 0.7), (5000, 0.7), (1, 0.3)):
+        rates = np.array([drop.rate(generator, tokens, 0) for _ in range(2000)])
+        assert rates.mean() == pytest.approx(mean, abs=0.003)
+        assert np.abs(rates - mean).max() <= 0.04 + 1e-9
+        assert rates.std() > 0.015
+
+
+def test_a_schedule_falls_or_rises_as_the_sigmoid():
+    generator = np.random.default_rng(0)
+    for width in (-500.0, 500.0):
+        drop = ScheduledDrop(0.2, 0.8, middle=1000.0, width=width)
+        for seen in (0, 700, 1000, 1600, 10**9):
+            z = (seen - 1000) / width
+            expected = 0.2 + 0.6 / (1 + math.exp(-z)) if abs(z) < 700 else (0.8 if z > 0 else 0.2)
+            assert drop.rate(generator, 10, seen) == pytest.approx(expected, abs=1e-12)
+
+
+@given(tokens=st.integers(1, 300), rate=st.floats(0, 1))
+def test_what_stays_is_rising_and_never_nothing(tokens, rate):
+    kept = ConstantDrop(rate).keep(np.random.default_rng(1), tokens)
+    assert len(kept) == max(round(tokens * (1 - rate)), 1)
+    assert (np.diff(kept) > 0).all()
+    assert 0 <= kept[0] <= kept[-1] < tokens
+
+
+def test_which_tokens_stay_is_chance():
+    kept = [tuple(ConstantDrop(0.5).keep(np.random.default_rng(seed), 8)) for seed in range(50)]
+    assert len(set(kept)) > 25
+    assert {token for one in kept for token in one} == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ResolutionSampling(0, 10), "1 <= low <= high"),
+        (lambda: ResolutionSampling(20, 10), "1 <= low <= high"),
+        (lambda: ResolutionSampling(measure="sides"), "did you mean 'side'"),
+        (lambda: ResolutionSampling(distribution="uniforn"), "did you mean 'uniform'"),
+        (lambda: ConstantDrop(1.5), "token drop 1.5"),
+        (lambda: BetaDrop(0.9, 0.8), "mean 0.9"),
+        (lambda: BetaDrop(0.5, 1.8), "most 1.8"),
+        (lambda: LengthDrop(shortest=10, longest=10), "shortest < longest"),
+        (lambda: ScheduledDrop(width=0.0), "width 0"),
+    ],
+)
+def test_what_is_refused(make, says):
+    with pytest.raises(InputError, match=says):
+        make()
+
+
+def test_how_an_image_is_shown_hangs_on_nothing_but_itself():
+    showing = Showing(16, ResolutionSampling(64, 256), BetaDrop(), most_tokens=200)
+
+    def shown(index, **changes):
+        one = showing.shown((480, 640), **{"seed": 3, "index": index, "epoch": 1, **changes})
+        return one.grid, tuple(one.kept)
+
+    forwards = [shown(index) for index in range(20)]
+    assert forwards == [shown(index) for index in reversed(range(20))][::-1]
+    assert len({grid for grid, _ in forwards}) > 5
+    for change in ({"seed": 4}, {"epoch": 2}):
+        assert forwards != [shown(index, **change) for index in range(20)]
+    for grid, kept in forwards:
+        assert grid.cells <= 200
+        assert 1 <= len(kept) <= grid.cells
+
+
+def test_native_is_the_images_own_size():
+    one = Showing(16).shown((480, 640), seed=0, index=0)
+    assert one.grid == (30, 40)
+    assert one.kept.tolist() == list(range(1200))
+    assert Showing(16, most_tokens=300).shown((480, 640), seed=0, index=0).grid == (15, 20)
+    assert len(Showing(16, drop=ConstantDrop(1.0)).shown((480, 640), seed=0, index=0).kept) == 1
+
+
+def test_a_scheduled_drop_knows_how_many_were_seen():
+    showing = Showing(16, drop=ScheduledDrop(0.2, 0.8, middle=1000, width=-100))
+    early, late = (len(showing.shown((320, 320), seed=0, index=0, seen=seen).kept) for seen in (0, 2000))
+    assert (early, late) == (80, 320)
