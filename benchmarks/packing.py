@@ -44,6 +44,7 @@ from sightline.models import create_model
 from sightline.runtime import import_timm
 
 _DIM, _DEPTH, _HEADS, _PATCH, _CLASSES = 384, 12, 6, 16, 1000
+_BASELINES = ("padded", "buckets", "dense_mask", "nested", "timm_naflex")
 _COUNTS = (35, 40, 45, 50, 55, 60, 70, 80, 90, 100, 110, 120, 140, 150, 178, 240)
 # How tokens meet: (q, k, v), each [rows, heads, tokens, head_dim], to the same shape.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -148,7 +149,9 @@ def block_nested(block: Block, x: Tensor) -> Tensor:
     return x + block.fc2(F.gelu(block.fc1(block.norm2(x))))
 
 
-def works(copies: int, equal: bool, dtype: torch.dtype, device: str) -> tuple[dict[str, Work], dict[str, Any]]:
+def works(
+    copies: int, equal: bool, dtype: torch.dtype, device: str, baselines: Sequence[str]
+) -> tuple[dict[str, Work], dict[str, Any]]:
     """A training step of each way by name, and what is said of the batch."""
     counts = [100] * 16 * copies if equal else [count for count in _COUNTS for _ in range(copies)]
     grids = [grid_of(count) for count in counts]
@@ -192,21 +195,29 @@ def works(copies: int, equal: bool, dtype: torch.dtype, device: str) -> tuple[di
         pool="mean",
     ).to(device)
     row_of_all, layout = torch.cat(images).unsqueeze(0), TokenLayout.packed(grids, num_prefix_tokens=0, device=device)
-    found = {
-        "packed": step(ours, [(everything, lambda: ours(row_of_all, layout=layout))]),
-        "padded": plain(_run_padded, [everything]),
-        "buckets": plain(_run_padded, [by_length[start : start + size] for start in range(0, len(counts), size)]),
-        "dense_mask": plain(_run_dense_mask, [everything]),
+    ways: dict[str, Callable[[], Work | None]] = {
+        "padded": lambda: plain(_run_padded, [everything]),
+        "buckets": lambda: plain(
+            _run_padded, [by_length[start : start + size] for start in range(0, len(counts), size)]
+        ),
+        "dense_mask": lambda: plain(_run_dense_mask, [everything]),
+        "nested": lambda: plain(_run_nested, [everything]),
+        "timm_naflex": lambda: naflex(),
     }
-    naflex = _naflex(images, places, device)
-    if naflex is not None:
-        found["timm_naflex"] = step(naflex[0], [(everything, naflex[1])])
-    nested = plain(_run_nested, [everything])
-    try:
-        nested()
-        found["nested"] = nested
-    except (RuntimeError, NotImplementedError) as error:
-        print(f"nested: not run ({' '.join(str(error).split())[:120]})")
+
+    def naflex() -> Work | None:
+        made = _naflex(images, places, device)
+        return None if made is None else step(made[0], [(everything, made[1])])
+
+    found = {"packed": step(ours, [(everything, lambda: ours(row_of_all, layout=layout))])}
+    for name in baselines:
+        work = ways[name]()
+        try:
+            if work is not None:
+                work()
+                found[name] = work
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"{name}: not run ({' '.join(str(error).split())[:120]})")
     tokens = sum(counts)
     return found, {
         "images": len(counts),
@@ -232,18 +243,22 @@ def _naflex(
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="mixed sizes alone, and fewer rounds: some minutes")
+    parser.add_argument("--quick", action="store_true", help="64 images of mixed sizes alone, and two rounds")
     parser.add_argument(
         "--json",
         type=Path,
         help="replace this file with the rows; else they are added to benchmarks/results/packing.jsonl",
+    )
+    parser.add_argument(
+        "--baselines", nargs="+", choices=_BASELINES, default=_BASELINES, help="what packing is compared with; all"
     )
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
     chosen = parser.parse_args()
     path = destination(chosen.json, RESULTS / "packing.jsonl")
     torch.set_num_threads(chosen.threads)
-    copies = (1, 4) if chosen.device == "cpu" else (1, 4, 16)
+    # On one core a step of 64 images takes 10 s packed and a minute with a dense mask.
+    copies = (4,) if chosen.quick else (1, 4) if chosen.device == "cpu" else (1, 4, 16)
     cases = [(number, False, dtype) for number in copies for dtype in (torch.float32, torch.bfloat16)]
     if not chosen.quick:
         cases += [(copies[-1], True, dtype) for dtype in (torch.float32, torch.bfloat16)]
@@ -251,14 +266,14 @@ def main() -> None:
     for (number, equal, dtype), said in counted(cases):
         print(f"{said} {16 * number} images, {'equal' if equal else 'mixed'} sizes, {dtype}", flush=True)
         torch.manual_seed(0)
-        every, about = works(number, equal, dtype, chosen.device)
+        every, about = works(number, equal, dtype, chosen.device, chosen.baselines)
         times = interleave(every, 2 if chosen.quick else 5, chosen.device)
         peaks = {name: peak_bytes(work, chosen.device) for name, work in every.items()}
-        rows += [
+        fresh = [
             row("packing", "packed", name, times, peaks, chosen.device, **about) for name in times if name != "packed"
         ]
-    columns = ("images", "sizes", "dtype", "baseline", "padding_factor", "ratio", "spread", "memory_ratio")
-    print_table(columns, rows)
+        print_table(("baseline", "padding_factor", "ratio", "spread", "memory_ratio", "subject_ms"), fresh)
+        rows += fresh
     (append if chosen.json is None else write)(rows, path)
     print(f"rows: {path}")
 
