@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from sightline.errors import InputError, SightlineError
 
 if TYPE_CHECKING:
     import torch
+
+Key = TypeVar("Key")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,13 +80,6 @@ class _Examples:
             names=[example.name for example in examples],
         )
 
-    def __getitem__(self, indices: Sequence[int]) -> Batch | SightlineError:
-        # Returned, not raised: a worker's exception comes back with its traceback as its message.
-        try:
-            return self.batch(indices)
-        except SightlineError as error:
-            return error
-
 
 def batches(
     source: Source,
@@ -124,19 +120,43 @@ def batches(
         source.check(split, index, image_size)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch)
-    if workers == 0 or not parts:
-        return map(examples.batch, parts)
-    return _from_workers(examples, parts, min(workers, len(parts)))
+    return made(examples.batch, parts, min(workers, len(parts)))
 
 
-def _from_workers(examples: _Examples, parts: list[list[int]], workers: int) -> Iterator[Batch]:
+def made(make: Callable[[Key], Made], keys: Iterable[Key], workers: int) -> Iterator[Made]:
+    """`make` of each key, in their order, ahead in `workers` processes; 0 makes each when it is asked for.
+
+    Args:
+        make: a function of its key alone, so that any process makes the same.
+
+    Raises:
+        SightlineError: what `make` raises, when its turn comes.
+    """
+    return map(make, keys) if workers == 0 else _from_workers(make, keys, workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _InWorker(Generic[Key, Made]):
+    """What torch's loader takes for a data set."""
+
+    make: Callable[[Key], Made]
+
+    def __getitem__(self, key: Key) -> Made | SightlineError:
+        # Returned, not raised: a worker's exception comes back with its traceback as its message.
+        try:
+            return self.make(key)
+        except SightlineError as error:
+            return error
+
+
+def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int) -> Iterator[Made]:
     import torch
     from torch.utils.data import DataLoader
 
     loader = DataLoader(
-        examples,  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
+        _InWorker(make),  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
         batch_size=None,
-        sampler=parts,  # pyright: ignore[reportArgumentType]  # keys of any kind, here lists of indices
+        sampler=keys,  # pyright: ignore[reportArgumentType]  # keys of any kind
         num_workers=workers,
         # Its own generator: without one the loader takes a number from torch's global state.
         generator=torch.Generator(),

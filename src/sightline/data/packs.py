@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from sightline.data.loader import epoch_order
+from sightline.data.loader import epoch_order, made
 from sightline.data.pack_statistics import size_of
 from sightline.data.packing import pack_stream
 from sightline.data.sampling import Showing, Shown
 from sightline.data.source import Source
-from sightline.errors import InputError, SightlineError
+from sightline.errors import InputError
 from sightline.grid import Grid
 
 if TYPE_CHECKING:
@@ -138,13 +138,6 @@ class _Packs:
             names=names,
         )
 
-    def __getitem__(self, planned: list[Planned]) -> PackedBatch | SightlineError:
-        # Returned, not raised: a worker's exception comes back with its traceback as its message.
-        try:
-            return self.batch(planned)
-        except SightlineError as error:
-            return error
-
 
 def packed_batches(
     source: Source,
@@ -161,21 +154,4 @@ def packed_batches(
         UnreadableDataError: an image could not be read, when its batch is asked for.
     """
     packs = _Packs(source, split, patch_size, seed)
-    if workers == 0:
-        yield from map(packs.batch, planned)
-        return
-    import torch
-    from torch.utils.data import DataLoader
-
-    loader = DataLoader(
-        packs,  # pyright: ignore[reportArgumentType]  # anything with __getitem__ is a data set of the loader
-        batch_size=None,
-        sampler=planned,  # pyright: ignore[reportArgumentType]  # keys of any kind, here plans
-        num_workers=workers,
-        # Its own generator: without one the loader takes a number from torch's global state.
-        generator=torch.Generator(),
-    )
-    for batch in loader:
-        if isinstance(batch, SightlineError):
-            raise batch
-        yield batch
+    return made(packs.batch, planned, workers)
