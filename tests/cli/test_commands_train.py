@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import torch
 
 import sightline
 from sightline.cli.yaml_text import read_yaml
+from sightline.recipes import recipe
 from sightline.results import read_rows
 from sightline.training import loop
 from tests.tiny import MODEL, log_lines, tree, weights
@@ -264,3 +266,38 @@ def test_a_run_that_begins_with_another(cli, refused, tiny_run, tmp_path):
     refused(*words, "--model", "vit_micro_patch4", "--out", tmp_path / "c", says=["init_from", "expected one of them"])
     refused(*words[:-3], tmp_path / "none", "--out", tmp_path / "c", says=["none", "no such checkpoint folder"])
     assert not (tmp_path / "c").exists()
+
+
+def test_a_named_recipe(cli):
+    """Packed, within a budget; what the flags say replaces the recipe's own."""
+    small = [
+        *OPTIONS,
+        "--set",
+        "packing.tokens=256",
+        "--set",
+        "packing.resolutions=[8,24]",
+        "--set",
+        "precision=float32",
+    ]
+    code, out, err = cli("train", "--recipe", "navit_scenes", "--tokens", 2000, "--threads", 1, *small, "--out", "a")
+    assert code == 0, err
+    config = read_yaml("a/config.yaml")
+    assert (config["data"], config["tokens"], config["flops"], config["images"]) == ("scenes", 2000, None, None)
+    assert (config["packing"]["drop"], config["packing"]["tokens"]) == ("beta", 256)
+    assert json.loads(log_lines(Path("a"))[-1])["tokens"] >= 2000
+    assert "tokens a second" in out
+
+
+def test_an_unknown_recipe(cli):
+    code, _, err = cli("train", "--recipe", "navit_scene", "--out", "a")
+    assert code == 2
+    assert "recipe 'navit_scene'" in err
+    assert "did you mean 'navit_scenes'?" in err
+    assert not Path("a").exists()
+
+
+def test_the_two_recipes_differ_in_the_data_path_alone():
+    vit, navit = recipe("vit_scenes"), recipe("navit_scenes")
+    assert navit.packing is not None
+    assert dataclasses.replace(navit, packing=None) == vit
+    assert vit.flops is not None

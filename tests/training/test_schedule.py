@@ -49,7 +49,7 @@ def test_every_image_of_a_whole_pass_is_seen_once(plan, seed):
 
 @given(st.integers(1, 500), st.floats(0, 0.99), st.floats(1e-6, 10))
 def test_the_rate_stays_between_0_and_the_highest(steps, warmup, highest):
-    rates = [learning_rate(step, steps, highest, warmup) for step in range(steps)]
+    rates = [learning_rate(step / steps, (step + 1) / steps, highest, warmup) for step in range(steps)]
     assert all(0 < rate <= highest for rate in rates)
     peak = rates.index(max(rates))
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
@@ -58,12 +58,12 @@ def test_the_rate_stays_between_0_and_the_highest(steps, warmup, highest):
 
 
 def test_the_rate_in_numbers():
-    assert learning_rate(0, 100, 1.0, 0.1) == 0.1
-    assert learning_rate(9, 100, 1.0, 0.1) == 1.0
-    assert learning_rate(10, 100, 1.0, 0.1) == 1.0
-    assert learning_rate(55, 100, 1.0, 0.1) == pytest.approx(0.5)
-    assert learning_rate(99, 100, 1.0, 0.1) == pytest.approx(0.5 * (1 - math.cos(math.pi / 90)))
-    assert learning_rate(0, 100, 1.0, 0.0) == 1.0
+    assert learning_rate(0.0, 0.01, 1.0, 0.1) == pytest.approx(0.1)
+    assert learning_rate(0.09, 0.1, 1.0, 0.1) == 1.0
+    assert learning_rate(0.1, 0.11, 1.0, 0.1) == 1.0
+    assert learning_rate(0.55, 0.56, 1.0, 0.1) == pytest.approx(0.5)
+    assert learning_rate(0.99, 1.0, 1.0, 0.1) == pytest.approx(0.5 * (1 - math.cos(math.pi / 90)))
+    assert learning_rate(0.0, 0.01, 1.0, 0.0) == 1.0
 
 
 def test_the_length_of_a_run():

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from sightline.training.config import TrainConfig
 
 
-def training_config(file: Path | None, flags: Mapping[str, object], settings: Sequence[str]) -> TrainConfig:
+def training_config(
+    file: Path | None, flags: Mapping[str, object], settings: Sequence[str], recipe: str | None = None
+) -> TrainConfig:
     """What `sightline train` was asked for, checked.
 
     Args:
+        recipe: the name of what all else changes; None takes the one of the data.
         file: a YAML file of `TrainConfig`'s fields.
         flags: fields that have their own option; None where not given.
         settings: "key=value", as `--set` gives them.
@@ -31,8 +34,9 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
     """
     from sightline.cli.yaml_text import read_yaml
     from sightline.load import load_model
+    from sightline.recipes import recipe as named_recipe
     from sightline.recipes import recipe_for
-    from sightline.training.config import TrainConfig
+    from sightline.training.config import BUDGETS, TrainConfig
 
     given = {key: value for key, value in flags.items() if value is not None}
     for setting in settings:
@@ -43,14 +47,14 @@ def training_config(file: Path | None, flags: Mapping[str, object], settings: Se
     where = str(file) if file else "train"
     # Checked alone first, so that an error is about what was asked and not about the recipe.
     wanted = check_config(TrainConfig, asked, where)
-    base = dump_config(recipe_for(wanted.data))
+    base = dump_config(named_recipe(recipe) if recipe is not None else recipe_for(wanted.data))
     if wanted.init_from is not None:
         # What the checkpoint says of its images and its encoding stays, unless asked to change.
         base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
         base["model"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.
-    if asked.get("images") is not None or asked.get("epochs") is not None:
-        base |= {"images": None, "epochs": None}
+    if any(asked.get(name) is not None for name in BUDGETS):
+        base |= dict.fromkeys(BUDGETS)
     return check_config(TrainConfig, _overlay(base, asked), where)
 
 
@@ -79,7 +83,7 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
             model,
             model.image_size,
             what=resolved.model or str(resolved.init_from),
-            batch=resolved.batch_size,
+            batch=-(-resolved.packing.tokens // model.train_grid.cells) if resolved.packing else resolved.batch_size,
             dtype=resolved.precision,
             training=True,
             ema=resolved.optimizer.ema is not None,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sightline.data.packing import pack_stream
+from sightline.data.packs import plan
 from sightline.data.sampling import Showing
 from sightline.data.source import Source
-from sightline.data.streams import generator
 from sightline.errors import InputError
 
 
@@ -20,7 +19,7 @@ class PackStatistics:
     Attributes:
         images: that were given, and all of them packed.
         patches, tokens: before and after dropping.
-        lengths: tokens of each image, in order.
+        lengths: tokens of each image, as they were packed.
         sequences: tokens and images of each sequence.
         capacity: of a sequence.
     """
@@ -46,15 +45,6 @@ class PackStatistics:
     def padding_factor(self) -> float:
         """How many times more tokens there would be if every image were padded to the longest."""
         return max(self.lengths) * self.images / self.tokens if self.lengths else 1.0
-
-
-def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
-    """(height, width) of an example: the stored one, or where it is drawn at any size an aspect from 1/2 to 2."""
-    stored = source.stored_size(split, index)
-    if stored is not None:
-        return stored
-    stretch = 2.0 ** generator("aspect/1", seed, index).uniform(-0.5, 0.5)
-    return round(1000 * stretch), round(1000 / stretch)
 
 
 def pack_statistics(
@@ -86,22 +76,16 @@ def pack_statistics(
     if count < 1:
         raise InputError(f"split {split}: has no image to pack")
     lengths: list[int] = []
+    sequences: list[tuple[int, int]] = []
     patches = 0
-
-    def drawn() -> Iterator[int]:
-        nonlocal patches
-        for index in range(count):
-            one = showing.shown(size_of(source, split, index, seed), seed=seed, index=index, seen=index)
-            patches += one.grid.cells
-            lengths.append(len(one.kept))
-            if advance is not None:
-                advance(index + 1, count)
-            yield len(one.kept)
-
-    sequences = [
-        (sum(length for _, length in chosen), len(chosen))
-        for chosen in pack_stream(drawn(), capacity, how=how, most_images=most_images)
-    ]
+    planned = plan(source, split, showing, capacity=capacity, how=how, most_images=most_images, images=count, seed=seed)
+    for sequence in planned:
+        fresh = [len(one.shown.kept) for one in sequence]
+        patches += sum(one.shown.grid.cells for one in sequence)
+        lengths += fresh
+        sequences.append((sum(fresh), len(fresh)))
+        if advance is not None:
+            advance(len(lengths), count)
     return PackStatistics(count, patches, sum(lengths), tuple(lengths), tuple(sequences), capacity)
 
 

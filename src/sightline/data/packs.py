@@ -7,20 +7,79 @@ passes over what it has done.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sightline.data.loader import epoch_order, made
-from sightline.data.pack_statistics import size_of
-from sightline.data.packing import pack_stream
-from sightline.data.sampling import Showing, Shown
+from sightline.data.packing import PACKERS, pack_stream
+from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
 from sightline.data.source import Source
-from sightline.errors import InputError
+from sightline.data.streams import generator
+from sightline.errors import InputError, choose
 from sightline.grid import Grid
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class PackingConfig:
+    """How images of every size are shown in training, and packed.
+
+    Attributes:
+        tokens: patches of a step, all images together; what it does not fill is left empty, not padded.
+        algorithm: `best_fit` or `first_fit` (NaViT appendix B.3).
+        most_images: of a step (the paper's E_max); None sets no limit.
+        resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
+            own size.
+        measure, distribution: as `ResolutionSampling`.
+        aspect: `native` keeps each image's own, `square` crops.
+        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes `tokens`.
+        drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
+    """
+
+    tokens: int = 2048
+    algorithm: str = "best_fit"
+    most_images: int | None = None
+    resolutions: tuple[int, int] | None = None
+    measure: Measure = "side"
+    distribution: str = "uniform"
+    aspect: Aspect = "native"
+    most_tokens: int | None = None
+    drop: str | None = None
+    drop_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.resolutions, list):
+            object.__setattr__(self, "resolutions", tuple(self.resolutions))
+        if self.algorithm not in PACKERS:
+            raise choose("packing.algorithm", self.algorithm, PACKERS)
+        for name in ("tokens", "most_images", "most_tokens"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"packing.{name} {value!r}: expected a whole number of 1 or more")
+        if self.most_tokens is not None and self.most_tokens > self.tokens:
+            raise InputError(f"packing.most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)")
+        # Whatever they refuse is refused here, before any image is read.
+        self.showing(1)
+
+    def showing(self, patch_size: int) -> Showing:
+        """What decides how an image is shown.
+
+        Raises:
+            InputError: a value is out of range, or a drop's field is not known; names it.
+        """
+        # Made also where no side is drawn: a wrong name is refused all the same.
+        sampling = ResolutionSampling(*(self.resolutions or (1, 1)), self.measure, self.distribution)
+        drop = None
+        if self.drop is not None:
+            drop = token_drop(self.drop, self.drop_options)
+        elif self.drop_options:
+            raise InputError(f"packing.drop_options {self.drop_options}: there is no packing.drop that takes them")
+        return Showing(
+            patch_size, sampling if self.resolutions else None, drop, self.most_tokens or self.tokens, self.aspect
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +155,15 @@ def plan(
 
     for chosen in pack_stream(lengths(), capacity, how=how, most_images=most_images):
         yield [waiting.pop(number) for number, _ in chosen]
+
+
+def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
+    """(height, width) of an example: the stored one, or where it is drawn at any size an aspect from 1/2 to 2."""
+    stored = source.stored_size(split, index)
+    if stored is not None:
+        return stored
+    stretch = 2.0 ** generator("aspect/1", seed, index).uniform(-0.5, 0.5)
+    return round(1000 * stretch), round(1000 / stretch)
 
 
 def _passes(length: int | None, seed: int) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import ClassVar, Literal
@@ -16,6 +18,8 @@ from sightline.errors import InputError, choose
 from sightline.grid import Grid
 
 Measure = Literal["side", "area"]
+Aspect = Literal["native", "square"]
+ASPECTS: tuple[Aspect, ...] = ("native", "square")
 # Means of the normal distributions, of deviation 1, cut to [-1, 1] (NaViT section 3.2, figure 7).
 _BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
 DISTRIBUTIONS = ("uniform", *_BIASES)
@@ -94,12 +98,18 @@ class Showing:
         resolutions: what sides are drawn; None shows each image at its own size.
         drop: how many tokens are left out; None keeps all.
         most_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
+        aspect: `native` keeps each image's own, `square` cuts its longer side.
     """
 
     patch_size: int
     resolutions: ResolutionSampling | None = None
     drop: TokenDrop | None = None
     most_tokens: int | None = None
+    aspect: Aspect = "native"
+
+    def __post_init__(self) -> None:
+        if self.aspect not in ASPECTS:
+            raise choose("aspect", self.aspect, ASPECTS)
 
     def shown(self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0) -> Shown:
         """How one image is shown.
@@ -109,6 +119,8 @@ class Showing:
             seen: images of the run before this one, for a drop that is scheduled.
         """
         draws = generator("shown/1", seed, index, epoch=epoch)
+        if self.aspect == "square":
+            image_size = (min(image_size), min(image_size))
         if self.resolutions is None:
             grid = native_grid(image_size, self.patch_size, self.most_tokens)
         else:
@@ -117,6 +129,7 @@ class Showing:
         return Shown(grid, kept)
 
 
+@dataclass(frozen=True)
 class TokenDrop(ABC):
     """A rate at which an image's tokens are left out in training."""
 
@@ -226,3 +239,20 @@ class ScheduledDrop(TokenDrop):
 
 
 DROPS: dict[str, type[TokenDrop]] = {one.name: one for one in (ConstantDrop, BetaDrop, LengthDrop, ScheduledDrop)}
+
+
+def token_drop(name: str, options: Mapping[str, float]) -> TokenDrop:
+    """The drop of that name with these fields.
+
+    Raises:
+        InputError: the name or a field is not known, or a value is no number or out of range.
+    """
+    if name not in DROPS:
+        raise choose("token drop", name, DROPS)
+    known = [one.name for one in dataclasses.fields(DROPS[name])]
+    for key, value in options.items():
+        if key not in known:
+            raise choose(f"field of token drop {name}", key, known)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"token drop {key} {value!r}: expected a number")
+    return DROPS[name](**options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 
-def recipe(data: str) -> TrainConfig:
+def recipe(data: str = "imagefolder:.") -> TrainConfig:
     """30 passes with ViT-Ti/16 at 224 px, softmax cross entropy with label smoothing, and a running mean of weights.
 
     `sightline train --data imagefolder:DIR --out runs/mine`: the time and the accuracy depend on the folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sightline.data.packs import PackingConfig
 from sightline.encodings.base import require, require_number, require_whole
 from sightline.errors import InputError
 from sightline.tasks.classification import LOSSES, Loss
@@ -13,6 +14,8 @@ Precision = Literal["auto", "float32", "bfloat16"]
 # What the random generators of numpy and torch both take.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL = "vit_micro_patch4"
+# How the length of a run may be said.
+BUDGETS = ("images", "epochs", "tokens", "flops")
 _DECIDED_BY = {
     "name": "model",
     "encoding": "encoding",
@@ -73,9 +76,11 @@ class TrainConfig:
             of other classes. Its preparation of images stays as it is.
         encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
         resolution: side of the training images in pixels; None takes the model's.
-        images: how many images are shown in all; epochs: the same in passes over the data. One of them, or neither
-            for 48,000 images.
-        batch_size: images a step.
+        images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
+            through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
+            (`analysis.flops`). One of them, or none for 48,000 images.
+        batch_size: images a step; with `packing`, its `tokens` say instead.
+        packing: images of every size, packed; None shows all at `resolution`.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -94,7 +99,10 @@ class TrainConfig:
     resolution: int | None = None
     images: int | None = None
     epochs: float | None = None
+    tokens: int | None = None
+    flops: float | None = None
     batch_size: int = 32
+    packing: PackingConfig | None = None
     loss: Loss = "bce"
     label_smoothing: float = 0.0
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -105,19 +113,22 @@ class TrainConfig:
     max_unreadable: int = 0
 
     def __post_init__(self) -> None:
-        if self.images is not None and self.epochs is not None:
-            raise InputError(f"images {self.images} and epochs {self.epochs}: expected one of them, not both")
+        given = [(name, getattr(self, name)) for name in BUDGETS if getattr(self, name) is not None]
+        if len(given) > 1:
+            (one, value), (other, there) = given[:2]
+            raise InputError(f"{one} {value} and {other} {there}: expected one of them, not both")
         if self.model is not None and self.init_from is not None:
             raise InputError(f"model {self.model} and init_from {self.init_from}: expected one of them, not both")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_unreadable", 0)):
             require_whole(name, getattr(self, name), low)
         if self.seed > MAX_SEED:
             raise InputError(f"seed {self.seed}: must be at most {MAX_SEED}")
-        for name in ("resolution", "images", "checkpoint_every"):
+        for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
-        if self.epochs is not None:
-            require_number("epochs", self.epochs, above=True)
+        for name in ("epochs", "flops"):
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name), above=True)
         require("loss", self.loss, LOSSES)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
         require_number("label_smoothing", self.label_smoothing)

@@ -13,23 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from sightline import runtime
 from sightline.checkpoint import folder_exists
 from sightline.data.discovery import open_source
-from sightline.data.loader import Batch, batches, epoch_order
+from sightline.data.loader import Batch
+from sightline.data.packs import PackedBatch
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError
 from sightline.fine_tune import begin_with
 from sightline.load import load_model, local_folder
 from sightline.models import VisionTransformer, ViTConfig, changed, model_config
-from sightline.tasks.classification import classification_loss, to_model_input
+from sightline.tasks.classification import classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
+from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
 from sightline.training.optim import make_optimizer
-from sightline.training.schedule import Plan, learning_rate
+from sightline.training.schedule import DEFAULT_IMAGES, learning_rate
 from sightline.training.state import (
     CHECKPOINT,
     LOG,
@@ -43,22 +44,22 @@ from sightline.training.state import (
     write_log,
 )
 
-# Batches of endless data that are planned at once.
-_AHEAD = 4096
-
 
 @dataclass(frozen=True)
 class Progress:
     """Where a run is, after a step.
 
-    `images` and `total` count training images, `loss` is the step's, `seconds` of training so far, earlier
-    sittings included.
+    `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
+    tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's, `seconds` of training so
+    far, earlier sittings included.
     """
 
     step: int
     steps: int
     images: int
     total: int
+    tokens: int
+    flops: int
     loss: float
     seconds: float
 
@@ -71,18 +72,19 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
         options["head_bias"] = -math.log(max(len(source.classes) - 1, 1))
     name = None if config.init_from else config.model or DEFAULT_MODEL
     resolution = config.resolution or (model_config(name) if name else _foundation(config).config).image_size
-    plan = Plan.of(config, source.length("train"))
-    every = config.checkpoint_every or max(plan.images // 20, config.batch_size)
-    return dataclasses.replace(
+    config = dataclasses.replace(
         config,
         model=name,
         model_options=options,
         resolution=resolution,
-        images=plan.images,
-        epochs=None,
         precision=runtime.default_precision(device) if config.precision == "auto" else config.precision,
-        checkpoint_every=every,
     )
+    if config.packing is not None and (config.tokens is not None or config.flops is not None):
+        # How many images that is, only the packing knows.
+        return dataclasses.replace(config, checkpoint_every=config.checkpoint_every or DEFAULT_IMAGES // 20)
+    images = planned_length(config, vit_config(config, source), source.length("train")).images
+    every = config.checkpoint_every or max(images // 20, config.batch_size)
+    return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
 
 
 def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
@@ -183,29 +185,32 @@ def train(
     if source is None:
         source, _ = open_training_data(config).check_readable("train", max_unreadable=config.max_unreadable)
     config = resolve(config, source, where)
-    plan = Plan.of(config, source.length("train"))
     out = Path(out)
     with _deterministic():
         state = _first_state(config, source, where)
+        course = course_of(config, state.model.config, source)
         if resume and folder_exists(out / CHECKPOINT):
             restore_state(state, config, last_good(out, warn), warn)
         log = open_log(out / LOG, state.step)
         started, before = time.perf_counter(), state.seconds
-        for batch in _batches(config, plan, source, state.step):
-            rate = learning_rate(state.step, plan.steps, config.optimizer.lr, config.optimizer.warmup)
-            loss = _take_step(state, batch, config, rate, where, plan)
+        for step, batch in course.from_step(state.step):
+            rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
+            loss = _take_step(state, course, batch, config, rate, where, step)
             state.step += 1
             state.seconds = before + time.perf_counter() - started
-            images = plan.images_seen(state.step)
-            log.append({"step": state.step, "images": images, "loss": loss, "lr": rate})
-            last = state.step == plan.steps
-            if last or images // config.checkpoint_every != plan.images_seen(state.step - 1) // config.checkpoint_every:  # type: ignore[operator]
-                _check_weights(state, plan)
+            spent = step.after
+            log.append({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate})
+            every = config.checkpoint_every
+            assert every is not None
+            if step.last or spent.images // every != step.before.images // every:
+                _check_weights(state, step)
                 keep_previous(out)
                 write_log(out / LOG, log)
                 save_state(state, config, source, out / CHECKPOINT, where)
             if observe is not None:
-                observe(Progress(state.step, plan.steps, images, plan.images, loss, state.seconds))
+                total = config.images or round(spent.images / step.ends)
+                steps = round(state.step / step.ends)
+                observe(Progress(state.step, steps, spent.images, total, *spent[1:], loss, state.seconds))
     shutil.rmtree(out / PREVIOUS, ignore_errors=True)
     if state.ema is not None:
         state.ema.exchange(state.model)
@@ -231,40 +236,20 @@ def _deterministic() -> Iterator[None]:
         torch.set_rng_state(kept)
 
 
-def _batches(config: TrainConfig, plan: Plan, source: Source, first: int) -> Iterator[Batch]:
-    """The batches of steps `first` and later, by seed, epoch and position alone."""
-    side = (config.resolution, config.resolution)
-    step = first
-    while step < plan.steps:
-        epoch, inside = plan.locate(step)
-        count, start = plan.epoch_images(epoch), inside * config.batch_size
-        if plan.length is None:
-            order = np.arange(start, min(start + _AHEAD * config.batch_size, count))
-        else:
-            order = epoch_order(plan.length, config.seed, epoch)[start:count]
-        for batch in batches(
-            source,
-            "train",
-            indices=order,
-            image_size=side,  # type: ignore[arg-type]
-            batch_size=config.batch_size,
-            seed=config.seed,
-            epoch=epoch,
-            workers=config.workers,
-        ):
-            yield batch
-            step += 1
-
-
 def _take_step(
-    state: RunState, batch: Batch, config: TrainConfig, rate: float, device: torch.device, plan: Plan
+    state: RunState,
+    course: Course,
+    batch: Batch | PackedBatch,
+    config: TrainConfig,
+    rate: float,
+    device: torch.device,
+    step: Step,
 ) -> float:
     model, optimizer = state.model, state.optimizer
     # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
     torch.manual_seed((config.seed * 2**32 + state.step) % 2**63)
-    images = to_model_input(batch.images, model.config.mean, model.config.std, device)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-        logits = model(images)
+        logits = course.logits(model, batch, device)
     loss = classification_loss(logits, batch.labels.to(device), config.loss, config.label_smoothing)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -272,10 +257,9 @@ def _take_step(
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
     value = float(loss.detach())
     if not (math.isfinite(value) and math.isfinite(float(norm))):
-        epoch, _ = plan.locate(state.step)
         ids = ", ".join(str(index) for index in batch.indices.tolist()[:8])
         raise NonFiniteError(
-            f"step {state.step + 1} of epoch {epoch} stopped before the update: loss {value}, gradient norm "
+            f"step {step.number + 1} of epoch {step.epoch} stopped before the update: loss {value}, gradient norm "
             f"{float(norm)}, images {ids}{', ...' if len(batch.indices) > 8 else ''} (try a lower optimizer.lr)"
         )
     for group in optimizer.param_groups:
@@ -286,11 +270,10 @@ def _take_step(
     return value
 
 
-def _check_weights(state: RunState, plan: Plan) -> None:
+def _check_weights(state: RunState, step: Step) -> None:
     """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
     if not all(bool(parameter.isfinite().all()) for parameter in state.model.parameters()):
-        epoch, _ = plan.locate(state.step - 1)
         raise NonFiniteError(
-            f"step {state.step} of epoch {epoch}: the update left weights that are not finite; they are not saved "
-            "(try a lower optimizer.lr)"
+            f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
+            "saved (try a lower optimizer.lr)"
         )

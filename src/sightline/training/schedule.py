@@ -11,13 +11,15 @@ from sightline.training.config import TrainConfig
 DEFAULT_IMAGES = 48_000
 
 
-def learning_rate(step: int, steps: int, highest: float, warmup: float) -> float:
-    """Linear warm-up over `warmup * steps`, then half a cosine that would reach 0 one step after the last."""
-    rising = warmup * steps
-    if step < rising:
-        return highest * min((step + 1) / rising, 1.0)
-    along = (step - rising) / max(steps - rising, 1)
-    return highest * 0.5 * (1 + math.cos(math.pi * along))
+def learning_rate(begins: float, ends: float, highest: float, warmup: float) -> float:
+    """Linear warm-up over the first `warmup` of a run, then half a cosine that reaches 0 at its end.
+
+    Args:
+        begins, ends: how much of the run lies before a step and at its end, from 0 to 1.
+    """
+    if begins < warmup:
+        return highest * min(ends / warmup, 1.0)
+    return highest * 0.5 * (1 + math.cos(math.pi * (begins - warmup) / (1 - warmup)))
 
 
 @dataclass(frozen=True)

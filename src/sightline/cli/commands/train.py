@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 def train(
     *,
+    recipe: str | None = None,
     data: str | None = None,
     encoding: str | None = None,
     model: str | None = None,
@@ -17,6 +18,8 @@ def train(
     resolution: int | None = None,
     images: int | None = None,
     epochs: float | None = None,
+    tokens: int | None = None,
+    flops: float | None = None,
     seed: int | None = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
@@ -27,12 +30,14 @@ def train(
     threads: int | None = None,
     json: bool = False,
 ) -> None:
-    """Train a model at one resolution, and test it there.
+    """Train a model at one resolution, or packed at many, and test it at its own.
 
     Leaves checkpoint/, config.yaml, log.jsonl and results.jsonl in the folder of the run.
 
     Parameters
     ----------
+    recipe
+        What the rest changes: vit_scenes, navit_scenes, or the name of a data set; that of --data unless given.
     data
         scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
     encoding
@@ -48,6 +53,10 @@ def train(
         Training images to show in all.
     epochs
         The same in passes over the data.
+    tokens
+        A budget of tokens through the trunk, instead of images.
+    flops
+        A budget of operations of training, as 2e13, instead of images.
     seed
         Decides the first weights, the order of the images and their augmentation.
     config
@@ -83,13 +92,14 @@ def train(
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
-        "epochs": epochs, "seed": seed, "init_from": init_from,
+        "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
     }  # fmt: skip
-    asked = training_config(config, flags, settings)
+    asked = training_config(config, flags, settings, recipe)
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with Bars() as bars:
-        folder = out or Path("runs") / f"{asked.data.replace(':', '_').replace('/', '_')}_{asked.encoding}"
+        called = recipe or asked.data.replace(":", "_").replace("/", "_")
+        folder = out or Path("runs") / f"{called}_{asked.encoding}"
         check_folder(folder, resume=resume, overwrite=overwrite)
         with named_after(config):
             source = open_training_data(asked)
@@ -106,14 +116,14 @@ def train(
         resolved = resolve(asked, source, where)
         claim_folder(folder, resume=resume, overwrite=overwrite)
         save_config(resolved, folder)
-        trained_now = False
+        last: Progress | None = None
 
         def warn(line: str) -> None:
             print(f"sightline: warning: {line}", file=sys.stderr)
 
         def observe(at: Progress) -> None:
-            nonlocal trained_now
-            trained_now = True
+            nonlocal last
+            last = at
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
         run(asked, folder, source=source, device=device, resume=resume, observe=observe, warn=warn)
@@ -135,11 +145,16 @@ def train(
         rows = evaluate(trained, source, measured, identity, advance=advance)
     kept = folder / "results.jsonl"
     # What was measured before is of other weights, unless the run was complete already.
-    before = read_rows(kept) if kept.exists() and not trained_now else []
+    before = read_rows(kept) if kept.exists() and last is None else []
     write_text(kept, dump_rows(merge_rows(before, rows)))
     if json:
         print(dump_rows(rows), end="")
         return
     print_accuracy(rows)
+    if last is not None:
+        print(
+            f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
+            f"{last.images / last.seconds:,.0f} images and {last.tokens / last.seconds:,.0f} tokens a second"
+        )
     print(f"checkpoint: {folder / 'checkpoint'}")
     print(f"next: sightline evaluate {folder} --resolutions {resolved.resolution},{2 * resolved.resolution}")

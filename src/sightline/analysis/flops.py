@@ -1,0 +1,50 @@
+"""What a pass computes, counted from shapes: two operations a multiplication with its addition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sightline.models import ViTConfig
+
+# A backward pass multiplies by the weights, and by the inputs.
+TRAINING = 3
+
+
+def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
+    """Operations of the matrix products of a forward pass over images of these lengths, packed or not.
+
+    Attention is counted whole inside each image, also where a pattern forbids some of it, and not at all between
+    images. Norms, activations, softmax and what an encoding computes are left out.
+
+    Args:
+        patches: of each image, those that were not dropped; prefix tokens are the model's.
+    """
+    dim, pooled = config.dim, config.pool == "attention"
+    mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
+    # Multiplications of one slot, of one patch and of one image.
+    of_slot = config.depth * dim * (4 * dim + mlp)
+    of_patch = config.channels * config.patch_size**2 * dim
+    of_image = _head(config)
+    if pooled:
+        # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
+        of_image += dim * dim + 2 * dim * config.pool_hidden
+    total = 0
+    for count in patches:
+        slots = count + config.num_prefix_tokens
+        total += of_slot * slots + of_patch * count + of_image + config.depth * 2 * slots * slots * dim
+        if pooled:
+            seen = slots if config.pool_prefix else count
+            total += 2 * seen * dim * dim + 2 * seen * dim
+    return 2 * total
+
+
+def training_flops(config: ViTConfig, patches: Iterable[int]) -> int:
+    """Operations of a forward and a backward pass, three times those of `forward_flops`."""
+    return TRAINING * forward_flops(config, patches)
+
+
+def _head(config: ViTConfig) -> int:
+    if config.head == "mlp" and config.num_classes:
+        hidden = config.head_hidden or config.dim
+        return config.dim * hidden + hidden * config.num_classes
+    return config.dim * config.num_classes

@@ -1,0 +1,57 @@
+"""What is counted from shapes is what torch counts while it runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from sightline.analysis.flops import forward_flops, training_flops
+from sightline.layout import TokenLayout
+from sightline.models import create_model
+
+GRIDS = ((3, 5), (8, 2), (1, 1))
+
+
+def _counted(model, layout, patches, *, backward=False):
+    # torch's counter knows the products of the plain kernel, not those inside a fused one.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        out = model(patches, layout=layout)
+        if backward:
+            out.sum().backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pool": "cls", "num_registers": 2},
+        {"pool": "mean", "mlp": "swiglu", "head": "mlp"},
+        {"pool": "mean", "num_classes": 0},
+        {"pool": "attention"},
+        {"pool": "attention", "class_token": True, "pool_prefix": True, "pool_mlp_ratio": 2.0},
+    ],
+)
+def test_a_packed_forward(options):
+    model = create_model("vit_micro_patch4", encoding="none", **{"num_classes": 7, **options})
+    config = model.config
+    layout = TokenLayout.packed(GRIDS, num_prefix_tokens=config.num_prefix_tokens)
+    kept = [torch.arange(rows * cols)[: max(rows * cols - 3, 1)] for rows, cols in GRIDS]
+    counts = [len(one) for one in kept]
+    found = _counted(model, layout.keep(kept), torch.randn(1, sum(counts), 48))
+    query = 2 * config.dim**2 if config.pool == "attention" else 0
+    assert found - query == forward_flops(config, counts)
+
+
+def test_training_is_three_times_a_forward():
+    model = create_model("vit_micro_patch4", encoding="none", num_classes=7, pool="mean")
+    layout = TokenLayout.packed(GRIDS, num_prefix_tokens=0)
+    found = _counted(model, layout, torch.randn(1, 32, 48), backward=True)
+    # The patches are given, so that nothing is computed for their gradient.
+    patches = 2 * 32 * 48 * model.config.dim
+    assert found + patches == training_flops(model.config, [15, 16, 1])
+
+
+def test_no_image_costs_nothing():
+    assert forward_flops(create_model("vit_micro_patch4", num_classes=7).config, []) == 0

@@ -1,0 +1,176 @@
+"""Training on packs: the same weights each time and wherever it was killed, and a budget that is what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+
+from sightline.analysis.flops import training_flops
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
+from sightline.errors import InputError
+from sightline.load import read_record
+from sightline.tasks.classification import classification_loss
+from sightline.training import TrainConfig, train
+from sightline.training.course import course_of
+from sightline.training.loop import build_model, resolve
+from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
+
+PACKING = PackingConfig(tokens=512, resolutions=(6, 24), drop="beta", drop_options={"mean": 0.4})
+# All that a step may hang on, in two passes over the data.
+PACKED = dataclasses.replace(EVENTFUL, packing=PACKING, checkpoint_every=200)
+CPU = torch.device("cpu")
+
+
+def course(config):
+    source = open_source(config.data)
+    resolved = resolve(config, source, CPU)
+    model = build_model(resolved, source)
+    return course_of(resolved, model.config, source), model
+
+
+def shown(config, first=0):
+    """What each step sees, pixels too."""
+    return [
+        (step, batch.indices.tolist(), batch.grids, [one.tolist() for one in batch.kept], batch.patches.sum().item())
+        for step, batch in course(config)[0].from_step(first)
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(PACKED, out)
+    return weights(out), log_lines(out)
+
+
+@pytest.mark.parametrize(("step", "workers"), [(15, 0), (32, 2)])
+def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
+    config = dataclasses.replace(PACKED, workers=workers)
+    killed(train, config, tmp_path / "a", observe=KillAt(step))
+    assert 0 < read_record(tmp_path / "a" / "checkpoint")["training"]["step"] < step
+    train(config, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+
+
+def test_a_run_that_is_done_is_not_done_again(undisturbed, tmp_path):
+    steps = []
+    for _ in range(2):
+        train(PACKED, tmp_path / "a", resume=True, observe=steps.append)
+    assert len(steps) == len(undisturbed[1])
+
+
+def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
+    whole = shown(PACKED)
+    assert len({step.epoch for step, *_ in whole}) == 2
+    for first, workers in ((3, 0), (20, 2), (len(whole), 0)):
+        assert shown(dataclasses.replace(PACKED, workers=workers), first) == whole[first:]
+    assert shown(dataclasses.replace(PACKED, seed=1))[0][1:] != whole[0][1:]
+
+
+def test_every_image_is_shown_once_a_pass_and_counted():
+    source = open_source("digits")
+    counts = [(step.before.images, indices, step.after.images) for step, indices, *_ in shown(PACKED)]
+    seen = [index for _, indices, _ in counts for index in indices]
+    assert len(seen) == PACKED.images == counts[-1][2]
+    assert sorted(seen)[::2] != sorted(seen)[1::2]
+    assert {seen.count(index) for index in range(source.length("train"))} == {1, 2}
+    assert all(after - before == len(indices) for before, indices, after in counts)
+
+
+def test_a_pack_is_never_too_long_and_costs_what_its_images_cost():
+    config = dataclasses.replace(PACKED, packing=dataclasses.replace(PACKING, most_images=9))
+    vit = course(config)[1].config
+    for step, _, _, kept, _ in shown(config):
+        lengths = [len(one) for one in kept]
+        assert sum(lengths) <= 512
+        assert len(lengths) <= 9
+        assert step.after.tokens - step.before.tokens == sum(lengths) + len(lengths)
+        assert step.after.flops - step.before.flops == training_flops(vit, lengths)
+
+
+@pytest.mark.parametrize("packing", [None, PACKING], ids=["one size", "packed"])
+@pytest.mark.parametrize(("budget", "amount"), [("tokens", 40_000), ("flops", 4e9), ("images", 700)])
+def test_a_run_ends_when_its_budget_is_spent(budget, amount, packing):
+    config = dataclasses.replace(EVENTFUL, batch_size=30, packing=packing, **{"images": None, budget: amount})
+    steps = [step for step, _ in course(config)[0].from_step(0)]
+    spent = getattr(steps[-1].after, budget)
+    largest = max(getattr(step.after, budget) - getattr(step.before, budget) for step in steps)
+    assert abs(spent - amount) < largest if budget != "images" else spent == amount
+    assert getattr(steps[-1].before, budget) < amount
+    assert steps[0].begins == 0
+    assert steps[-1].ends == 1
+    assert all(one.ends == other.begins for one, other in pairwise(steps))
+    assert [step.number for step in steps] == list(range(len(steps)))
+
+
+def test_the_log_counts_what_was_spent(undisturbed):
+    lines = [json.loads(line) for line in undisturbed[1]]
+    last = [step for step, *_ in shown(PACKED)][-1].after
+    assert {key: lines[-1][key] for key in ("images", "tokens", "flops")} == last._asdict()
+
+
+def test_the_loss_is_the_mean_over_the_images_of_a_pack():
+    """Whatever their sizes: not over tokens, and not over packs."""
+    config = dataclasses.replace(PACKED, model_options=dict(MODEL), precision="float32")
+    steps, model = course(config)
+    _, batch = next(steps.from_step(0))
+    logits = steps.logits(model.eval(), batch, CPU)
+    whole = classification_loss(logits, batch.labels, "bce")
+    alone = [
+        classification_loss(logits[one : one + 1], batch.labels[one : one + 1], "bce") for one in range(len(batch))
+    ]
+    assert torch.allclose(whole, torch.stack(alone).mean(), rtol=1e-6)
+
+
+def test_uniform_and_packed_are_the_same_run_where_all_images_are_alike(tmp_path):
+    """One size, nothing dropped, as many images a step: the packed path gives the uniform one's losses."""
+    uniform = tiny_config(images=128, batch_size=16, data="scenes", encoding="rope_axial")
+    packing = PackingConfig(tokens=16 * 16, resolutions=(16, 16), aspect="square", algorithm="first_fit")
+    train(uniform, tmp_path / "a")
+    train(dataclasses.replace(uniform, packing=packing), tmp_path / "b")
+    losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
+    assert len(losses[0]) == len(losses[1]) == 8
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": 0}, "packing.tokens 0: expected a whole number of 1 or more"),
+        ({"tokens": True}, "packing.tokens True"),
+        ({"most_images": 0}, "packing.most_images 0"),
+        ({"most_tokens": 4096}, "packing.most_tokens 4096: more than a step holds (2048 tokens)"),
+        ({"algorithm": "next_fit"}, "packing.algorithm 'next_fit'"),
+        ({"aspect": "wide"}, "aspect 'wide'"),
+        ({"measure": "height"}, "resolution measure 'height'"),
+        ({"resolutions": (64, 16)}, "resolutions 64 to 16: expected 1 <= low <= high"),
+        ({"drop": "gaussian"}, "token drop 'gaussian'"),
+        ({"drop": "constant", "drop_options": {"rate": 0.5}}, "field of token drop constant 'rate'"),
+        ({"drop": "constant", "drop_options": {"drop": "half"}}, "token drop drop 'half': expected a number"),
+        ({"drop": "constant", "drop_options": {"drop": 1.5}}, "token drop 1.5: expected 0 to 1"),
+        ({"drop_options": {"drop": 0.5}}, "there is no packing.drop that takes them"),
+    ],
+)
+def test_what_packing_refuses(change, words):
+    with pytest.raises(InputError) as error:
+        PackingConfig(**change)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": 10, "flops": 1e9}, "tokens 10 and flops 1000000000.0: expected one of them"),
+        ({"tokens": 0}, "tokens 0"),
+        ({"flops": 0.0}, "flops 0.0"),
+    ],
+)
+def test_what_a_budget_refuses(change, words):
+    with pytest.raises(InputError) as error:
+        TrainConfig(**change)
+    assert words in str(error.value)
