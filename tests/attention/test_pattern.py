@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline.attention import Directed, Pattern, Table, View
+from sightline.attention import Directed, Pattern, Table, View, attend, use_backend
+from sightline.attention.dispatch import BACKENDS
 from sightline.attention.pattern import BFLOAT16_MAX, _spread_by_index, _spread_by_rows, _spread_over_tokens
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -188,3 +189,31 @@ def test_rounded_once(kinds: list[int], kept: bool) -> None:
         narrow = pattern.bias(segment, segment, 1, 1, dtype)
         assert narrow.dtype == dtype
         assert torch.equal(narrow, wide.to(dtype))
+
+
+def test_tables_are_kept_and_stay_what_they_were():
+    """Small ones by term, grid and device; every back end reads them and none writes."""
+    term = Directed((View(((1, 0),)), View()), (0.5, 0.25), (False, False))
+    grid = Grid(3, 5)
+    fresh = term._relative(grid, CPU)
+    assert term.relative(grid, CPU) is replace(term).relative(grid, CPU)
+    assert replace(term, scale=2.0).relative(grid, CPU) is not term.relative(grid, CPU)
+    assert term.relative(Grid(5, 3), CPU).shape != term.relative(grid, CPU).shape
+    for layout in (TokenLayout.uniform(grid, 2), TokenLayout.packed([grid]).keep([torch.tensor([0, 7])])):
+        for name in BACKENDS:
+            with use_backend(name):
+                q = torch.randn(layout.rows, 2, layout.slots, 4, requires_grad=True)
+                attend(q, q, q, Pattern((term,)), layout).sum().backward()
+    assert torch.equal(term.relative(grid, CPU), fresh)
+    large = Grid(200, 100)
+    assert term.relative(large, CPU) is not term.relative(large, CPU)
+
+
+def test_a_table_first_made_under_inference_mode_can_train():
+    term = Directed((View(),), (0.123,), (False,))
+    layout = TokenLayout.uniform((4, 2), 1)
+    with torch.inference_mode():
+        attend(*[torch.randn(1, 1, 9, 4)] * 3, Pattern((term,)), layout)
+    q = torch.randn(1, 1, 9, 4, requires_grad=True)
+    attend(q, q, q, Pattern((term,)), layout).sum().backward()
+    assert q.grad is not None

@@ -299,3 +299,26 @@ def test_bombs_take_no_memory_and_no_setting_is_changed() -> None:
     assert run.stderr == ""
     assert int(run.stdout) < 200_000  # KiB
     assert not ImageFile.LOAD_TRUNCATED_IMAGES
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_jpeg_is_decoded_no_larger_than_is_enough(tmp_path, orientation):
+    """1/8, 1/4 or 1/2 of the sides, upright, and the same picture."""
+    y, x = np.mgrid[0:600, 0:800]
+    picture = np.stack([y / 600, x / 800, (y + x) / 1400], axis=-1)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray((255 * picture).astype(np.uint8)).save(tmp_path / "a.jpg", quality=95, exif=exif)
+    whole = read_image(tmp_path / "a.jpg")
+    for least, shrunk in (((30, 30), 8), ((100, 120), 4), ((200, 250), 2), ((280, 401), 1), ((700, 10), 1)):
+        # Asked for upright, the stored image's sides are the other way round.
+        asked = least[::-1] if orientation == 6 else least
+        seen = read_image(tmp_path / "a.jpg", least=asked)
+        assert seen.shape[:2] == tuple(-(-side // shrunk) for side in whole.shape[:2])
+        reduced = np.asarray(Image.fromarray(whole).resize(seen.shape[1::-1], Image.Resampling.BOX))
+        assert np.abs(seen.astype(int) - reduced).max() <= 3
+
+
+def test_other_formats_are_decoded_whole(tmp_path):
+    Image.fromarray(np.zeros((64, 48, 3), np.uint8)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", least=(4, 4)).shape == (64, 48, 3)

@@ -97,6 +97,23 @@ class Directed(Term):
     rounding: Rounding = "exact"
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
+        """As `Term.relative`; small ones are kept, since a pack asks for many in each layer and step."""
+        elements = len(self.views) * (2 * grid.rows - 1) * (2 * grid.cols - 1)
+        # Neither symbolic sizes nor fake tensors come from what is kept, nor go into it.
+        if torch.compiler.is_compiling() or type(elements) is not int or elements > _KEPT_ELEMENTS:
+            return self._relative(grid, device)
+        if type(torch.empty(0, device=device)) is not Tensor:
+            return self._relative(grid, device)
+        key = (self, grid, device)
+        if key not in _KEPT:
+            if len(_KEPT) >= _KEPT_LIMIT:
+                _KEPT.clear()
+            # A tensor born under inference mode could never be used in training.
+            with torch.inference_mode(False), torch.no_grad():
+                _KEPT[key] = self._relative(grid, device)
+        return _KEPT[key]
+
+    def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)
         dy = torch.arange(1 - grid.rows, grid.rows, device=where).unsqueeze(1)
         dx = torch.arange(1 - grid.cols, grid.cols, device=where).unsqueeze(0)
@@ -133,6 +150,11 @@ class Directed(Term):
             bias = bias.to(torch.bfloat16)
         # Negated last, as the public code does: a distance of 0 gives -0.0.
         return -bias.float()
+
+
+# Tables of displacements by (term, grid, device): at most 64 MiB, and no more than 128 KiB each.
+_KEPT: dict[tuple[Directed, Grid, torch.device], Tensor] = {}
+_KEPT_LIMIT, _KEPT_ELEMENTS = 512, 2**15
 
 
 def _float64_device(device: torch.device) -> torch.device:

@@ -55,6 +55,10 @@ def training_config(
     # A length that was asked for replaces the recipe's, in whichever unit that is.
     if any(asked.get(name) is not None for name in BUDGETS):
         base |= dict.fromkeys(BUDGETS)
+    packing = asked.get("packing")
+    if isinstance(packing, Mapping) and "drop" in packing and base["packing"] is not None:
+        # Another drop has other fields.
+        base["packing"]["drop_options"] = {}
     return check_config(TrainConfig, _overlay(base, asked), where)
 
 

@@ -37,7 +37,9 @@ _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _STRIP_PIXELS = 1 << 22
 
 
-def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+def read_image(
+    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
+) -> np.ndarray:
     """An image file as RGB, upright, first frame only.
 
     The format is told by the content, not by the name. The EXIF orientation is applied. Transparency is laid over
@@ -47,6 +49,8 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
         path: the file.
         max_pixels: largest height x width, checked before anything is decoded. Twice `MAX_PIXELS` is the most that
             Pillow itself allows.
+        least: (height, width) that are enough: a JPEG is then decoded at 1/2, 1/4 or 1/8 where that leaves as much,
+            which skips most of the work. None decodes it whole.
 
     Returns:
         uint8 [height, width, 3].
@@ -56,6 +60,10 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
             a kind without a known range (floating point). One line: "PATH: reason".
     """
     with _opened(path, max_pixels) as image:
+        if least is not None:
+            # What lies on its side is asked for lying; only a JPEG does anything here.
+            height, width = least[::-1] if _orientation(image) >= 5 else least
+            image.draft(None, (width, height))
         return rgb_pixels(image, path)
 
 

@@ -89,7 +89,9 @@ class ImageFolder(Source):
         """One image, as it is seen in training or in evaluation; `name` is its path."""
         self.check(split, index, image_size)
         path, label = self.files(split)[index]
-        image = read_image(path, max_pixels=self.max_pixels)
+        # A drawn part has at least half of the image's sides; what is measured is decoded whole.
+        least = (2 * image_size[0], 2 * image_size[1]) if split == "train" else None
+        image = read_image(path, max_pixels=self.max_pixels, least=least)
         if split == "train":
             view = train_view(image, image_size, seed=seed, epoch=epoch, index=index, interpolation=self.interpolation)
         else:
