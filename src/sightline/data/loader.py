@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from sightline.data.mixing import MixingConfig, mixed_example
 from sightline.data.source import Source
 from sightline.data.streams import generator
 from sightline.errors import InputError, SightlineError
@@ -30,6 +31,8 @@ class Batch:
         sizes: torch.float32 [b], the object's longest side over the image's shorter side; nan where unknown.
         indices: torch.int64 [b], the index of each image in its split.
         names: for each image the name of its example, such as its file.
+        others, shares: torch.int64 [b], the label of what an image was mixed with, and torch.float32 [b], the part of
+            `labels`; None where nothing is mixed.
     """
 
     images: torch.Tensor
@@ -38,6 +41,8 @@ class Batch:
     sizes: torch.Tensor
     indices: torch.Tensor
     names: list[str]
+    others: torch.Tensor | None = None
+    shares: torch.Tensor | None = None
 
     def __len__(self) -> int:
         """The number of images."""
@@ -58,15 +63,19 @@ class _Examples:
     image_size: tuple[int, int]
     seed: int
     epoch: int
+    mixing: MixingConfig | None
 
     def batch(self, indices: Sequence[int]) -> Batch:
         import torch
 
         height, width = self.image_size
-        examples = [
-            self.source.example(self.split, index, self.image_size, seed=self.seed, epoch=self.epoch)
+        mixed = [
+            mixed_example(
+                self.source, self.split, index, self.image_size, seed=self.seed, epoch=self.epoch, mixing=self.mixing
+            )
             for index in indices
         ]
+        examples = [one.example for one in mixed]
         images = torch.empty((len(examples), 3, height, width), dtype=torch.uint8)
         for image, example in zip(images.numpy(), examples, strict=True):
             image[...] = example.image.transpose(2, 0, 1)
@@ -78,6 +87,8 @@ class _Examples:
             sizes=torch.tensor(sizes, dtype=torch.float32),
             indices=torch.tensor(indices, dtype=torch.int64),
             names=[example.name for example in examples],
+            others=torch.tensor([one.other for one in mixed], dtype=torch.int64) if self.mixing else None,
+            shares=torch.tensor([one.share for one in mixed], dtype=torch.float32) if self.mixing else None,
         )
 
 
@@ -91,6 +102,7 @@ def batches(
     seed: int = 0,
     epoch: int = 0,
     workers: int = 0,
+    mixing: MixingConfig | None = None,
 ) -> Iterator[Batch]:
     """The examples at `indices`, in that order, in batches of `batch_size`, the last one smaller where it must be.
 
@@ -105,6 +117,7 @@ def batches(
         seed: the run's seed.
         epoch: the pass over the data.
         workers: processes that make batches ahead; 0 makes each when it is asked for.
+        mixing: of images with one another.
 
     Raises:
         InputError: the batch size or the number of workers is out of range, or the source refuses an argument; what
@@ -119,7 +132,7 @@ def batches(
     for index in {min(order), max(order)} if order else ():
         source.check(split, index, image_size)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-    examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch)
+    examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch, mixing)
     return made(examples.batch, parts, min(workers, len(parts)))
 
 

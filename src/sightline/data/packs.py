@@ -12,6 +12,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from sightline.data.loader import epoch_order, made
+from sightline.data.mixing import MixingConfig, mixed_example
 from sightline.data.packing import PACKERS, pack_stream
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
 from sightline.data.source import Source
@@ -93,6 +94,7 @@ class PackedBatch:
         labels: torch.int64 [images].
         indices: torch.int64 [images], the index of each image in its split.
         names: for each image the name of its example, such as its file.
+        others, shares: as in `Batch`.
     """
 
     patches: torch.Tensor
@@ -101,6 +103,8 @@ class PackedBatch:
     labels: torch.Tensor
     indices: torch.Tensor
     names: list[str]
+    others: torch.Tensor | None = None
+    shares: torch.Tensor | None = None
 
     def __len__(self) -> int:
         """The number of images."""
@@ -183,27 +187,31 @@ class _Packs:
     split: str
     patch_size: int
     seed: int
+    mixing: MixingConfig | None
 
     def batch(self, planned: list[Planned]) -> PackedBatch:
         import torch
 
         from sightline.patchify import patchify
 
-        pieces, labels, names = [], [], []
+        pieces, mixed = [], []
         for one in planned:
             size = (one.shown.grid.rows * self.patch_size, one.shown.grid.cols * self.patch_size)
-            example = self.source.example(self.split, one.index, size, seed=self.seed, epoch=one.epoch)
-            pixels = torch.from_numpy(example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
+            made = mixed_example(
+                self.source, self.split, one.index, size, seed=self.seed, epoch=one.epoch, mixing=self.mixing
+            )
+            pixels = torch.from_numpy(made.example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
             pieces.append(patchify(pixels, self.patch_size)[0][torch.from_numpy(one.shown.kept)])
-            labels.append(example.label)
-            names.append(example.name)
+            mixed.append(made)
         return PackedBatch(
             patches=torch.cat(pieces),
             grids=[one.shown.grid for one in planned],
             kept=[torch.from_numpy(one.shown.kept) for one in planned],
-            labels=torch.tensor(labels, dtype=torch.int64),
+            labels=torch.tensor([made.example.label for made in mixed], dtype=torch.int64),
             indices=torch.tensor([one.index for one in planned], dtype=torch.int64),
-            names=names,
+            names=[made.example.name for made in mixed],
+            others=torch.tensor([made.other for made in mixed], dtype=torch.int64) if self.mixing else None,
+            shares=torch.tensor([made.share for made in mixed], dtype=torch.float32) if self.mixing else None,
         )
 
 
@@ -215,11 +223,12 @@ def packed_batches(
     patch_size: int,
     seed: int = 0,
     workers: int = 0,
+    mixing: MixingConfig | None = None,
 ) -> Iterator[PackedBatch]:
     """The batches that were planned; to go on in the middle of a run, leave out those that were done.
 
     Raises:
         UnreadableDataError: an image could not be read, when its batch is asked for.
     """
-    packs = _Packs(source, split, patch_size, seed)
+    packs = _Packs(source, split, patch_size, seed, mixing)
     return made(packs.batch, planned, workers)

@@ -18,19 +18,32 @@ Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")
 
 
-def classification_loss(logits: Tensor, labels: Tensor, loss: Loss, label_smoothing: float = 0.0) -> Tensor:
-    """The mean loss over images, in float32.
+def classification_loss(
+    logits: Tensor,
+    labels: Tensor,
+    loss: Loss,
+    label_smoothing: float = 0.0,
+    others: Tensor | None = None,
+    shares: Tensor | None = None,
+) -> Tensor:
+    """The mean loss over images, in float32: each image counts alike, whatever its size and its neighbours.
 
     Args:
         logits: [images, classes]; labels: int64 [images].
         loss: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
             entropy (ViT).
         label_smoothing: share of the target that is spread over all classes.
+        others, shares: int64 and float32 [images], the second label of mixed images and the part of the first.
     """
-    if loss == "ce":
-        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
     classes = logits.shape[-1]
-    target = F.one_hot(labels, classes).float() * (1 - label_smoothing) + label_smoothing / classes
+    target = F.one_hot(labels, classes).float()
+    if others is not None and shares is not None:
+        target = torch.lerp(F.one_hot(others, classes).float(), target, shares.unsqueeze(1))
+    elif loss == "ce":
+        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+    if loss == "ce":
+        return F.cross_entropy(logits.float(), target, label_smoothing=label_smoothing)
+    target = target * (1 - label_smoothing) + label_smoothing / classes
     return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).mean()
 
 

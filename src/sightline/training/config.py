@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.encodings.base import require, require_number, require_whole
 from sightline.errors import InputError
@@ -82,6 +83,7 @@ class TrainConfig:
         batch_size: images a step; with `packing`, its `tokens` say instead.
         packing: images of every size, packed; None shows all at `resolution`.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
+        mixing: mixup and CutMix; None mixes nothing (as NaViT).
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         seed: of the first weights, the order of the images and their augmentation.
@@ -105,6 +107,7 @@ class TrainConfig:
     packing: PackingConfig | None = None
     loss: Loss = "bce"
     label_smoothing: float = 0.0
+    mixing: MixingConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
     seed: int = 0

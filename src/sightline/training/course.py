@@ -131,6 +131,7 @@ class _Uniform(Course):
                 seed=config.seed,
                 epoch=epoch,
                 workers=config.workers,
+                mixing=config.mixing,
             ):
                 begins, ends = number / plan.steps, (number + 1) / plan.steps
                 yield Step(number, epoch, self._spent(number), self._spent(number + 1), begins, ends), batch
@@ -194,6 +195,7 @@ class _Packed(Course):
             patch_size=self.model.patch_size,
             seed=self.config.seed,
             workers=self.config.workers,
+            mixing=self.config.mixing,
         )
         for batch in made:
             yield waiting.popleft(), batch

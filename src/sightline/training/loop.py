@@ -250,7 +250,8 @@ def _take_step(
     torch.manual_seed((config.seed * 2**32 + state.step) % 2**63)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
         logits = course.logits(model, batch, device)
-    loss = classification_loss(logits, batch.labels.to(device), config.loss, config.label_smoothing)
+    mixed = [None if one is None else one.to(device) for one in (batch.others, batch.shares)]
+    loss = classification_loss(logits, batch.labels.to(device), config.loss, config.label_smoothing, *mixed)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf

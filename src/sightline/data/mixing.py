@@ -1,0 +1,100 @@
+"""Mixup and CutMix: each image is mixed with one that is shown at its own size, so that packs are no exception."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sightline.data.source import Example, Source
+from sightline.data.streams import generator
+from sightline.errors import InputError
+
+# An endless split has an example at any of them.
+_ANY_INDEX = 2**62
+
+
+@dataclass(frozen=True)
+class MixingConfig:
+    """How training images are mixed.
+
+    Attributes:
+        mixup: alpha of Beta(alpha, alpha), of which the image's share is drawn (Zhang et al. 2018); 0 never mixes so.
+        cutmix: the same for the share that a box of another image leaves (Yun et al. 2019). With both, half of the
+            images each.
+        chance: that an image is mixed at all.
+    """
+
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    chance: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("mixup", "cutmix"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"mixing.{name} {value}: expected 0 or more")
+        if not 0 <= self.chance <= 1:
+            raise InputError(f"mixing.chance {self.chance}: expected 0 to 1")
+
+
+class Mixed(NamedTuple):
+    """An example, perhaps mixed: `other` is the second label and `share` the part of the first, 1 where unmixed."""
+
+    example: Example
+    other: int
+    share: float
+
+
+def mixed_example(
+    source: Source,
+    split: str,
+    index: int,
+    image_size: tuple[int, int],
+    *,
+    seed: int,
+    epoch: int,
+    mixing: MixingConfig | None,
+) -> Mixed:
+    """An example at a size, mixed with another at the same size: a function of its arguments alone.
+
+    Args:
+        image_size: (height, width) in pixels.
+        mixing: None mixes nothing.
+
+    Returns:
+        The example with the mixed image and its own label; the share is that of the pixels.
+    """
+    example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+    if mixing is None or mixing.mixup == mixing.cutmix == 0:
+        return Mixed(example, example.label, 1.0)
+    draws = generator("mixing/1", seed, index, epoch=epoch)
+    happens, kind, centre = draws.random() < mixing.chance, draws.random(), draws.random(2)
+    partner = int(draws.integers(source.length(split) or _ANY_INDEX))
+    cuts = mixing.cutmix > 0 and (mixing.mixup == 0 or kind < 0.5)
+    alpha = mixing.cutmix if cuts else mixing.mixup
+    share = float(draws.beta(alpha, alpha))
+    if not happens:
+        return Mixed(example, example.label, 1.0)
+    other = source.example(split, partner, image_size, seed=seed, epoch=epoch)
+    if cuts:
+        image, share = _cut(example.image, other.image, share, centre)
+    else:
+        image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
+    # What is said of the object is said of the first image.
+    return Mixed(Example(image, example.label, example.group, example.size, example.name), other.label, share)
+
+
+def _cut(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
+    """The image with a box of the other one, of about 1 - share of its area, and the share that is left."""
+    height, width = image.shape[:2]
+    side = math.sqrt(1 - share)
+    (top, bottom), (left, right) = (
+        (round(max((at - side / 2), 0.0) * length), round(min((at + side / 2), 1.0) * length))
+        for at, length in zip(centre.tolist(), (height, width), strict=True)
+    )
+    result = image.copy()
+    result[top:bottom, left:right] = other[top:bottom, left:right]
+    return result, 1 - (bottom - top) * (right - left) / (height * width)
