@@ -123,6 +123,8 @@ LAYOUTS = [
     lambda: TokenLayout.packed([(1, 2), (5, 3)]).keep([torch.tensor([1]), torch.tensor([14, 3, 2])]),
     lambda: TokenLayout.packed([]),
     lambda: TokenLayout.uniform((2, 3), 0),
+    lambda: TokenLayout.packed([(1, 2), (5, 3)]).pad_to(30),
+    lambda: TokenLayout.packed([]).pad_to(3),
 ]
 
 

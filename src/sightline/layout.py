@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.errors import InputError
@@ -81,18 +82,23 @@ class TokenLayout:
     """Tokens [rows, slots, dim] that know where they stand.
 
     A uniform batch has one image a row and one segment that all rows share; a pack has one row and a segment for
-    each image. In both, an image is its prefix tokens (CLS, registers) followed by its patches.
+    each image. In both, an image is its prefix tokens (CLS, registers) followed by its patches. After its images a row
+    may have padding slots: they are zero, belong to no image, attend to nothing and are not pooled.
 
     Attributes:
         segments: the images of one row, in order.
         rows: rows of the token tensor.
         num_prefix_tokens: prefix tokens of each image.
+        padding: padding slots at the end of each row.
     """
 
-    def __init__(self, segments: Sequence[Segment], *, rows: int, num_prefix_tokens: int) -> None:
+    def __init__(self, segments: Sequence[Segment], *, rows: int, num_prefix_tokens: int, padding: int = 0) -> None:
         self.segments = tuple(segments)
         self.rows = rows
         self.num_prefix_tokens = num_prefix_tokens
+        self.padding = padding
+        # One object for all layers: back ends keep what they made for a layout as long as it lives.
+        self._unpadded = self._like(self.segments, padding=0) if padding else None
 
     @classmethod
     def uniform(
@@ -143,7 +149,26 @@ class TokenLayout:
             every = grid_coords(segment.grid, index.device).expand(index.shape[0], -1, -1)
             coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, 2))
             segments.append(Segment(segment.grid, coords, complete=False))
-        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=self.num_prefix_tokens)
+        return self._like(segments)
+
+    def pad_to(self, slots: int) -> TokenLayout:
+        """The same images with padding slots at the end, so that a row has `slots` of them.
+
+        Sequences of a fixed length in one batch are one row too: tokens of two images never meet, so it does not
+        matter which sequence the padding is in.
+
+        Raises:
+            InputError: the images alone take more slots.
+        """
+        used = sum(self.lengths)
+        if slots < used:
+            raise InputError(f"pad_to {slots}: the images take {used} slots")
+        return self if slots == self.slots else self._like(self.segments, padding=slots - used)
+
+    @property
+    def unpadded(self) -> TokenLayout:
+        """The same images without the padding."""
+        return self if self._unpadded is None else self._unpadded
 
     def queries(self, count: int) -> TokenLayout:
         """A layout of `count` prefix tokens and no patch for each image: the probes of attention pooling."""
@@ -158,11 +183,20 @@ class TokenLayout:
             else segment
             for segment in self.segments
         ]
-        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=self.num_prefix_tokens)
+        return self._like(segments)
 
     def patches_only(self) -> TokenLayout:
-        """The same images without their prefix tokens."""
+        """The same images without their prefix tokens and the padding."""
         return TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0)
+
+    def _like(self, segments: Sequence[Segment], padding: int | None = None) -> TokenLayout:
+        """Other images in rows like these, with as much padding unless it is given."""
+        return TokenLayout(
+            segments,
+            rows=self.rows,
+            num_prefix_tokens=self.num_prefix_tokens,
+            padding=self.padding if padding is None else padding,
+        )
 
     @property
     def lengths(self) -> list[int]:
@@ -171,8 +205,8 @@ class TokenLayout:
 
     @property
     def slots(self) -> int:
-        """Slots of one row."""
-        return sum(self.lengths)
+        """Slots of one row, its padding included."""
+        return sum(self.lengths) + self.padding
 
     @property
     def images(self) -> int:
@@ -185,63 +219,76 @@ class TokenLayout:
 
     @property
     def coords(self) -> Tensor:
-        """(y, x) of each slot, 0 at prefix slots: int64 [1 or rows, slots, 2]."""
+        """(y, x) of each slot, 0 at prefix and padding slots: int64 [1 or rows, slots, 2]."""
         return self._per_slot([segment.coords for segment in self.segments])
 
     @property
     def grids(self) -> Tensor:
-        """(rows, cols) of the image of each slot: int64 [1, slots, 2]."""
+        """(rows, cols) of the image of each slot, (1, 1) at padding slots: int64 [1, slots, 2]."""
         pieces = []
-        for segment, length in zip(self.segments, self.lengths, strict=True):
-            side = [torch.full((1, length), size, device=self.device) for size in segment.grid]
+        grids, lengths = [segment.grid for segment in self.segments], self.lengths
+        if self.padding:
+            grids, lengths = [*grids, Grid(1, 1)], [*lengths, self.padding]
+        for grid, length in zip(grids, lengths, strict=True):
+            side = [torch.full((1, length), size, device=self.device) for size in grid]
             pieces.append(torch.stack(side, dim=-1))
         return torch.cat(pieces, dim=1)
 
     @property
     def image_ids(self) -> Tensor:
-        """The image of each slot, counted over all rows: int64 [rows, slots]."""
+        """The image of each slot, counted over all rows, -1 at padding slots: int64 [rows, slots]."""
         row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.lengths)]
         first = torch.arange(self.rows, device=self.device).unsqueeze(1) * len(self.segments)
-        return torch.cat(row).unsqueeze(0) + first
+        images = torch.cat(row).unsqueeze(0) + first
+        return F.pad(images, (0, self.padding), value=-1) if self.padding else images
 
     @property
     def is_prefix(self) -> Tensor:
         """True at prefix slots: bool [slots]."""
         pieces = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.lengths]
+        if self.padding:
+            pieces.append(torch.zeros(self.padding, dtype=torch.bool, device=self.device))
         return torch.cat(pieces)
 
     def _per_slot(self, per_patch: Sequence[Tensor], prefix: Tensor | None = None) -> Tensor:
-        """Join values of patches [1 or rows, patches, ...] with those of prefix slots (0 unless given)."""
+        """Join values of patches [1 or rows, patches, ...] with those of prefix slots (0 unless given) and of padding
+        slots (0)."""
         count = self.num_prefix_tokens
-        if count == 0:
-            return per_patch[0] if len(per_patch) == 1 else torch.cat(list(per_patch), dim=1)
-        pieces = []
-        for values in per_patch:
-            shape = (values.shape[0], count, *values.shape[2:])
-            pieces += [values.new_zeros(shape) if prefix is None else prefix.to(values).expand(shape), values]
-        return torch.cat(pieces, dim=1)
+        pieces = list(per_patch)
+        if count:
+            pieces = []
+            for values in per_patch:
+                shape = (values.shape[0], count, *values.shape[2:])
+                pieces += [values.new_zeros(shape) if prefix is None else prefix.to(values).expand(shape), values]
+        if self.padding:
+            values = per_patch[0]
+            pieces.append(values.new_zeros((values.shape[0], self.padding, *values.shape[2:])))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Lay patch tokens and prefix tokens into slots.
 
         Args:
-            patches: [1 or rows, patches of all images of a row, ...].
+            patches: [1 or rows, patches of all images of a row, ...]; none for padding.
             prefix: [num_prefix_tokens, ...], the same for each image; zeros where None.
 
         Returns:
-            [1 or rows, slots, ...].
+            [1 or rows, slots, ...]; zeros at padding slots.
         """
         counts = [segment.patches for segment in self.segments]
         pieces = [patches] if len(counts) == 1 else list(patches.split(counts, dim=1))
         return self._per_slot(pieces, prefix)
 
     def split(self, tokens: Tensor) -> list[Tensor]:
-        """The slots of each image: a list of [rows, its slots, ...], one for each segment."""
+        """The slots of each image: a list of [rows, its slots, ...], one for each segment; none of padding."""
+        if self.padding:
+            tokens = tokens[:, : -self.padding]
         return [tokens] if len(self.segments) == 1 else list(tokens.split(self.lengths, dim=1))
 
     def lay(self, patches: Tensor) -> Tensor:
-        """Row-major patches of each image to the order of this layout: [rows, patches of all images of a row, ...]."""
-        return self.patches_only()._reordered(patches, inverse=False)
+        """Row-major patches of each image to the order of this layout: [rows, patches and padding of a row, ...]."""
+        bare = TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0, padding=self.padding)
+        return bare._reordered(patches, inverse=False)
 
     def row_major(self, tokens: Tensor) -> Tensor:
         """Tokens [rows, slots, ...] with each image's patches in row-major order; dropped ones do not come back."""
@@ -257,6 +304,8 @@ class TokenLayout:
                 order = segment.indices[0].argsort() if inverse else segment.indices[0]
                 image = torch.cat((image[:, :count], image[:, count:][:, order]), dim=1)
             pieces.append(image)
+        if self.padding:
+            pieces.append(tokens[:, -self.padding :])
         return torch.cat(pieces, dim=1)
 
     def __reduce__(self):
@@ -265,14 +314,15 @@ class TokenLayout:
             (tuple(segment.grid), segment.tile, None if segment.complete else segment.indices)
             for segment in self.segments
         ]
-        return _rebuild, (pieces, self.rows, self.num_prefix_tokens, str(self.device))
+        return _rebuild, (pieces, self.rows, self.num_prefix_tokens, self.padding, str(self.device))
 
     def __repr__(self) -> str:
         grids = ", ".join(f"{segment.grid.rows}x{segment.grid.cols}" for segment in self.segments)
-        return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens})"
+        padding = f", padding={self.padding}" if self.padding else ""
+        return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens}{padding})"
 
 
-def _rebuild(pieces, rows: int, num_prefix_tokens: int, device: str) -> TokenLayout:
+def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str) -> TokenLayout:
     segments = []
     for sides, tile, indices in pieces:
         grid = Grid(*sides)
@@ -282,4 +332,4 @@ def _rebuild(pieces, rows: int, num_prefix_tokens: int, device: str) -> TokenLay
             if indices is None
             else Segment(grid, coords[indices], complete=False)
         )
-    return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens)
+    return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding)

@@ -53,7 +53,7 @@ _NEUTRAL: dict[str, tuple[object, str]] = {
     ),
     "weight_init": ("", "the initial values are fixed"),
     "fix_init": (False, "the initial values are fixed"),
-    "proj_bias": (True, "qkv_bias takes away those of q, k and v"),
+    "proj_bias": (True, "qkv_bias and block_bias say which biases there are"),
     "pos_embed": ("learn", "encoding names one"),
     "no_embed_class": (False, "encoding_options={'prefix': False} says it"),
     "pre_norm": (False, "norm_pre=True and patch_bias=False say it"),

@@ -31,6 +31,8 @@ def _counted(model, layout, patches, *, backward=False):
         {"pool": "mean", "num_classes": 0},
         {"pool": "attention"},
         {"pool": "attention", "class_token": True, "pool_prefix": True, "pool_mlp_ratio": 2.0},
+        {"pool": "attention", "head_dim": 24, "pool_heads": 5},
+        {"pool": "query", "head_dim": 8},
     ],
 )
 def test_a_packed_forward(options):
@@ -40,7 +42,7 @@ def test_a_packed_forward(options):
     kept = [torch.arange(rows * cols)[: max(rows * cols - 3, 1)] for rows, cols in GRIDS]
     counts = [len(one) for one in kept]
     found = _counted(model, layout.keep(kept), torch.randn(1, sum(counts), 48))
-    query = 2 * config.dim**2 if config.pool == "attention" else 0
+    query = 2 * config.dim * config.probe_width if config.has_probe else 0
     assert found - query == forward_flops(config, counts)
 
 

@@ -27,7 +27,12 @@ def config(encoding="none", **changes):
 
 @pytest.mark.parametrize("encoding", [*sightline.list_encodings(), "rope_mixed+learned_1d", "lookhere_90+fourier"])
 def test_parameters_are_counted_exactly(encoding):
-    for changes in ({}, {"pool": "attention", "layer_scale": 0.1}, {"pool": "mean", "num_registers": 3, "head": "mlp"}):
+    for changes in (
+        {},
+        {"pool": "attention", "layer_scale": 0.1},
+        {"pool": "mean", "num_registers": 3, "head": "mlp"},
+        {"pool": "query", "qk_norm": "heads", "patch_norm": True, "block_bias": "mlp", "head_dim": 8},
+    ):
         one = config(encoding, **changes)
         expected = sum(parameter.numel() for parameter in VisionTransformer(one).parameters())
         for training in (False, True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -18,10 +20,20 @@ from tests.contract.contract import (
     images,
     loss_of,
 )
+from tests.contract.packed import check_packed_with_drops
 
 JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d", "rope_axial+rpe_learned", "rope_axial+rope_mixed"]
 NAMES = [*list_encodings(), *JOINED]
-POOLS = ["cls", "mean", "attention"]
+POOLS = ["cls", "mean", "attention", "query"]
+# What models for packing have beside the plain ViT. A softmax does not see a bias of the keys' norm, whose gradient is
+# rounding alone: norms of q and k have none here.
+PACKED: list[dict[str, Any]] = [
+    {"qk_norm": True, "norm": "layer_no_bias"},
+    {"qk_norm": "heads"},
+    {"norm": "rms", "qk_norm": True, "qkv_bias": False, "block_bias": "mlp"},
+    {"norm": "layer_no_bias", "qkv_bias": False, "block_bias": False, "patch_bias": False, "head_bias": False},
+    {"patch_norm": True, "final_norm": "both", "head_dim": 12},
+]
 ALL_BUT_NONE = {
     "alibi_2d", "factorized", "factorized_fractional", "fourier", "fourier_fractional", "learned_1d", "learned_2d",
     "lookhere", "lookhere_180", "lookhere_45", "lookhere_90", "rope_axial", "rope_mixed", "rpe_learned",
@@ -37,9 +49,15 @@ def test_the_promised_encodings_are_there() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("check", FOR_EACH_POOL)
+@pytest.mark.parametrize("check", [*FOR_EACH_POOL, check_packed_with_drops])
 def test_contract_with_each_pooling(check, pool: str, name: str) -> None:
     check(name, pool)
+
+
+@pytest.mark.parametrize("options", PACKED, ids=str)
+@pytest.mark.parametrize("pool", POOLS)
+def test_packed_with_drops_whatever_the_norms_and_biases(pool: str, options: dict[str, Any]) -> None:
+    check_packed_with_drops("rope_axial+factorized", pool, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -110,6 +110,10 @@ HOLDS: dict[str, dict[str, Any]] = {
         "encoding": "learned_1d", "options": {"interpolation": "corner_aligned"}, "gelu": "tanh",
     },
     "timm": {"encoding": "learned_1d", "options": _LIKE_TIMM},
+    "navit": {
+        "encoding": "factorized", "pool": "query", "patch_norm": True, "qkv_bias": False, "block_bias": "mlp",
+        "qk_norm": "heads", "norm": "layer_no_bias", "norm_eps": 1e-5, "final_norm": "both", "head_bias": False,
+    },
 }  # fmt: skip
 # Field -> a value, and who holds it.
 FIELDS: dict[str, tuple[Any, set[str]]] = {
@@ -120,6 +124,9 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "mlp_norm": (True, {"timm"}),
     "mlp": ("swiglu", {"dinov3"}),
     "patch_bias": (False, set()),
+    "patch_norm": (True, {"navit"}),
+    "block_bias": (False, set()),
+    "head_bias": (False, {"navit", "dinov3"}),
     "qkv_bias": ("qv", {"dinov3"}),
     "final_norm": ("after_pool", {"timm"}),
     "num_registers": (2, {"timm", "dinov3"}),
@@ -131,9 +138,9 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "channels": (4, set(HOLDS)),
     "image_size": ((16, 24), set(HOLDS) - {"dinov3"}),
     "mlp_ratio": (2.7, set(HOLDS)),
-    "pool_heads": (2, set(HOLDS) - {"big_vision"}),
+    "pool_heads": (2, set(HOLDS) - {"big_vision", "navit"}),
     "pool_mlp_ratio": (2.0, set(HOLDS) - {"big_vision"}),
-    "class_token": (True, set(HOLDS) - {"big_vision"}),
+    "class_token": (True, set(HOLDS) - {"big_vision", "navit"}),
 }
 
 
@@ -160,6 +167,29 @@ def test_what_cannot_be_held_names_the_field(project: str, field: str | None) ->
         named = "patch_bias" if (project, field) == ("timm", "norm_pre") else field
         with pytest.raises(InputError, match=rf"{project}: cannot hold .*{named}"):
             export_weights(model, project)
+
+
+# Values that one project alone has.
+ONLY_THERE: list[tuple[str, Any]] = [
+    ("block_bias", "mlp"),
+    ("head_dim", 8),
+    ("final_norm", "both"),
+    ("norm", "layer_no_bias"),
+    ("pool", "query"),
+    ("qk_norm", "heads"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), ONLY_THERE)
+@pytest.mark.parametrize("project", HOLDS)
+def test_what_only_navit_has_is_named(project: str, field: str, value: Any) -> None:
+    given = dict(HOLDS[project])
+    model = ours(given.pop("encoding"), given.pop("options", None), **{**given, field: value})
+    if project == "navit":
+        assert export_weights(model, project)
+        return
+    with pytest.raises(InputError, match=rf"{project}: cannot hold .*{field} = {value!r}"):
+        export_weights(model, project)
 
 
 @pytest.mark.parametrize("project", HOLDS)
@@ -280,3 +310,37 @@ def test_what_timm_was_given_comes_back() -> None:
     given = {"depth": 1, "img_size": 32, "reg_tokens": 1, "num_classes": 4}
     config = {"model": "vit_tiny_patch16_224", **given}
     assert export_weights(imported(original("vit_tiny_patch16_224", **given), config), "timm")[1] == config
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"head_dim": 8}, {"image_size": (16, 24), "channels": 1, "num_classes": 0}, {"heads": 4}], ids=str
+)
+@torch.no_grad()
+def test_navit_of_other_shapes(more: dict[str, Any]) -> None:
+    """Heads narrower than dim / heads, tables of two lengths, no classes; names and shapes are its own."""
+    given = dict(HOLDS["navit"])
+    model = ours(given.pop("encoding"), **{**given, **more})
+    state, arguments = export_weights(model, "navit")
+    heads, width = arguments["heads"], arguments["dim_head"]
+    assert state["transformer.layers.1.0.to_kv.weight"].shape == (2 * heads * width, 48)
+    assert state["attn_pool.to_out.0.weight"].shape == (48, heads * width)
+    assert state["attn_pool.q_norm.gamma"].shape == (heads, 1, width)
+    assert state["mlp_head.1.weight"].shape == (model.num_classes, 48)
+    assert (len(state["pos_embed_height"]), len(state["pos_embed_width"])) == tuple(model.config.train_grid)
+    assert not state["mlp_head.0.beta"].any()
+    again = import_weights("navit", state, {**arguments, "dropout": 0.1, "token_dropout_prob": lambda *_: 0.5})
+    # Longer than the tables of both: there an IndexError, here stretched.
+    for size in ((16, 16), (12, 28), (40, 4)):
+        images = torch.randn(2, model.config.channels, *size)
+        assert torch.equal(model(images), again(images))
+
+
+def test_what_navit_must_be_told() -> None:
+    given = dict(HOLDS["navit"])
+    state, arguments = export_weights(ours(given.pop("encoding"), **given), "navit")
+    for key in ("image_size", "mlp_dim"):
+        with pytest.raises(InputError, match=f"navit: the configuration has no {key}"):
+            import_weights("navit", state, {name: value for name, value in arguments.items() if name != key})
+    state["transformer.norm.beta"] += 1
+    with pytest.raises(InputError, match=r"transformer\.norm\.beta follow from the configuration"):
+        import_weights("navit", state, arguments)

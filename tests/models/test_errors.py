@@ -33,7 +33,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"interpolation": "bicubik"}, "did you mean 'bicubic'"),
         ({"class_token": False}, "needs a CLS token"),
         ({"class_token": "yes"}, "true or false"),
-        ({"qk_norm": "no"}, "true or false"),
+        ({"qk_norm": "no"}, "true, false or 'heads'"),
         ({"dim": 50}, "divisible by heads 12"),
         ({"dim": 48.0}, "whole number"),
         ({"depth": 0}, "at least 1"),

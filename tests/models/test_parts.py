@@ -39,6 +39,25 @@ PARTS: list[dict[str, Any]] = [
     {"gelu": "quick", "pool": "attention"},
     {"final_norm": "none"},
     {"final_norm": "none", "pool": "attention"},
+    {"final_norm": "both"},
+    {"norm": "layer_no_bias"},
+    {"norm": "layer_no_bias", "qk_norm": True, "attn_norm": True, "mlp_norm": True, "norm_pre": True},
+    {"qk_norm": "heads"},
+    {"patch_norm": True},
+    {"patch_norm": True, "norm": "rms", "patch_bias": False},
+    {"block_bias": "mlp"},
+    {"block_bias": False, "mlp": "swiglu"},
+    {"block_bias": "mlp", "pool": "attention"},
+    {"block_bias": False, "pool": "attention"},
+    {"block_bias": False, "pool": "query"},
+    {"pool": "query", "pool_heads": 3},
+    {"pool": "query", "pool_prefix": True, "qk_norm": True},
+    {"pool": "query", "qk_norm": "heads", "pool_heads": 2},
+    {"head_dim": 12},
+    {"head_dim": 12, "qkv_bias": "qv", "attn_norm": True, "qk_norm": True, "pool": "attention", "pool_heads": 5},
+    {"head_dim": 4, "qk_norm": "heads", "pool": "query", "heads": 5},
+    {"head_bias": False},
+    {"head_bias": False, "head": "mlp"},
 ]
 
 
@@ -47,19 +66,28 @@ def made(**options: Any) -> VisionTransformer:
 
 
 def norm(x: Tensor, part: Any, kind: str) -> Tensor:
-    if kind == "layer":
+    if kind != "rms":
         x = x - x.mean(-1, keepdim=True)
     x = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * part.weight
     return x + part.bias if kind == "layer" else x
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
-    """[images, queries, dim] from a loop over the heads."""
+def attention(q: Tensor, k: Tensor, v: Tensor, heads: int, part: Any = None, config: Any = None) -> Tensor:
+    """[images, queries, dim] from a loop over the heads; `part` has the norms of q and k, where there are any."""
     width = q.shape[-1] // heads
     out = []
     for head in range(heads):
         mine = slice(head * width, (head + 1) * width)
-        scores = q[..., mine] @ k[..., mine].transpose(-1, -2) / math.sqrt(width)
+        own_q, own_k, scale = q[..., mine], k[..., mine], 1 / math.sqrt(width)
+        if part is not None and config.qk_norm is True:
+            own_q, own_k = norm(own_q, part.q_norm, config.norm), norm(own_k, part.k_norm, config.norm)
+        elif part is not None and config.qk_norm == "heads":
+            own_q, own_k = (
+                one / one.square().mean(-1, keepdim=True).sqrt() * factors.gamma[mine]
+                for one, factors in ((own_q, part.q_norm), (own_k, part.k_norm))
+            )
+            scale = 1.0
+        scores = own_q @ own_k.transpose(-1, -2) * scale
         out.append(scores.softmax(-1) @ v[..., mine])
     return torch.cat(out, dim=-1)
 
@@ -80,30 +108,30 @@ def mlp(x: Tensor, part: Any, config: Any, *, gated: bool, normed: bool) -> Tens
 def reference(model: VisionTransformer, images: Tensor) -> Tensor:
     """The whole model written out, without positions."""
     c, dim = model.config, model.config.dim
-    kernel = model.patch_embed.proj.weight.reshape(dim, 3, c.patch_size, c.patch_size)
-    patches = F.conv2d(images, kernel, model.patch_embed.proj.bias if c.patch_bias else None, stride=c.patch_size)
+    if c.patch_norm:
+        flat = norm(F.unfold(images, c.patch_size, stride=c.patch_size).mT, model.patch_embed.norm_input, c.norm)
+        embedded = norm(model.patch_embed.proj(flat), model.patch_embed.norm, c.norm)
+    else:
+        kernel = model.patch_embed.proj.weight.reshape(dim, 3, c.patch_size, c.patch_size)
+        bias = model.patch_embed.proj.bias if c.patch_bias else None
+        embedded = F.conv2d(images, kernel, bias, stride=c.patch_size).flatten(2).transpose(1, 2)
     prefix = torch.cat((model.cls_token, model.reg_token), dim=1).expand(len(images), -1, -1)
-    x = torch.cat((prefix, patches.flatten(2).transpose(1, 2)), dim=1)
+    x = torch.cat((prefix, embedded), dim=1)
     if c.norm_pre:
         x = norm(x, model.blocks[0].norm_pre, c.norm)
     for block in model.blocks:
         a = block.attn
-        weights = a.qkv.weight.split(dim)
+        weights = a.qkv.weight.chunk(3)
         biases = (a.q_bias, 0, a.v_bias) if c.qkv_bias == "qv" else (0, 0, 0)
         if c.qkv_bias is True:
-            biases = a.qkv.bias.split(dim)
+            biases = a.qkv.bias.chunk(3)
         y = norm(x, block.norm1, c.norm)
         q, k, v = (y @ weight.T + bias for weight, bias in zip(weights, biases, strict=True))
-        if c.qk_norm:
-            q, k = (
-                norm(one.unflatten(-1, (c.heads, -1)), part, c.norm).flatten(-2)
-                for one, part in ((q, a.q_norm), (k, a.k_norm))
-            )
-        y = attention(q, k, v, c.heads)
+        y = attention(q, k, v, c.heads, a, c)
         x = x + a.proj(norm(y, a.norm, c.norm) if c.attn_norm else y)
         y = norm(x, block.norm2, c.norm)
         x = x + mlp(y, block.mlp, c, gated=c.mlp == "swiglu", normed=c.mlp_norm)
-    if c.final_norm == "before_pool":
+    if c.final_norm in ("before_pool", "both"):
         x = norm(x, model.norm, c.norm)
     pooled = x if c.pool_prefix else x[:, 3:]
     if c.pool == "cls":
@@ -112,11 +140,15 @@ def reference(model: VisionTransformer, images: Tensor) -> Tensor:
         pooled = pooled.mean(1)
     else:
         part = model.attn_pool
-        k, v = part.kv(pooled).split(dim, dim=-1)
-        probe = part.q(part.latent).expand(len(images), -1, -1)
-        pooled = part.proj(attention(probe, k, v, c.pool_heads or c.heads))[:, 0]
-        pooled = pooled + mlp(norm(pooled, part.norm, c.norm), part.mlp, c, gated=False, normed=False)
-    return model.head(pooled)
+        k, v = part.kv(pooled).chunk(2, dim=-1)
+        alone = c.pool == "query"
+        probe = part.q(norm(part.latent, part.norm, c.norm) if alone else part.latent).expand(len(images), -1, -1)
+        pooled = part.proj(attention(probe, k, v, c.pool_heads or c.heads, part if alone else None, c))[:, 0]
+        if alone:
+            pooled = pooled + part.latent[0]
+        else:
+            pooled = pooled + mlp(norm(pooled, part.norm, c.norm), part.mlp, c, gated=False, normed=False)
+    return model.head(norm(pooled, model.fc_norm, c.norm) if c.final_norm == "both" else pooled)
 
 
 @pytest.mark.parametrize("options", PARTS, ids=str)
@@ -184,6 +216,31 @@ def test_which_parameters_there_are() -> None:
     assert not list(made(final_norm="none").norm.parameters())
 
 
+@pytest.mark.parametrize("pool", ["attention", "query"])
+@pytest.mark.parametrize("block_bias", [True, "mlp", False])
+def test_which_biases_there_are(block_bias: bool | str, pool: str) -> None:
+    model = made(
+        pool=pool, block_bias=block_bias, norm="layer_no_bias", qkv_bias=False, patch_bias=False, head_bias=False,
+        qk_norm=True, patch_norm=True, final_norm="both", mlp_norm=True, attn_norm=True, norm_pre=True,
+    )  # fmt: skip
+    biases = {name.removesuffix(".bias") for name, _ in model.named_parameters() if name.endswith("bias")}
+    mlps = {f"blocks.{layer}.mlp.{one}" for layer in range(2) for one in ("fc1", "fc2")}
+    mlps |= {"attn_pool.mlp.fc1", "attn_pool.mlp.fc2"} if pool == "attention" else set()
+    rest = {"blocks.0.attn.proj", "blocks.1.attn.proj", "attn_pool.q", "attn_pool.kv", "attn_pool.proj"}
+    assert biases == {True: mlps | rest, "mlp": mlps, False: set()}[block_bias]
+    # Initialised all the same, and as far as the head goes without a value to begin with.
+    fresh = create_model("vit_micro_patch4", **SMALL, block_bias=block_bias, head_bias=False, head="mlp")
+    assert fresh.head.fc2.bias is None
+    assert not fresh.head.fc1.bias.any()
+
+
+def test_factors_of_heads_are_not_decayed() -> None:
+    model = made(qk_norm="heads", pool="query")
+    factors = {name: value for name, value in model.named_parameters() if name.endswith("gamma")}
+    assert len(factors) == 6
+    assert all(value.shape == (48,) for value in factors.values())
+
+
 def test_the_mask_token_is_only_kept(tmp_path) -> None:
     plain, model = made(), made(mask_token=True)
     model.mask_token.fill_(7.0)
@@ -216,14 +273,25 @@ def test_origin_is_kept(tmp_path) -> None:
         ({"patch_bias": 1}, "patch_bias 1: expected true or false"),
         ({"qkv_bias": "q"}, "qkv_bias 'q': expected true, false or 'qv'"),
         ({"qkv_bias": None}, "qkv_bias None"),
+        ({"head_dim": 0}, "head_dim 0: must be at least 1"),
+        ({"encoding_options": {"head_dim": 8}}, "encoding_options.head_dim: is decided by the model"),
+        ({"encoding": "rope_axial", "head_dim": 6}, "head_dim 6 .* must be a multiple of 4"),
+        ({"qk_norm": "head"}, "qk_norm 'head': expected true, false or 'heads'"),
+        ({"qk_norm": 1}, "qk_norm 1: expected true, false or 'heads'"),
+        ({"block_bias": "attn"}, "block_bias 'attn': expected true, false or 'mlp'"),
+        ({"patch_norm": "both"}, "patch_norm 'both': expected true or false"),
+        ({"head_bias": True}, "head_bias True: expected a finite number"),
+        ({"pool": "map"}, "pool 'map'.*attention, cls, mean, query"),
+        ({"pool": "cls", "class_token": False}, "expected pool 'mean' or 'attention' or 'query'"),
+        ({"pool": "query", "pool_heads": 5}, "dim 48: must be divisible by pool_heads 5"),
         ({"attn_norm": "layer"}, "attn_norm 'layer': expected true or false"),
         ({"mlp_norm": None}, "mlp_norm None: expected true or false"),
         ({"mask_token": 1}, "mask_token 1: expected true or false"),
         ({"norm_pre": 0}, "norm_pre 0: expected true or false"),
         ({"mlp": "swigl"}, "did you mean 'swiglu'"),
-        ({"norm": "rmsnorm"}, "norm 'rmsnorm'.*layer, rms"),
+        ({"norm": "rmsnorm"}, "norm 'rmsnorm'.*layer, layer_no_bias, rms"),
         ({"gelu": "quik"}, "did you mean 'quick'"),
-        ({"final_norm": "nothing"}, "after_pool, before_pool, none"),
+        ({"final_norm": "nothing"}, "after_pool, before_pool, both, none"),
         ({"encoding": "rope_axial", "encoding_options": {"offset": "1"}}, "rope_axial offset '1'"),
         ({"encoding": "rope_axial", "encoding_options": {"offset": math.nan}}, "rope_axial offset nan"),
         ({"encoding": "rope_axial", "encoding_options": {"reference": 0}}, "rope_axial reference"),

@@ -14,7 +14,8 @@ TOLERANCE = 2e-5
 LOOKHERE = [file for file, project in FILES.items() if project == "lookhere"]
 BIG_VISION = [file for file, project in FILES.items() if project == "big_vision"]
 NAFLEX = [file for file in FILES if file.startswith("timm_naflex")]
-REST = [file for file in FILES if file not in (*LOOKHERE, *BIG_VISION, *NAFLEX)]
+NAVIT = [file for file, project in FILES.items() if project == "navit"]
+REST = [file for file in FILES if file not in (*LOOKHERE, *BIG_VISION, *NAFLEX, *NAVIT)]
 
 
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
@@ -111,17 +112,41 @@ def _valid_coords(theirs: dict[str, Tensor], valid: Tensor) -> list[Tensor]:
     return [coords[keep].long() for coords, keep in zip(theirs["in.patch_coord"], valid, strict=True)]
 
 
+@pytest.mark.parametrize("file", NAVIT)
+@torch.no_grad()
+def test_navit(file: str) -> None:
+    """Six images alone, in its own packs, and all in one, whose logits are the same whoever is beside them."""
+    model, theirs = toy_model(file), golden(file)
+    names = keys(file, "in.pack")
+    images = [theirs[name] for name in names]
+    assert_close(torch.cat([model(image.unsqueeze(0)) for image in images]), theirs["out.single.logits"])
+    assert_close(model(images), theirs["out.packed.logits"])
+    packs: dict[str, list[Tensor]] = {}
+    for name, image in zip(names, images, strict=True):
+        packs.setdefault(name.split(".")[1], []).append(image)
+    assert len(packs) == 3
+    assert_close(torch.cat([model(pack) for pack in packs.values()]), theirs["out.packed.logits"])
+    # Groups that it makes itself, in the order of the images.
+    sizes = theirs["autogroup.sizes"].tolist()
+    grouped = torch.tensor(list(range(len(images)))).split(sizes)
+    found = torch.cat([model([images[number] for number in group]) for group in grouped])
+    assert_close(found, theirs["out.autogroup.logits"])
+
+
 def test_every_golden_model_is_used_or_named_here() -> None:
-    """No file with weights is passed over by mistake: what remains are windows (Swin) and NaViT's own blocks."""
+    """No file with weights is passed over by mistake: what remains are windows (Swin)."""
     with_weights = {path.stem for path in FOLDER.glob("*.safetensors") if keys(path.stem, "sd.")}
     assert with_weights == FILES.keys() | LEFT_OUT
     assert len(LOOKHERE) == 3
     assert len(BIG_VISION) == 4
     assert len(NAFLEX) == 7
+    assert len(NAVIT) == 1
     assert len(REST) == 4 + 11
     # Every input of a file has a test: sizes by name, the four images of NaFlexViT, one NHWC batch.
     for file in FILES:
         for name in keys(file, "in."):
+            if name.startswith("in.pack") and file in NAVIT:
+                continue
             kind = name.removeprefix("in.").rstrip("0123")
             known = {"train", "big", "rect", "down", "odd", "samecount", "x_nhwc", "image"}
             assert kind in known | {"patches", "patch_coord", "patch_valid"}, (file, name)

@@ -19,22 +19,22 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
     """
-    dim, pooled = config.dim, config.pool == "attention"
+    dim, width, pooled = config.dim, config.attention_width, config.has_probe
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
     # Multiplications of one slot, of one patch and of one image.
-    of_slot = config.depth * dim * (4 * dim + mlp)
+    of_slot = config.depth * dim * (4 * width + mlp)
     of_patch = config.channels * config.patch_size**2 * dim
     of_image = _head(config)
     if pooled:
         # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
-        of_image += dim * dim + 2 * dim * config.pool_hidden
+        of_image += dim * config.probe_width + 2 * dim * config.pool_hidden
     total = 0
     for count in patches:
         slots = count + config.num_prefix_tokens
-        total += of_slot * slots + of_patch * count + of_image + config.depth * 2 * slots * slots * dim
+        total += of_slot * slots + of_patch * count + of_image + config.depth * 2 * slots * slots * width
         if pooled:
             seen = slots if config.pool_prefix else count
-            total += 2 * seen * dim * dim + 2 * seen * dim
+            total += 2 * seen * (dim + 1) * config.probe_width
     return 2 * total
 
 

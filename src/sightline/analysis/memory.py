@@ -145,6 +145,7 @@ def _encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
         depth=config.depth,
         heads=config.heads,
         dim=config.dim,
+        head_dim=config.head_dim,
         train_grid=grid,
         num_prefix_tokens=config.num_prefix_tokens,
         **config.encoding_options,
@@ -196,6 +197,9 @@ def _estimate(
     kept = config.depth * (batch * tokens * _kept_bytes(config, traits, low) + tokens * _angle_bytes(traits))
     if explicit and training:
         kept += config.depth * batch * config.heads * tokens**2 * 2
+    if config.patch_norm:
+        # What both norms of the patch embedding gave.
+        kept += batch * grid.cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
     # The residual stream before the first block and after the last norm.
     kept += 2 * batch * tokens * config.dim * _FLOAT
     gradients = parameters if training else 0
@@ -223,7 +227,7 @@ def _workspace(
     if tiled:
         # A thread has a head to itself, with its keys and values in float32.
         heads = min(torch.get_num_threads(), batch * config.heads)
-        return heads * tokens * _FLOAT * (_TILE_QUERIES * _TILE_BUFFERS + 2 * (config.dim // config.heads))
+        return heads * tokens * _FLOAT * (_TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads))
     bias = min(config.heads * tokens**2 * (2 if low else _FLOAT), BIAS_BYTES)
     if traits.bias == "learned" and training:
         # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
@@ -234,13 +238,14 @@ def _workspace(
 
 def _kept_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
     """Bytes a token that one block keeps for the backward pass."""
-    dim, hidden, element = config.dim, config.mlp_hidden, 2 if low else _FLOAT
+    dim, width, hidden, element = config.dim, config.attention_width, config.mlp_hidden, 2 if low else _FLOAT
     # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's two.
-    kept = 2 * dim * _FLOAT + element * (6 * dim + _hidden_copies(config) * hidden)
-    kept += element * dim * config.attn_norm
-    # A second q and k; under autocast rotation and the norms of q and k also keep them in float32.
-    again = 2 * dim * (element + (_FLOAT if low else 0))
-    kept += again * (config.qk_norm + bool(traits.angles))
+    kept = 2 * dim * _FLOAT + element * (2 * dim + 4 * width + _hidden_copies(config) * hidden)
+    kept += element * width * config.attn_norm
+    # A second q and k; under autocast rotation and the norms of q and k also keep them in float32. Factors of each head
+    # keep what they multiply too.
+    again = 2 * width * (element + (_FLOAT if low else 0))
+    kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(traits.angles))
     return kept + 2 * dim * element * (config.layer_scale is not None)
 
 
@@ -257,14 +262,14 @@ def _angle_bytes(traits: _Traits) -> int:
 
 def _moment_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
     """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
-    dim, element = config.dim, 2 if low else _FLOAT
+    dim, width, element = config.dim, config.attention_width, 2 if low else _FLOAT
     # The residual stream, the norm's output, and under autocast its copy.
     before = 2 * dim * _FLOAT + (dim * element if low else 0)
-    attention = element * 4 * dim
+    attention = element * 4 * width
     if traits.angles:
         # Both turned, and one while it is being turned, in float32.
-        attention += element * 2 * dim + 2 * dim * _FLOAT
-    pooling = 4 * dim * element if config.pool == "attention" else 0
+        attention += element * 2 * width + 2 * width * _FLOAT
+    pooling = 4 * width * element if config.has_probe else 0
     copies = 4 if config.mlp == "swiglu" else 2
     return before + max(attention, element * copies * config.mlp_hidden, pooling)
 

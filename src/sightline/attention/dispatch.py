@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention import backends
@@ -107,7 +108,8 @@ def attend(
 ) -> Tensor:
     """Attention of each image's queries over its own keys; shapes as `Backend.__call__`.
 
-    `queries` is the layout of `q` where it is not that of `k` and `v` (attention pooling). No images give no outputs.
+    `queries` is the layout of `q` where it is not that of `k` and `v` (attention pooling). No images give no outputs;
+    padding slots get zeros, and no back end sees them.
 
     Raises:
         InputError: the tensors do not have the layouts' slots.
@@ -120,6 +122,9 @@ def attend(
         )
     if not q.shape[0] or not q.shape[2]:
         return q
+    if keys.padding or queries.padding:
+        q, k, v = (x[:, :, : where.unpadded.slots] for x, where in ((q, queries), (k, keys), (v, keys)))
+        return F.pad(attend(q, k, v, pattern, keys.unpadded, queries.unpadded), (0, 0, 0, queries.padding))
     backend = dispatch(pattern, queries, keys, q)
     try:
         return backend(q, k, v, pattern, queries, keys)

@@ -142,7 +142,7 @@ def _kind(key: str, default: Any, value: Any) -> str | None:
 
 
 # Not of what a model computes: how it is prepared, trained and named.
-_ASIDE = ("mean", "std", "interpolation", "crop", "class_names", "origin", "drop_path", "head_bias", "encoding_options")
+_ASIDE = ("mean", "std", "interpolation", "crop", "class_names", "origin", "drop_path", "encoding_options")
 
 
 def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
@@ -196,12 +196,15 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     # Ratios and first values are numbers of widths and of training; the widths count.
     fields |= {"mlp_ratio": config.mlp_hidden, "layer_scale": config.layer_scale is not None}
     probe = config.pool == "attention"
-    fields |= {"pool_heads": (config.pool_heads or config.heads) if probe else None}
+    fields["head_dim"] = config.attention_width // config.heads
+    fields |= {"pool_heads": (config.pool_heads or config.heads) if config.has_probe else None}
     fields |= {"pool_mlp_ratio": config.pool_hidden if probe else None}
     fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
     if config.mlp == "swiglu" and not probe:
         fields["gelu"] = None
     fields["head"] = config.head if config.num_classes else None
+    # Its value is one to start training from; that there is a bias is part of the model.
+    fields["head_bias"] = config.head_bias is not False if config.num_classes else None
     fields["head_hidden"] = (config.head_hidden or config.dim) if fields["head"] == "mlp" else None
     return {key: value for key, value in fields.items() if key not in _ASIDE}
 

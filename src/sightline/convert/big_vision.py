@@ -84,7 +84,7 @@ class BigVision(Project):
             "mlp_dim": config.mlp_hidden,
             "num_heads": config.heads,
             "posemb": next(theirs for theirs, ours in _ENCODINGS.items() if ours == config.encoding),
-            "pool_type": next(theirs for theirs, ours in _POOLS.items() if ours == config.pool),
+            "pool_type": next((theirs for theirs, ours in _POOLS.items() if ours == config.pool), "map"),
             "image_size": config.image_size,
         }
         # What its weights would tell.

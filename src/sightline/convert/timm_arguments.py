@@ -42,7 +42,8 @@ def arguments_for(config: ViTConfig) -> dict[str, Any]:
         "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
         "qkv_bias": config.qkv_bias is not False,
         "init_values": config.layer_scale,
-        "global_pool": _POOLS[config.pool],
+        # The nearest that timm has.
+        "global_pool": _POOLS.get(config.pool, "map"),
     }
     names = set(parts)
     if names & {"rpe_learned", "rpe_learned_shared"}:
@@ -86,7 +87,7 @@ def _vit(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, 
         "fc_norm": _after_pool(config),
         "pool_include_prefix": config.pool_prefix,
         "act_layer": _GELUS[config.gelu],
-        "norm_layer": _NORMS[config.norm],
+        "norm_layer": _NORMS.get(config.norm),
         "dynamic_img_size": True,
         "dynamic_img_pad": config.fit == "pad",
     }
@@ -181,6 +182,6 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[st
         "pool_include_prefix": config.pool_prefix,
         **_probe(config),
         "act_layer": _GELUS[config.gelu],
-        "norm_layer": _NORMS[config.norm],
+        "norm_layer": _NORMS.get(config.norm),
         "dynamic_img_pad": config.fit == "pad",
     }

@@ -29,17 +29,18 @@ class TrunkShape:
     dim: int
     train_grid: Grid
     num_prefix_tokens: int
+    head_width: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("depth", "heads", "dim"):
             require_whole(name, getattr(self, name), 1)
         require_whole("num_prefix_tokens", self.num_prefix_tokens, 0)
-        if self.dim % self.heads:
+        if self.head_width is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
 
     @property
     def head_dim(self) -> int:
-        return self.dim // self.heads
+        return self.head_width or self.dim // self.heads
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ def create_encoding(
     depth: int,
     heads: int,
     dim: int,
+    head_dim: int | None = None,
     train_grid: Grid | tuple[int, int] = (14, 14),
     num_prefix_tokens: int = 1,
     **config: Any,
@@ -27,7 +28,7 @@ def create_encoding(
 
     Args:
         name: a registered name (`list_encodings()`), or some joined by "+", as "rope_mixed+learned_1d".
-        depth, heads, dim: the transformer's.
+        depth, heads, dim: the transformer's; head_dim: too, where it is not dim / heads.
         train_grid: (rows, cols) of the training resolution, in patches.
         num_prefix_tokens: CLS and register tokens.
         **config: fields of the encoding's `Config`. Where several are joined, a field that more than one has is
@@ -36,7 +37,7 @@ def create_encoding(
     Raises:
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
-    shape = TrunkShape(depth, heads, dim, Grid.checked(train_grid, "train_grid"), num_prefix_tokens)
+    shape = TrunkShape(depth, heads, dim, Grid.checked(train_grid, "train_grid"), num_prefix_tokens, head_dim)
     names, known = _parts(name), registry()
     shared = _share_options(names, config)
     parts = []

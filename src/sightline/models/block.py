@@ -11,7 +11,7 @@ from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.mlp import Mlp, SwiGlu
-from sightline.models.norm import make_norm
+from sightline.models.norm import make_norm, make_qk_norms
 
 
 class Attention(nn.Module):
@@ -24,19 +24,18 @@ class Attention(nn.Module):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        dim = config.dim
+        dim, width = config.dim, config.attention_width
         self.num_heads = config.heads
-        self.head_dim = dim // config.heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=config.qkv_bias is True)
+        self.head_dim = width // config.heads
+        self.qkv = nn.Linear(dim, 3 * width, bias=config.qkv_bias is True)
         self.q_bias = self.v_bias = None
         if config.qkv_bias == "qv":
-            self.q_bias, self.v_bias = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.zeros(dim))
-        self.q_norm, self.k_norm = (
-            make_norm(config.norm, self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
-            for _ in range(2)
+            self.q_bias, self.v_bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
+        self.q_norm, self.k_norm = make_qk_norms(
+            config.qk_norm, config.norm, self.num_heads, self.head_dim, config.norm_eps
         )
-        self.norm = make_norm(config.norm, dim, config.norm_eps) if config.attn_norm else nn.Identity()
-        self.proj = nn.Linear(dim, dim)
+        self.norm = make_norm(config.norm, width, config.norm_eps) if config.attn_norm else nn.Identity()
+        self.proj = nn.Linear(width, dim, bias=config.block_bias is True)
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
@@ -98,11 +97,12 @@ class Block(nn.Module):
         self.ls1 = nn.Identity() if scale is None else LayerScale(dim, scale)
         self.norm2 = make_norm(config.norm, dim, config.norm_eps)
         inner = make_norm(config.norm, config.mlp_hidden, config.norm_eps) if config.mlp_norm else None
+        bias = config.block_bias is not False
         self.mlp: nn.Module
         if config.mlp == "swiglu":
-            self.mlp = SwiGlu(dim, config.mlp_hidden, norm=inner)
+            self.mlp = SwiGlu(dim, config.mlp_hidden, norm=inner, bias=bias)
         else:
-            self.mlp = Mlp(dim, config.mlp_hidden, gelu=config.gelu, norm=inner)
+            self.mlp = Mlp(dim, config.mlp_hidden, gelu=config.gelu, norm=inner, bias=bias)
         self.ls2 = nn.Identity() if scale is None else LayerScale(dim, scale)
         self.drop_path = DropPath(config.drop_path)
 

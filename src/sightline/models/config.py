@@ -12,7 +12,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.head import HEADS, Head
 from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
-from sightline.models.norm import NORMS, Norm
+from sightline.models.norm import NORMS, Norm, QkNorm
 from sightline.models.pooling import POOLS, Pool
 from sightline.patchify import FITS, Fit
 
@@ -24,31 +24,36 @@ class ViTConfig:
     Attributes:
         patch_size: side of a patch in pixels.
         dim, depth, heads: width, layers and attention heads of the trunk.
+        head_dim: width of a head; None takes dim / heads.
         mlp_ratio: hidden width of the MLPs over `dim`.
         num_classes: outputs of the head; 0 leaves the pooled features.
         image_size: (height, width) or one side in pixels of the training images; any size runs.
         channels: of the images.
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
-        pool: `cls`, `mean` over patches, or `attention` by a learned probe.
+        pool: `cls`, `mean` over patches, `attention` by a learned probe with an MLP after it (MAP), or `query`: the
+            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT).
         mask_token: keep the token of masked pre-training (DINOv3); nothing computes with it.
         pool_prefix: prefix tokens are pooled too.
         pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
         class_token: None has one where `pool` is `cls`.
         num_registers: register tokens beside the CLS token.
-        patch_bias: of the patch embedding.
+        patch_bias, patch_norm: of the patch embedding: its bias, and norms before and after it (Dual PatchNorm).
         qkv_bias: biases of q, k and v; `qv` has none for k (BEiT, EVA).
-        qk_norm: q and k are normalised in each head.
+        block_bias: biases of everything else in blocks and pooling; `mlp` has them in the MLPs alone (ViT-22B).
+        qk_norm: q and k are normalised in each head; `heads` has factors for each head, and scores that are not
+            divided by sqrt(head_dim) (vit-pytorch's NaViT).
         attn_norm, mlp_norm: norms of the heads' outputs, and of the MLP's hidden channels (EVA-02).
-        norm, norm_eps: kind of every norm, `layer` or `rms`, and its epsilon.
+        norm, norm_eps: kind of every norm, and its epsilon: `layer`, `layer_no_bias`, or `rms` (ViT-22B's "without
+            bias and centering").
         norm_pre: a norm of the embedded tokens before the first block (CLIP).
-        final_norm: before or after pooling, or none.
+        final_norm: before or after pooling, both, or none.
         mlp: `gelu`, or `swiglu` (gated by a SiLU).
         gelu: `exact`, the `tanh` approximation (big_vision), or `quick` (OpenAI's CLIP).
         layer_scale: initial factor of the residual branches, or None for no LayerScale.
         drop_path: rate at which an image skips a residual branch in training, the same in all layers.
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
-        head_bias: logit of every class before training, or None for 0.
+        head_bias: logit of every class before training, None for 0, or False for a head without a bias.
         fit: what happens to sizes that the patch does not divide.
         mean, std, interpolation, crop: how images are prepared: normalisation of [0, 1] values, the filter of the
             resize, and the fraction of the shorter side that the centre crop keeps.
@@ -60,6 +65,7 @@ class ViTConfig:
     dim: int = 768
     depth: int = 12
     heads: int = 12
+    head_dim: int | None = None
     mlp_ratio: float = 4.0
     num_classes: int = 1000
     image_size: int | tuple[int, int] = 224
@@ -74,8 +80,10 @@ class ViTConfig:
     pool_heads: int | None = None
     pool_mlp_ratio: float | None = None
     patch_bias: bool = True
+    patch_norm: bool = False
     qkv_bias: bool | Literal["qv"] = True
-    qk_norm: bool = False
+    block_bias: bool | Literal["mlp"] = True
+    qk_norm: QkNorm = False
     attn_norm: bool = False
     mlp_norm: bool = False
     mlp: MlpKind = "gelu"
@@ -85,10 +93,10 @@ class ViTConfig:
     norm_eps: float = 1e-6
     norm_pre: bool = False
     gelu: Gelu = "exact"
-    final_norm: Literal["before_pool", "after_pool", "none"] = "before_pool"
+    final_norm: Literal["before_pool", "after_pool", "both", "none"] = "before_pool"
     head: Head = "linear"
     head_hidden: int | None = None
-    head_bias: float | None = None
+    head_bias: float | Literal[False] | None = None
     fit: Fit = "exact"
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -108,14 +116,16 @@ class ViTConfig:
         require_whole("num_registers", self.num_registers, 0)
         if self.head_hidden is not None:
             require_whole("head_hidden", self.head_hidden, 1)
-        if self.dim % self.heads:
+        if self.head_dim is not None:
+            require_whole("head_dim", self.head_dim, 1)
+        elif self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
         require_number("mlp_ratio", self.mlp_ratio, above=True)
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         if not isinstance(self.encoding_options, dict):
             raise InputError(f"encoding_options {self.encoding_options!r}: expected names and values")
-        for key in ("name", "depth", "heads", "dim", "train_grid", "num_prefix_tokens"):
+        for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
             if key in self.encoding_options:
                 raise InputError(f"encoding_options.{key}: is decided by the model")
         require_number("norm_eps", self.norm_eps, above=True)
@@ -124,35 +134,38 @@ class ViTConfig:
             ("gelu", GELUS),
             ("mlp", MLPS),
             ("norm", NORMS),
-            ("final_norm", ("before_pool", "after_pool", "none")),
+            ("final_norm", ("before_pool", "after_pool", "both", "none")),
             ("head", HEADS),
             ("fit", FITS),
             ("interpolation", ("bicubic", "bilinear", "lanczos")),
         ):
             require(name, getattr(self, name), allowed)
         if self.pool == "cls" and self.class_token is False:
-            raise InputError("class_token false: pool 'cls' needs a CLS token (expected pool 'mean' or 'attention')")
+            others = " or ".join(repr(pool) for pool in POOLS if pool != "cls")
+            raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
         require_number("drop_path", self.drop_path)
         if self.drop_path >= 1:
             raise InputError(f"drop_path {self.drop_path}: expected 0 to less than 1")
         for name in ("layer_scale", "head_bias"):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None and not (name == "head_bias" and value is False):
                 require_number(name, value, low=-math.inf)
         require_number("crop", self.crop, above=True)
         if self.crop > 1:
             raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
-        for name in ("patch_bias", "qk_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix", "mask_token"):
+        for name in ("patch_bias", "patch_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix", "mask_token"):
             require_bool(name, getattr(self, name))
-        if self.qkv_bias not in (True, False, "qv"):
-            raise InputError(f"qkv_bias {self.qkv_bias!r}: expected true, false or 'qv'")
+        for name, word in (("qkv_bias", "qv"), ("block_bias", "mlp"), ("qk_norm", "heads")):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and value != word:
+                raise InputError(f"{name} {value!r}: expected true, false or {word!r}")
         if self.pool_heads is not None:
             require_whole("pool_heads", self.pool_heads, 1)
-            if self.dim % self.pool_heads:
+            if self.head_dim is None and self.dim % self.pool_heads:
                 raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_mlp_ratio is not None:
             require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True)
-            if self.pool_hidden < 1:
+            if self.pool_hidden < 1 and self.pool != "query":
                 raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         if self.origin is not None and not (
             isinstance(self.origin, dict)
@@ -193,8 +206,23 @@ class ViTConfig:
         return self.pool == "cls" if self.class_token is None else self.class_token
 
     @property
+    def has_probe(self) -> bool:
+        """A learned probe pools."""
+        return self.pool in ("attention", "query")
+
+    @property
     def num_prefix_tokens(self) -> int:
         return int(self.has_class_token) + self.num_registers
+
+    @property
+    def attention_width(self) -> int:
+        """Channels of all heads together."""
+        return self.dim if self.head_dim is None else self.heads * self.head_dim
+
+    @property
+    def probe_width(self) -> int:
+        """Channels of all heads of a probe's attention together."""
+        return self.dim if self.head_dim is None else (self.pool_heads or self.heads) * self.head_dim
 
     @property
     def mlp_hidden(self) -> int:
@@ -202,6 +230,9 @@ class ViTConfig:
 
     @property
     def pool_hidden(self) -> int:
+        """Hidden width of the probe's MLP, which `query` does not have."""
+        if self.pool == "query":
+            return 0
         return round(self.dim * (self.mlp_ratio if self.pool_mlp_ratio is None else self.pool_mlp_ratio))
 
     def replace(self, **changes: Any) -> ViTConfig:

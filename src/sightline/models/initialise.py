@@ -33,7 +33,8 @@ def initialise_head(head: nn.Module, prior_bias: float | None) -> None:
     for part in head.modules():
         if isinstance(part, nn.Linear):
             nn.init.trunc_normal_(part.weight, std=0.02)
-            nn.init.zeros_(part.bias)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
     layer = last_layer(head)
-    if layer is not None and prior_bias is not None:
+    if layer is not None and layer.bias is not None and prior_bias is not None:
         nn.init.constant_(layer.bias, prior_bias)

@@ -38,11 +38,11 @@ class Mlp(nn.Module):
         norm: of the hidden channels (EVA-02, BEiT-3), or the identity.
     """
 
-    def __init__(self, dim: int, hidden: int, *, gelu: Gelu, norm: nn.Module | None = None) -> None:
+    def __init__(self, dim: int, hidden: int, *, gelu: Gelu, norm: nn.Module | None = None, bias: bool = True) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
+        self.fc1 = nn.Linear(dim, hidden, bias=bias)
         self.norm = nn.Identity() if norm is None else norm
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc2 = nn.Linear(hidden, dim, bias=bias)
         self.gelu: Gelu = gelu
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ class SwiGlu(nn.Module):
         norm: of the hidden channels (EVA-02), or the identity.
     """
 
-    def __init__(self, dim: int, hidden: int, *, norm: nn.Module | None = None) -> None:
+    def __init__(self, dim: int, hidden: int, *, norm: nn.Module | None = None, bias: bool = True) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, 2 * hidden)
+        self.fc1 = nn.Linear(dim, 2 * hidden, bias=bias)
         self.norm = nn.Identity() if norm is None else norm
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc2 = nn.Linear(hidden, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.fc1(x).chunk(2, dim=-1)

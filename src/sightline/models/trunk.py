@@ -42,8 +42,14 @@ class Trunk(nn.Module):
         self.has_class_token = config.has_class_token
         self.grad_checkpointing = False
 
+        pixels = config.channels * config.patch_size**2
         self.patch_embed = PatchEmbed(
-            config.patch_size, config.channels, dim, config.train_grid, bias=config.patch_bias
+            config.patch_size,
+            config.channels,
+            dim,
+            config.train_grid,
+            bias=config.patch_bias,
+            norms=(self._make_norm(pixels), self._make_norm()) if config.patch_norm else None,
         )
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.has_class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, config.num_registers, dim)) if config.num_registers else None
@@ -53,19 +59,20 @@ class Trunk(nn.Module):
             depth=config.depth,
             heads=config.heads,
             dim=dim,
+            head_dim=config.head_dim,
             train_grid=config.train_grid,
             num_prefix_tokens=prefix,
             **config.encoding_options,
         )
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.depth))
-        self.norm = self._make_norm() if config.final_norm == "before_pool" else nn.Identity()
+        self.norm = self._make_norm() if config.final_norm in ("before_pool", "both") else nn.Identity()
 
     def extra_repr(self) -> str:
         config = self.config
         return f"dim={config.dim}, depth={config.depth}, heads={config.heads}, patch_size={config.patch_size}"
 
-    def _make_norm(self) -> nn.Module:
-        return make_norm(self.config.norm, self.config.dim, self.config.norm_eps)
+    def _make_norm(self, width: int | None = None) -> nn.Module:
+        return make_norm(self.config.norm, width or self.config.dim, self.config.norm_eps)
 
     def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """Images to flat patches and where they stand.
@@ -122,7 +129,7 @@ class Trunk(nn.Module):
         """Flat patches that someone else laid out, checked."""
         config = self.config
         there = sum(segment.patches for segment in layout.segments)
-        expected = (layout.rows, there, config.channels * config.patch_size**2)
+        expected = (layout.rows, there + layout.padding, config.channels * config.patch_size**2)
         if not isinstance(patches, Tensor) or patches.shape != expected:
             got = list(patches.shape) if isinstance(patches, Tensor) else type(patches).__name__
             raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")
@@ -135,7 +142,10 @@ class Trunk(nn.Module):
                 f"layout: {layout.num_prefix_tokens} prefix tokens, expected the model's {self.num_prefix_tokens}"
             )
         if not layout.segments:
-            return patches.new_zeros(patches.shape[0], 0, self.embed_dim)
+            return patches.new_zeros(patches.shape[0], layout.slots, self.embed_dim)
+        if layout.padding:
+            # What stands there is never read, since a mask does not stop a NaN: `join` makes these slots zero.
+            patches = patches[:, : -layout.padding]
         # The residual stream keeps the parameters' precision, also under autocast.
         tokens = self.patch_embed(patches).to(self.patch_embed.proj.weight.dtype)
         prefix = [token[0] for token in (self.cls_token, self.reg_token) if token is not None]

@@ -16,7 +16,8 @@ from sightline.models.features import Features, FeatureTrunk
 from sightline.models.head import make_head
 from sightline.models.initialise import initialise_head, initialise_trunk
 from sightline.models.mlp import Mlp
-from sightline.models.pooling import AttentionPooling, ClsPooling, MeanPooling, Pool, Pooling
+from sightline.models.norm import make_qk_norms
+from sightline.models.pooling import AttentionPooling, ClsPooling, MeanPooling, Pool, Pooling, QueryPooling
 from sightline.models.timm_surface import TIMM_POOLS, timm_cfg
 from sightline.models.trunk import Images
 
@@ -44,7 +45,7 @@ class VisionTransformer(FeatureTrunk):
         super().__init__(config)
         self.num_classes = config.num_classes
         self.attn_pool = self._make_pooling(config.pool)
-        self.fc_norm = self._make_norm() if config.final_norm == "after_pool" else nn.Identity()
+        self.fc_norm = self._make_norm() if config.final_norm in ("after_pool", "both") else nn.Identity()
         initialise_trunk(self)
         self.head = self._make_head()
         self.feature_info = [
@@ -54,16 +55,22 @@ class VisionTransformer(FeatureTrunk):
 
     def _make_pooling(self, pool: Pool) -> Pooling:
         config = self.config
+        dim, heads = config.dim, config.pool_heads or config.heads
+        head_dim = config.probe_width // heads
+        probe: dict[str, Any] = {"bias": config.block_bias is True, "prefix": config.pool_prefix}
         if pool == "attention":
-            mlp = Mlp(config.dim, config.pool_hidden, gelu=config.gelu)
-            heads = config.pool_heads or config.heads
-            return AttentionPooling(config.dim, heads, norm=self._make_norm(), mlp=mlp, prefix=config.pool_prefix)
+            mlp = Mlp(dim, config.pool_hidden, gelu=config.gelu, bias=config.block_bias is not False)
+            return AttentionPooling(dim, heads, head_dim, norm=self._make_norm(), mlp=mlp, **probe)
+        if pool == "query":
+            norms = make_qk_norms(config.qk_norm, config.norm, heads, head_dim, config.norm_eps)
+            return QueryPooling(dim, heads, head_dim, norm=self._make_norm(), qk_norms=norms, **probe)
         return ClsPooling() if pool == "cls" else MeanPooling(prefix=config.pool_prefix)
 
     def _make_head(self) -> nn.Module:
         config = self.config
-        head = make_head(config.head, config.dim, config.head_hidden or config.dim, self.num_classes)
-        initialise_head(head, config.head_bias)
+        bias = config.head_bias is not False
+        head = make_head(config.head, config.dim, config.head_hidden or config.dim, self.num_classes, bias=bias)
+        initialise_head(head, config.head_bias if bias else None)
         return head
 
     # One path: images become patches and a layout, and these become everything else.
@@ -131,10 +138,11 @@ class VisionTransformer(FeatureTrunk):
 
     @property
     def global_pool(self) -> str:
-        """The pooling as timm calls it: `token`, `avg` or `map`, or "" for none."""
+        """The pooling as timm calls it: `token`, `avg` or `map`, or "" for none; else our own name."""
         if self.attn_pool is None:
             return ""
-        return next(theirs for theirs, ours in TIMM_POOLS.items() if ours == self.config.pool)
+        # timm has no probe that is a query alone, and no name for it.
+        return next((theirs for theirs, ours in TIMM_POOLS.items() if ours == self.config.pool), self.config.pool)
 
     def get_classifier(self) -> nn.Module:
         """The layer, or layers, that make logits of the pooled vector."""
@@ -145,9 +153,9 @@ class VisionTransformer(FeatureTrunk):
 
         Args:
             num_classes: outputs; 0 leaves the pooled features.
-            global_pool: ours (`cls`, `mean`, `attention`) or timm's name (`token`, `avg`, `map`); "" pools nothing,
-                and the model then gives an output for each token (the configuration keeps a pooling without
-                weights, with which a saved model comes back).
+            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" pools
+                nothing, and the model then gives an output for each token (the configuration keeps a pooling
+                without weights, with which a saved model comes back).
 
         Raises:
             InputError: an unknown pooling, or `cls` without a CLS token; the model is as it was.
@@ -156,7 +164,7 @@ class VisionTransformer(FeatureTrunk):
         config = self.config
         pool: Any = config.pool if global_pool is None else TIMM_POOLS.get(global_pool, global_pool)
         if pool == "":
-            pool = "mean" if config.pool == "attention" else config.pool
+            pool = "mean" if config.has_probe else config.pool
         # The prefix tokens stay as they are: the encoding was made for them.
         self.config = config.replace(
             num_classes=num_classes, pool=pool, class_token=self.has_class_token, class_names=None

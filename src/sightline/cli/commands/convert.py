@@ -24,7 +24,7 @@ def convert(
     Parameters
     ----------
     project
-        lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit.
+        lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit.
     source
         Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
     dest

@@ -21,29 +21,33 @@ class FactorizedConfig:
     Attributes:
         coordinates: `absolute` counts cells; `fractional` divides by the side of the image itself.
         combine: how the row's and the column's vector meet: `sum`, `stack` (half of the channels each), `product`.
-        table: `learned`, or `sinusoidal` without parameters.
-        max_side: length of the learned tables in cells; None takes the training grid's sides.
+        table: `learned`; `sinusoidal` without parameters; or `fourier`, the sines and cosines of learned frequencies.
+        max_side: length of the tables in cells, which Fourier features count as 1; None takes the training grid's
+            sides.
         new_grid: for absolute learned tables: `index` reads by coordinate and stretches only for longer sides;
             `resize` resizes each table to the image's side; `aspect` resizes both to its longer side.
         interpolation: how a table is stretched along its axis (`bilinear` is linear there).
         temperature: of the sinusoids.
+        scale: standard deviation of Fourier frequencies at the start, in radians over `max_side`.
     """
 
     coordinates: Literal["absolute", "fractional"] = "absolute"
     combine: Literal["sum", "stack", "product"] = "sum"
-    table: Literal["learned", "sinusoidal"] = "learned"
+    table: Literal["learned", "sinusoidal", "fourier"] = "learned"
     max_side: int | None = None
     new_grid: Literal["index", "resize", "aspect"] = "index"
     interpolation: Interpolation = "bilinear"
     temperature: float = 10000.0
+    scale: float = 6.0
 
     def __post_init__(self) -> None:
         require("factorized coordinates", self.coordinates, ("absolute", "fractional"))
         require("factorized combine", self.combine, ("sum", "stack", "product"))
-        require("factorized table", self.table, ("learned", "sinusoidal"))
+        require("factorized table", self.table, ("learned", "sinusoidal", "fourier"))
         require("factorized new_grid", self.new_grid, ("index", "resize", "aspect"))
         require("factorized interpolation", self.interpolation, INTERPOLATIONS)
         require_number("factorized temperature", self.temperature, low=1.0, above=True)
+        require_number("factorized scale", self.scale, above=True)
         if self.max_side is not None:
             require_whole("factorized max_side", self.max_side, 1)
 
@@ -51,8 +55,9 @@ class FactorizedConfig:
 class Factorized(AddedEncoding):
     """phi_y(row) combined with phi_x(col) (NaViT section 2.1 and appendix C).
 
-    `rows` and `cols` are the learned tables, [max_side, dim] (or dim / 2 for `stack`). Fractional coordinates
-    r = index / side read them linearly at r * max_side, which is the entry itself on the training grid.
+    `rows` and `cols` are the learned tables, [max_side, dim] (or dim / 2 for `stack`), or Fourier frequencies, one for
+    two channels. Fractional coordinates r = index / side read a table, learned or sinusoidal, linearly at r * max_side,
+    which is the entry itself on the training grid; Fourier features are of r itself.
     """
 
     names: ClassVar = {"factorized": {}, "factorized_fractional": {"coordinates": "fractional"}}
@@ -63,7 +68,7 @@ class Factorized(AddedEncoding):
     def __init__(self, config: FactorizedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         parts = 2 if config.combine == "stack" else 1
-        needed = parts * (2 if config.table == "sinusoidal" else 1)
+        needed = parts * (1 if config.table == "learned" else 2)
         if shape.dim % needed:
             raise InputError(f"factorized: dim {shape.dim} must be a multiple of {needed}")
         self.width = shape.dim // parts
@@ -77,6 +82,8 @@ class Factorized(AddedEncoding):
             std = 0.02**0.5 if config.combine == "product" else 0.02
             for table in (self.rows, self.cols):
                 nn.init.trunc_normal_(table, std=std)
+        elif config.table == "fourier":
+            self.rows, self.cols = (nn.Parameter(config.scale * torch.randn(self.width // 2)) for _ in range(2))
 
     def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
         grid = Grid(*grid)
@@ -100,19 +107,31 @@ class Factorized(AddedEncoding):
             place = index.float() / side * length
         else:
             place = index.float()
+        if self.config.table == "fourier":
+            return _waves(place / length, self._learned(axis).float())
+        if self.config.coordinates == "fractional":
+            entries = torch.arange(length, device=self.anchor.device)
+            learned = self.config.table == "learned"
+            return _read_linearly(self._learned(axis) if learned else self._sinusoids(entries), place)
         if self.config.table == "sinusoidal":
             return self._sinusoids(place)
-        table = self.rows if axis == 0 else self.cols
-        if self.config.coordinates == "fractional":
-            return _read_linearly(table, place)
+        table = self._learned(axis)
         target = {"index": longer_side(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
         return resize_axis(table, target, self.config.interpolation)[:side]
+
+    def _learned(self, axis: int) -> Tensor:
+        return self.rows if axis == 0 else self.cols
 
     def _sinusoids(self, place: Tensor) -> Tensor:
         half = self.width // 2
         omega = self.config.temperature ** -(torch.arange(half, device=place.device).float() / half)
-        phase = place.unsqueeze(-1) * omega
-        return torch.cat((phase.sin(), phase.cos()), dim=-1)
+        return _waves(place, omega)
+
+
+def _waves(place: Tensor, frequencies: Tensor) -> Tensor:
+    """[sin, cos] of each place times each frequency: float32 [places, 2 * frequencies]."""
+    phase = place.unsqueeze(-1) * frequencies
+    return torch.cat((phase.sin(), phase.cos()), dim=-1)
 
 
 def _read_linearly(table: Tensor, place: Tensor) -> Tensor:

@@ -1,0 +1,134 @@
+"""The NaViT of vit-pytorch (lucidrains), the public one: Google's own code was not released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, linear, mapped, same
+from sightline.errors import InputError
+from sightline.models import VisionTransformer, ViTConfig
+
+# Its arguments that have no default.
+_REQUIRED = ("image_size", "patch_size", "num_classes", "dim", "depth", "heads", "mlp_dim")
+# How it is trained, and in `forward` how images are grouped: not what it computes of an image.
+_TRAINING = {"dropout": 0.0, "emb_dropout": 0.0, "token_dropout_prob": None}
+
+
+class NaVit(Project):
+    """The class `vit_pytorch.na_vit.NaViT`: norms before and after the patch projection, absolute factorised tables
+    that are summed, LayerNorm without biases (eps 1e-5), attention without biases and with an RMS norm of q and k for
+    each head whose scores are not divided by sqrt(dim_head), exact GELU, a query that attends to each image with a
+    residual and no MLP, and a head without a bias.
+
+    Where it raises IndexError, for an image longer than its tables, ours stretches them.
+    """
+
+    name = "navit"
+    source = "https://github.com/lucidrains/vit-pytorch"
+    arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        for key in _REQUIRED:
+            if given[key] is None:
+                raise InputError(f"navit: the configuration has no {key}")
+        return ViTConfig(
+            patch_size=given["patch_size"],
+            dim=given["dim"],
+            depth=given["depth"],
+            heads=given["heads"],
+            head_dim=None if given["heads"] * given["dim_head"] == given["dim"] else given["dim_head"],
+            mlp_ratio=given["mlp_dim"] / given["dim"],
+            num_classes=given["num_classes"],
+            image_size=given["image_size"],
+            channels=given["channels"],
+            encoding="factorized",
+            pool="query",
+            patch_norm=True,
+            qkv_bias=False,
+            block_bias="mlp",
+            qk_norm="heads",
+            norm="layer_no_bias",
+            norm_eps=1e-5,
+            final_norm="both",
+            head_bias=False,
+        )
+
+    def given(self, model: VisionTransformer) -> dict[str, Any]:
+        config = model.config
+        given = {
+            "image_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+            "patch_size": config.patch_size,
+            "num_classes": config.num_classes,
+            "dim": config.dim,
+            "depth": config.depth,
+            "heads": config.heads,
+            "mlp_dim": config.mlp_hidden,
+            "channels": config.channels,
+            "dim_head": config.attention_width // config.heads,
+        }
+        self.compare(given, model)
+        return given
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        patch = config.channels * config.patch_size**2
+        entries = [
+            *_norm("to_patch_embedding.0", "patch_embed.norm_input", patch),
+            *linear("to_patch_embedding.1", "patch_embed.proj"),
+            *_norm("to_patch_embedding.2", "patch_embed.norm", config.dim),
+            same("pos_embed_height", "encoding.rows"),
+            same("pos_embed_width", "encoding.cols"),
+        ]
+        for layer in range(config.depth):
+            theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
+            projections = (f"{theirs}.0.to_q.weight", f"{theirs}.0.to_kv.weight")
+            entries += [
+                *_norm(f"{theirs}.0.norm", f"{ours}.norm1", config.dim),
+                Entry(projections, (f"{ours}.attn.qkv.weight",), _joined, _q_and_kv),
+                *_attention(f"{theirs}.0", f"{ours}.attn", config),
+                *_norm(f"{theirs}.1.0", f"{ours}.norm2", config.dim),
+                *linear(f"{theirs}.1.1", f"{ours}.mlp.fc1"),
+                *linear(f"{theirs}.1.4", f"{ours}.mlp.fc2"),
+            ]
+        probe = (1, 1, config.dim)
+        entries += [
+            *_norm("transformer.norm", "norm", config.dim),
+            mapped("attn_pool_queries", "attn_pool.latent", lambda x: x.reshape(probe), lambda x: x.flatten()),
+            *_norm("attn_pool.norm", "attn_pool.norm", config.dim),
+            same("attn_pool.to_q.weight", "attn_pool.q.weight"),
+            same("attn_pool.to_kv.weight", "attn_pool.kv.weight"),
+            *_attention("attn_pool", "attn_pool", config),
+            *_norm("mlp_head.0", "fc_norm", config.dim),
+        ]
+        if config.num_classes:
+            return [*entries, same("mlp_head.1.weight", "head.weight")]
+        # There a head for no classes is a layer all the same.
+        return [*entries, Entry(("mlp_head.1.weight",), (), lambda _: [], lambda _: [torch.zeros(0, config.dim)])]
+
+
+def _norm(theirs: str, ours: str, width: int) -> list[Entry]:
+    """A norm's weight, and the buffer that it has for a bias."""
+    buffer = Entry((f"{theirs}.beta",), (), lambda _: [], lambda _: [torch.zeros(width)])
+    return [same(f"{theirs}.gamma", f"{ours}.weight"), buffer]
+
+
+def _attention(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
+    """The norms of q and k, and the projection of the heads."""
+    factors = (config.heads, 1, config.attention_width // config.heads)
+    norms = [
+        mapped(f"{theirs}.{one}.gamma", f"{ours}.{one}.gamma", lambda x: x.flatten(), lambda x: x.reshape(factors))
+        for one in ("q_norm", "k_norm")
+    ]
+    return [*norms, same(f"{theirs}.to_out.0.weight", f"{ours}.proj.weight")]
+
+
+def _joined(parts: Any) -> list[Tensor]:
+    return [torch.cat(list(parts))]
+
+
+def _q_and_kv(one: Any) -> list[Tensor]:
+    width = len(one[0]) // 3
+    return [one[0][:width], one[0][width:]]
