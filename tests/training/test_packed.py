@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sightline.analysis.flops import training_flops
+from sightline.data.buckets import padded_length
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
@@ -48,11 +49,11 @@ def undisturbed(tmp_path_factory):
     return weights(out), log_lines(out)
 
 
-@pytest.mark.parametrize(("step", "workers"), [(15, 0), (32, 2)])
+@pytest.mark.parametrize(("step", "workers"), [(15, 0), (33, 2)])
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
-    assert 0 < read_record(tmp_path / "a" / "checkpoint")["training"]["step"] < step
+    assert 0 < read_record(tmp_path / "a" / "checkpoint")["training"]["step"] <= step
     train(config, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
 
@@ -87,7 +88,8 @@ def test_a_pack_is_never_too_long_and_costs_what_its_images_cost():
     vit = course(config)[1].config
     for step, _, _, kept, _ in shown(config):
         lengths = [len(one) for one in kept]
-        assert sum(lengths) <= 512
+        # Prefix tokens take room too.
+        assert sum(lengths) + len(lengths) <= 512
         assert len(lengths) <= 9
         assert step.after.tokens - step.before.tokens == sum(lengths) + len(lengths)
         assert step.after.flops - step.before.flops == training_flops(vit, lengths)
@@ -130,7 +132,7 @@ def test_the_loss_is_the_mean_over_the_images_of_a_pack():
 def test_uniform_and_packed_are_the_same_run_where_all_images_are_alike(tmp_path):
     """One size, nothing dropped, as many images a step: the packed path gives the uniform one's losses."""
     uniform = tiny_config(images=128, batch_size=16, data="scenes", encoding="rope_axial")
-    packing = PackingConfig(tokens=16 * 16, resolutions=(16, 16), aspect="square", algorithm="first_fit")
+    packing = PackingConfig(tokens=16 * 17, resolutions=(16, 16), aspect="square", algorithm="first_fit")
     train(uniform, tmp_path / "a")
     train(dataclasses.replace(uniform, packing=packing), tmp_path / "b")
     losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
@@ -144,6 +146,9 @@ def test_uniform_and_packed_are_the_same_run_where_all_images_are_alike(tmp_path
         ({"tokens": 0}, "packing.tokens 0: expected a whole number of 1 or more"),
         ({"tokens": True}, "packing.tokens True"),
         ({"most_images": 0}, "packing.most_images 0"),
+        ({"padded": [1024]}, "packing.padded [1024]: expected rising lengths up to 2048 or more"),
+        ({"padded": [4096, 2048]}, "packing.padded [4096, 2048]: expected rising lengths"),
+        ({"padded": []}, "packing.padded []"),
         ({"most_tokens": 4096}, "packing.most_tokens 4096: more than a step holds (2048 tokens)"),
         ({"algorithm": "next_fit"}, "packing.algorithm 'next_fit'"),
         ({"aspect": "wide"}, "aspect 'wide'"),
@@ -174,3 +179,27 @@ def test_what_a_budget_refuses(change, words):
     with pytest.raises(InputError) as error:
         TrainConfig(**change)
     assert words in str(error.value)
+
+
+def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
+    """Padding slots are there, and a step is that of the pack without them."""
+    config = tiny_config(packing=dataclasses.replace(PACKING, tokens=200), images=96, encoding="lookhere_90")
+    padded = dataclasses.replace(config, packing=dataclasses.replace(config.packing, padded=(150, 192, 256)))
+    shapes = []
+    for run in (config, padded):
+        steps, model = course(run)
+        model.blocks[0].register_forward_hook(lambda _, given, __: shapes.append(given[0].shape[1]))
+        for _, batch in steps.from_step(0):
+            steps.logits(model, batch, CPU)
+    half = len(shapes) // 2
+    assert shapes[half:] == [padded_length(slots, (150, 192, 256)) for slots in shapes[:half]]
+    assert shapes[half:] != shapes[:half]
+    train(config, tmp_path / "a")
+    train(padded, tmp_path / "b")
+    losses = [[json.loads(line)["loss"] for line in log_lines(tmp_path / run)] for run in ("a", "b")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_step_has_room_for_a_patch():
+    with pytest.raises(InputError, match=r"packing.tokens 1: no room beside 1 prefix tokens"):
+        next(course(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1)))[0].from_step(0))

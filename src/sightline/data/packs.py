@@ -29,18 +29,22 @@ class PackingConfig:
     """How images of every size are shown in training, and packed.
 
     Attributes:
-        tokens: patches of a step, all images together; what it does not fill is left empty, not padded.
+        tokens: slots of a step, all images together, their prefix tokens too; what they do not fill is not there.
+        padded: rising lengths, for compilers that make a program for each shape: a step is padded to the least that
+            holds it (`data.buckets`). None pads nothing.
         algorithm: `best_fit` or `first_fit` (NaViT appendix B.3).
         most_images: of a step (the paper's E_max); None sets no limit.
         resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
             own size.
         measure, distribution: as `ResolutionSampling`.
         aspect: `native` keeps each image's own, `square` crops.
-        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes `tokens`.
+        most_tokens: patches of one image, before any is dropped; larger ones are shown smaller. None takes what a
+            step holds.
         drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
     """
 
     tokens: int = 2048
+    padded: tuple[int, ...] | None = None
     algorithm: str = "best_fit"
     most_images: int | None = None
     resolutions: tuple[int, int] | None = None
@@ -52,8 +56,9 @@ class PackingConfig:
     drop_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.resolutions, list):
-            object.__setattr__(self, "resolutions", tuple(self.resolutions))
+        for name in ("resolutions", "padded"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.algorithm not in PACKERS:
             raise choose("packing.algorithm", self.algorithm, PACKERS)
         for name in ("tokens", "most_images", "most_tokens"):
@@ -62,11 +67,13 @@ class PackingConfig:
                 raise InputError(f"packing.{name} {value!r}: expected a whole number of 1 or more")
         if self.most_tokens is not None and self.most_tokens > self.tokens:
             raise InputError(f"packing.most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)")
+        if self.padded is not None and (list(self.padded) != sorted(self.padded) or self.padded[-1:] < (self.tokens,)):
+            raise InputError(f"packing.padded {list(self.padded)}: expected rising lengths up to {self.tokens} or more")
         # Whatever they refuse is refused here, before any image is read.
         self.showing(1)
 
-    def showing(self, patch_size: int) -> Showing:
-        """What decides how an image is shown.
+    def showing(self, patch_size: int, num_prefix_tokens: int = 0) -> Showing:
+        """What decides how an image is shown to a model of these patches and prefix tokens.
 
         Raises:
             InputError: a value is out of range, or a drop's field is not known; names it.
@@ -78,9 +85,11 @@ class PackingConfig:
             drop = token_drop(self.drop, self.drop_options)
         elif self.drop_options:
             raise InputError(f"packing.drop_options {self.drop_options}: there is no packing.drop that takes them")
-        return Showing(
-            patch_size, sampling if self.resolutions else None, drop, self.most_tokens or self.tokens, self.aspect
-        )
+        room = self.tokens - num_prefix_tokens
+        if room < 1:
+            raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
+        most = min(self.most_tokens or room, room)
+        return Showing(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +138,7 @@ def plan(
     how: str = "best_fit",
     most_images: int | None = None,
     images: int | None = None,
+    num_prefix_tokens: int = 0,
     seed: int = 0,
 ) -> Iterator[list[Planned]]:
     """What will be in each batch, in order; endless where `images` is None.
@@ -138,6 +148,7 @@ def plan(
     Args:
         capacity: tokens of a batch; how, most_images: as `pack_stream`.
         images: how many are shown in all.
+        num_prefix_tokens: of each image, which take room too.
         seed: of the order, the sizes and the drops.
 
     Raises:
@@ -155,7 +166,7 @@ def plan(
             size = size_of(source, split, index, seed)
             shown = showing.shown(size, seed=seed, index=index, epoch=epoch, seen=seen)
             waiting[seen] = Planned(index, epoch, shown)
-            yield len(shown.kept)
+            yield len(shown.kept) + num_prefix_tokens
 
     for chosen in pack_stream(lengths(), capacity, how=how, most_images=most_images):
         yield [waiting.pop(number) for number, _ in chosen]

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.data.buckets import padded_length
 from sightline.data.packs import PackedBatch
 from sightline.layout import TokenLayout
 
@@ -109,9 +110,17 @@ def to_model_input(images: Tensor, mean: Sequence[float], std: Sequence[float], 
 
 
 def packed_model_input(
-    batch: PackedBatch, mean: Sequence[float], std: Sequence[float], num_prefix_tokens: int, device: torch.device
+    batch: PackedBatch,
+    mean: Sequence[float],
+    std: Sequence[float],
+    num_prefix_tokens: int,
+    device: torch.device,
+    padded: Sequence[int] | None = None,
 ) -> tuple[Tensor, TokenLayout]:
     """Packed patches as `VisionTransformer.forward` takes them.
+
+    Args:
+        padded: rising lengths of slots, to the least of which that holds it the pack is padded.
 
     Returns:
         Normalised float32 [1, tokens, 3 * patch_size**2] on the device, and where each stands.
@@ -122,4 +131,8 @@ def packed_model_input(
     # Whole images stay whole: back ends know more of them than of what is left of others.
     if any(len(kept) < grid.cells for kept, grid in zip(batch.kept, batch.grids, strict=True)):
         layout = layout.keep([kept.to(device) for kept in batch.kept])
-    return ((channels / 255 - shift) / scale).flatten(1).unsqueeze(0), layout
+    patches = ((channels / 255 - shift) / scale).flatten(1).unsqueeze(0)
+    if padded is None:
+        return patches, layout
+    layout = layout.pad_to(padded_length(layout.slots, padded))
+    return F.pad(patches, (0, 0, 0, layout.padding)), layout

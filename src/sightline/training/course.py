@@ -156,11 +156,12 @@ class _Packed(Course):
         planned = plan(
             self.source,
             "train",
-            packing.showing(self.model.patch_size),
+            packing.showing(self.model.patch_size, self.model.num_prefix_tokens),
             capacity=packing.tokens,
             how=packing.algorithm,
             most_images=packing.most_images,
             images=config.images,
+            num_prefix_tokens=self.model.num_prefix_tokens,
             seed=config.seed,
         )
         for number, pack in enumerate(planned):
@@ -203,5 +204,7 @@ class _Packed(Course):
     def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
         assert isinstance(batch, PackedBatch)
         config = model.config
-        patches, layout = packed_model_input(batch, config.mean, config.std, config.num_prefix_tokens, device)
+        patches, layout = packed_model_input(
+            batch, config.mean, config.std, config.num_prefix_tokens, device, self.packing.padded
+        )
         return model(patches, layout=layout)

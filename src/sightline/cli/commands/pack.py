@@ -10,6 +10,8 @@ from cyclopts import App
 pack = App(help="Images of every size in sequences without padding.")
 
 _BAR = 40
+# How many fixed lengths a compiler might be given.
+_FIXED = (1, 2, 4)
 
 
 @pack.command
@@ -64,6 +66,7 @@ def stats(
 
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
+    from sightline.data.buckets import bucket_lengths, padding_share
     from sightline.data.discovery import open_source
     from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
@@ -105,6 +108,9 @@ def stats(
         "unused": found.unused,
         "padding_factor": found.padding_factor,
     }
+    slots = [tokens for tokens, _ in found.sequences]
+    for count in _FIXED:
+        figures[f"padding_at_{count}_lengths"] = padding_share(slots, bucket_lengths(slots, count))
     if json:
         print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
         return
@@ -117,6 +123,6 @@ def stats(
 
 
 def _shown(name: str, value: float) -> str:
-    if name == "unused":
+    if name == "unused" or name.startswith("padding_at"):
         return f"{100 * value:.2f} %"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

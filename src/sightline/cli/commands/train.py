@@ -156,5 +156,8 @@ def train(
             f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
             f"{last.images / last.seconds:,.0f} images and {last.tokens / last.seconds:,.0f} tokens a second"
         )
+        if resolved.packing is not None:
+            unused = 1 - last.tokens / (last.step * resolved.packing.tokens)
+            print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
     print(f"next: sightline evaluate {folder} --resolutions {resolved.resolution},{2 * resolved.resolution}")

@@ -1,0 +1,235 @@
+"""`sightline cascade`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from sightline.evaluation.cascade import CascadeConfig
+    from sightline.models import ViTConfig
+
+# Patches over those of the training size; the sides are 1/2, 3/4, 1, 5/4, 3/2 and 2 times as long.
+_FACTORS = (0.25, 0.5625, 1.0, 1.5625, 2.25, 4.0)
+_WRITTEN = ("cascade.jsonl", "cascade.svg", "calibration.svg", "cascade.html")
+_Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
+
+
+def cascade(
+    model: Path,
+    data: str | None = None,
+    *,
+    tokens: _Words = (),
+    pair: _Words = (),
+    alphas: _Words = (),
+    budget: float | None = None,
+    split: str | None = None,
+    images: int | None = None,
+    aspect: Literal["native", "square"] = "native",
+    max_unreadable: int = 0,
+    precision: str = "auto",
+    out: Path = Path("cascade"),
+    overwrite: bool = False,
+    device: str = "auto",
+    threads: int | None = None,
+    workers: int = 0,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Measure accuracy against tokens and time: budgets alone, and a cascade of two.
+
+    Each image is resized, up or down with its aspect kept, to at most so many patches. A cascade shows every image
+    with few, and those that the model is least sure of again with many; what counts as unsure is found on minival (or
+    the first half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg,
+    calibration.svg and cascade.html.
+
+    Parameters
+    ----------
+    model
+        The folder of a run or of a model.
+    data
+        The data set; the one that it was trained on unless given.
+    tokens
+        Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
+    pair
+        Patches of the first and second look, as 16,64; the best pair on held-out images unless given.
+    alphas
+        Fractions that are seen again, as 0.1,0.3.
+    budget
+        Mean patches of an image, for which the largest alpha that stays within them is found on held-out images.
+    split
+        Of the data; test unless given.
+    images
+        At most this many of a split; 2000 of an embedded one unless given.
+    aspect
+        native keeps each image's own, square cuts its longer side.
+    max_unreadable
+        Images that may be left out because they cannot be read.
+    precision
+        auto, float32 or bfloat16.
+    out
+        A folder for the files.
+    overwrite
+        Replace those that exist.
+    device
+        auto, cpu, cuda, cuda:1, mps.
+    threads
+        Processor threads; all cores unless given.
+    workers
+        Processes that read images ahead; with any, the times are of a busy machine.
+    seed
+        Of the bootstrap.
+    json
+        Print the rows as JSON lines instead of tables.
+    """
+    from sightline import runtime
+    from sightline.cascade_rows import dump_cascade_rows
+    from sightline.cli.output import claim_file, say_left_out, write_text
+    from sightline.cli.progress import Bars
+    from sightline.data.discovery import open_source
+    from sightline.evaluation.accuracy import RunIdentity, labels_of, usual_images
+    from sightline.evaluation.cascade import (
+        ALPHAS,
+        CascadeConfig,
+        cascade_rows,
+        measure,
+        planned_looks,
+        planned_tokens,
+    )
+    from sightline.load import load_model, read_record
+    from sightline.reports import cascade_page, cascade_plot
+
+    if max_unreadable < 0:
+        raise InputError(f"--max-unreadable {max_unreadable}: must be at least 0")
+    training = read_record(model)["training"]
+    trained = training.get("config", {})
+    spec = data or trained.get("data")
+    if not isinstance(spec, str):
+        raise InputError(f"{model}: does not say what it was trained on; give its data")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is a file, expected a folder")
+    for name in _WRITTEN:
+        claim_file(out / name, overwrite=overwrite)
+    runtime.set_threads(threads)
+    where = runtime.resolve_device(device)
+    loaded = load_model(model).to(where)
+    side = trained.get("resolution") or loaded.config.image_size
+    side = side if isinstance(side, int) else min(side)
+    source = open_source(spec)
+    labels = labels_of(loaded, source, spec)
+    usual = (side // loaded.config.patch_size) ** 2
+    config = CascadeConfig(
+        _whole_numbers("--tokens", tokens) or tuple(max(round(usual * factor), 1) for factor in _FACTORS),
+        pair=_pair(pair),
+        alphas=_fractions(alphas) or ALPHAS,
+        budget=budget,
+        split=split or ("test" if "test" in source.splits else source.splits[-1]),
+        images=usual_images(source) if images is None else images,
+        aspect=aspect,
+        precision=precision,
+        workers=workers,
+        seed=seed,
+    )
+    # All that can be refused is refused before the first image is read; the plan refuses splits.
+    looks = planned_looks(source, config)
+    _refuse_what_cannot_fit(loaded.config, max(config.measured), what=str(model), device=where)
+    with Bars() as bars:
+        for name in dict.fromkeys(look.split for look in looks):
+            source, _ = source.check_readable(
+                name,
+                max_unreadable=max_unreadable,
+                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
+            )
+        say_left_out(source.skipped)
+        total, done = planned_tokens(planned_looks(source, config)), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            bars.move("tokens", done, total)
+
+        sigmoid = trained.get("loss") == "bce"
+        result = measure(loaded, source, config, labels, sigmoid=sigmoid, advance=advance)
+    place = model.resolve()
+    name = place.parent.name if place.name == "checkpoint" else place.name
+    identity = RunIdentity(name, spec, side, trained.get("seed", 0))
+    rows = cascade_rows(result, loaded, source, config, identity, sigmoid=sigmoid)
+    text = dump_cascade_rows(rows)
+    command = _command(model, spec, config, out)
+    write_text(out / "cascade.jsonl", text)
+    write_text(out / "cascade.svg", cascade_plot.standalone(cascade_plot.accuracy_by_cost(rows)))
+    write_text(out / "calibration.svg", cascade_plot.standalone(cascade_plot.calibration_by_tokens(rows)))
+    write_text(out / "cascade.html", cascade_page.render(rows, command))
+    if json:
+        print(text, end="")
+        return
+    cascade_page.print_rows(rows)
+    print(f"rows, figures, page: {out}")
+
+
+def _words(given: Iterable[str]) -> list[str]:
+    return [word for part in given for word in re.split(r"[,\s]+", part) if word]
+
+
+def _whole_numbers(option: str, given: Iterable[str]) -> tuple[int, ...]:
+    words = _words(given)
+    for word in words:
+        if not re.fullmatch(r"[0-9]{1,9}", word):
+            raise InputError(f"{option} {word}: expected whole numbers of patches, as 16,36,64")
+    return tuple(map(int, words))
+
+
+def _pair(given: Iterable[str]) -> tuple[int, int] | None:
+    numbers = _whole_numbers("--pair", given)
+    if numbers and len(numbers) != 2:
+        raise InputError(f"--pair {','.join(map(str, numbers))}: expected two numbers of patches, as 16,64")
+    return (numbers[0], numbers[1]) if numbers else None
+
+
+def _fractions(given: Iterable[str]) -> tuple[float, ...]:
+    fractions = []
+    for word in _words(given):
+        try:
+            fractions.append(float(word))
+        except ValueError:
+            raise InputError(f"--alphas {word}: expected fractions from 0 to 1, as 0.1,0.3") from None
+    return tuple(fractions)
+
+
+def _refuse_what_cannot_fit(config: ViTConfig, tokens: int, *, what: str, device: torch.device) -> None:
+    """Refuse a budget that is hopeless on this machine."""
+    from sightline.analysis.memory import refuse_what_cannot_fit
+    from sightline.evaluation.answer import TOKENS_A_PACK
+
+    # Of all grids with so many patches the square one: what a pass takes hangs on their number.
+    side = (math.isqrt(tokens - 1) + 1) * config.patch_size
+    batch = max(TOKENS_A_PACK // tokens, 1)
+    try:
+        refuse_what_cannot_fit(config, side, what=what, batch=batch, device=device, loaded=True)
+    except InputError as error:
+        raise InputError(f"tokens {tokens}: as many patches as in {side} px; {error}") from None
+
+
+def _command(model: Path, data: str, config: CascadeConfig, out: Path) -> str:
+    """A line that measures the same again."""
+    import shlex
+
+    words = ["sightline", "cascade", str(model), data, "--tokens", ",".join(map(str, config.budgets))]
+    if config.pair is not None:
+        words += ["--pair", ",".join(map(str, config.pair))]
+    words += ["--alphas", ",".join(f"{alpha:g}" for alpha in config.alphas)]
+    if config.budget is not None:
+        words += ["--budget", f"{config.budget:g}"]
+    words += ["--split", config.split, "--aspect", config.aspect, "--seed", str(config.seed)]
+    if config.images is not None:
+        words += ["--images", str(config.images)]
+    return shlex.join([*words, "--out", str(out)])

@@ -1,0 +1,294 @@
+"""Measuring single token budgets and a cascade of two of them on one split (NaViT appendices D, E and F)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from sightline import runtime
+from sightline.cascade_rows import CascadeRow
+from sightline.data.sampling import ASPECTS, Aspect
+from sightline.data.source import Source
+from sightline.encodings.base import require
+from sightline.errors import InputError
+from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.budgets import predict_budget
+from sightline.evaluation.cascade_points import (
+    CascadePoint,
+    Scored,
+    alpha_within,
+    choose_pair,
+    measure_cascade,
+    threshold_for,
+    wilson,
+)
+from sightline.models import VisionTransformer
+
+ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+
+
+@dataclass(frozen=True)
+class CascadeConfig:
+    """What to measure.
+
+    Attributes:
+        budgets: the most patches of an image, each measured alone; those of `pair` are measured in any case.
+        pair: budgets of the first and of the second look; None takes the best pair on held-out images.
+        alphas: fractions that are seen again.
+        budget: mean patches of an image for which an alpha is found; None finds none.
+        split: of the data set; images: at most this many of it, and of the held-out split.
+        aspect: `native` keeps each image's own, `square` cuts its longer side.
+        precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
+        workers: processes that read ahead; with any, the times are of a busy machine.
+        seed: of the bootstrap.
+    """
+
+    budgets: tuple[int, ...]
+    pair: tuple[int, int] | None = None
+    alphas: tuple[float, ...] = ALPHAS
+    budget: float | None = None
+    split: str = "test"
+    images: int | None = None
+    aspect: Aspect = "native"
+    precision: str = "auto"
+    workers: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for tokens in (*self.budgets, *(self.pair or ())):
+            if tokens < 1:
+                raise InputError(f"tokens {tokens}: must be at least 1")
+        if self.pair is not None and self.pair[1] <= self.pair[0]:
+            raise InputError(f"pair {self.pair[0]},{self.pair[1]}: the second must have more tokens than the first")
+        if len(self.measured) < 2:
+            raise InputError(f"tokens {', '.join(map(str, self.measured)) or 'none'}: expected two budgets or more")
+        if not self.alphas:
+            raise InputError("alphas: expected at least one")
+        for alpha in self.alphas:
+            # Written so that nan is refused.
+            if not 0 <= alpha <= 1:
+                raise InputError(f"alpha {alpha:g}: must be from 0 to 1")
+        least = min(self.measured) if self.pair is None else self.pair[0]
+        if self.budget is not None and not self.budget >= least:
+            raise InputError(f"budget {self.budget:g}: is below the first look of {least} tokens")
+        if self.images is not None and self.images < 1:
+            raise InputError(f"images {self.images}: must be at least 1")
+        if self.workers < 0:
+            raise InputError(f"workers {self.workers}: must be at least 0")
+        if not 0 <= self.seed < 2**64:
+            raise InputError(f"seed {self.seed}: must be from 0 to 2**64 - 1")
+        require("aspect", self.aspect, ASPECTS)
+        require("precision", self.precision, ("auto", "float32", "bfloat16"))
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """All budgets, rising."""
+        return tuple(sorted({*self.budgets, *(self.pair or ())}))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Images of a split, and the budgets at which they are shown."""
+
+    split: str
+    indices: range
+    budgets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CascadeResult:
+    """What was measured.
+
+    Attributes:
+        held_out, tested: the images that thresholds were found on, and those that everything else is about.
+        singles: each budget alone on the tested images, rising.
+        pair: budgets of the first and of the second look.
+        points: of each alpha, rising; chosen: of the one found for the budget that was asked for.
+        precision: of the matrix products.
+    """
+
+    held_out: Look
+    tested: Look
+    singles: tuple[Scored, ...]
+    pair: tuple[int, int]
+    points: tuple[CascadePoint, ...]
+    chosen: CascadePoint | None
+    precision: str
+
+
+def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
+    """The held-out images and the tested ones: minival and the split, or else the two halves of the split.
+
+    Raises:
+        InputError: there is no such split, or too few images in it.
+    """
+    source.check(config.split)
+    count = _count(source.length(config.split), config.images)
+    # With a pair that was given, nothing but its own alphas is looked for on held-out images.
+    searched = config.measured if config.pair is None else config.pair
+    if "minival" in source.splits and config.split != "minival":
+        held_out = range(_count(source.length("minival"), config.images))
+        looks = Look("minival", held_out, searched), Look(config.split, range(count), config.measured)
+    else:
+        half = count // 2
+        looks = (
+            Look(config.split, range(half), searched),
+            Look(config.split, range(half, count), config.measured),
+        )
+    for look in looks:
+        if not look.indices:
+            raise InputError(f"split {look.split}: {count} images are too few to find a threshold and to test it")
+    return looks
+
+
+def planned_tokens(looks: Sequence[Look]) -> int:
+    """Patches that `measure` will show at most: the length of its progress bar."""
+    return sum(len(look.indices) * sum(look.budgets) for look in looks)
+
+
+def _count(length: int | None, images: int | None) -> int:
+    if length is None and images is None:
+        raise InputError("images: expected a number for an endless split")
+    return min(one for one in (length, images) if one is not None)
+
+
+def measure(
+    model: VisionTransformer,
+    source: Source,
+    config: CascadeConfig,
+    labels: np.ndarray,
+    *,
+    sigmoid: bool,
+    advance: Callable[[int], None] | None = None,
+) -> CascadeResult:
+    """Every budget once over the images, and all points of the cascade from what was said.
+
+    Args:
+        labels: int64 [classes], the model's label of each class of the data.
+        sigmoid: as `confidences`.
+        advance: called with the patches that the images of each batch may have.
+
+    Raises:
+        InputError: as `planned_looks`, or no cascade stays within the budget.
+        NonFiniteError: a logit is not finite.
+    """
+    device = model.patch_embed.proj.weight.device
+    precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
+
+    def report(images: int, budget: int) -> None:
+        if advance is not None:
+            advance(images * budget)
+
+    def shown(look: Look) -> tuple[Scored, ...]:
+        return tuple(
+            Scored.of(
+                predict_budget(
+                    model,
+                    source,
+                    look.split,
+                    look.indices,
+                    budget,
+                    aspect=config.aspect,
+                    precision=precision,
+                    workers=config.workers,
+                    advance=functools.partial(report, budget=budget),
+                ),
+                labels,
+                sigmoid=sigmoid,
+            )
+            for budget in look.budgets
+        )
+
+    held_out, tested = planned_looks(source, config)
+    before = shown(held_out)
+    pair = config.pair or choose_pair(before, config.alphas, config.budget)
+    first, second = (next(one for one in before if one.budget == budget) for budget in pair)
+    alphas = sorted(set(config.alphas))
+    if config.budget is not None:
+        alphas.append(alpha_within(first, second, config.budget))
+    singles = shown(tested)
+    thresholds = [(alpha, threshold_for(first.confidence, alpha)) for alpha in alphas]
+    points = measure_cascade(singles, pair, thresholds, seed=config.seed)
+    chosen = None if config.budget is None else points.pop()
+    return CascadeResult(held_out, tested, singles, pair, tuple(points), chosen, precision)
+
+
+def cascade_rows(
+    result: CascadeResult,
+    model: VisionTransformer,
+    source: Source,
+    config: CascadeConfig,
+    identity: RunIdentity,
+    *,
+    sigmoid: bool,
+) -> list[CascadeRow]:
+    """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
+    device = model.patch_embed.proj.weight.device
+    shared: dict[str, Any] = {
+        "run": identity.run,
+        "encoding": model.encoding.name,
+        "task": source.task,
+        "data": identity.data,
+        "split": result.tested.split,
+        "images": len(result.tested.indices),
+        "aspect": config.aspect,
+        "held_out_split": result.held_out.split,
+        "held_out": len(result.held_out.indices),
+        "patch_size": model.config.patch_size,
+        "train_resolution": identity.train_resolution,
+        "scores": "sigmoid" if sigmoid else "softmax",
+        "precision": result.precision,
+        "threads": torch.get_num_threads(),
+        "seed": identity.seed,
+        "bootstrap_seed": config.seed,
+        "commit": runtime.commit(),
+        "hardware": runtime.hardware(device),
+    }
+    rows = []
+    for one in result.singles:
+        top1 = float(one.right.mean())
+        low, high = wilson(top1, len(one.right))
+        rows.append(
+            CascadeRow(
+                **shared,
+                kind="single",
+                budget=one.budget,
+                tokens=float(one.tokens.mean()),
+                milliseconds=1000 * float(one.seconds.mean()),
+                reading_milliseconds=1000 * one.reading,
+                top1=top1,
+                low=low,
+                high=high,
+                ece=one.ece,
+            )
+        )
+    for point in (*result.points, *([result.chosen] if result.chosen else [])):
+        ahead_low, ahead_high = point.ahead_interval or (None, None)
+        rows.append(
+            CascadeRow(
+                **shared,
+                kind="cascade",
+                budget=result.pair[0],
+                second_budget=result.pair[1],
+                alpha=point.alpha,
+                threshold=point.threshold,
+                fraction=point.fraction,
+                tokens=point.tokens,
+                milliseconds=1000 * point.seconds,
+                reading_milliseconds=1000 * point.reading,
+                top1=point.top1,
+                low=point.interval[0],
+                high=point.interval[1],
+                ece=point.ece,
+                ahead=point.ahead,
+                ahead_low=ahead_low,
+                ahead_high=ahead_high,
+                chosen=point is result.chosen,
+            )
+        )
+    return rows

@@ -1,0 +1,247 @@
+"""Few tokens for every image, and many for those that the model is least sure of (NaViT appendix E).
+
+All of it is computed from what the model said once at each budget. Which images are seen again is decided by a score
+that was found on other images than those that are measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline.data.streams import generator
+from sightline.errors import InputError
+from sightline.evaluation.budgets import BudgetPredictions
+from sightline.evaluation.calibration import confidences, expected_calibration_error
+
+REPLICATES = 2000
+# Of the normal distribution: 95 % lie within so many standard deviations.
+_DEVIATIONS = 1.959964
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """How a model did at one budget: arrays [images], in the same order at every budget.
+
+    Attributes:
+        budget: the most patches of an image.
+        right: bool, whether its best class is the true one; confidence: float64, the score of that class.
+        tokens: the patches that each had; seconds: of its forward pass.
+        reading: seconds an image to read or draw it.
+    """
+
+    budget: int
+    right: np.ndarray
+    confidence: np.ndarray
+    tokens: np.ndarray
+    seconds: np.ndarray
+    reading: float
+
+    @classmethod
+    def of(cls, said: BudgetPredictions, labels: np.ndarray, *, sigmoid: bool) -> Scored:
+        """Scores of what a model said.
+
+        Args:
+            labels: int64 [classes], the model's label of each class of the data.
+            sigmoid: as `confidences`.
+        """
+        right = said.logits.argmax(axis=1) == labels[said.labels]
+        return cls(
+            said.budget, right, confidences(said.logits, sigmoid=sigmoid), said.tokens, said.seconds, said.reading
+        )
+
+    @property
+    def ece(self) -> float:
+        return expected_calibration_error(self.confidence, self.right)
+
+
+@dataclass(frozen=True)
+class CascadePoint:
+    """One cascade on the measured images.
+
+    Attributes:
+        alpha: the fraction that was to be seen again; fraction: the one that was.
+        threshold: images whose first score is below it are seen again.
+        tokens, seconds: of an image in the mean, both looks together.
+        reading: seconds an image to read or draw it, both looks together.
+        top1, interval: a fraction, and where it lies with 95 % (Wilson).
+        ece: of the scores that were answered in the end.
+        ahead, ahead_interval: top1 less that of single budgets at equal mean tokens, joined by lines that never fall,
+            with its 95 % (paired bootstrap over images); None where no line is.
+    """
+
+    alpha: float
+    threshold: float
+    fraction: float
+    tokens: float
+    seconds: float
+    reading: float
+    top1: float
+    interval: tuple[float, float]
+    ece: float
+    ahead: float | None
+    ahead_interval: tuple[float, float] | None
+
+
+def wilson(fraction: float, count: int) -> tuple[float, float]:
+    """Where a proportion that was `fraction` of `count` images lies with 95 % (Wilson's interval)."""
+    if count < 1:
+        raise InputError(f"interval of {count} images: expected at least one")
+    square = _DEVIATIONS**2 / count
+    middle = (fraction + square / 2) / (1 + square)
+    reach = math.sqrt(square * (fraction * (1 - fraction) + square / 4)) / (1 + square)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
+def threshold_for(confidence: np.ndarray, fraction: float) -> float:
+    """The score below which `fraction` of these lie, rounded to whole images; ties stay above it.
+
+    Args:
+        confidence: [images] of other images than those that it is used on.
+        fraction: 0 to 1; 0 gives 0, below which nothing lies, and 1 gives what everything lies below.
+    """
+    rising = np.sort(confidence)
+    count = round(fraction * len(rising))
+    if count == 0:
+        return 0.0
+    if count == len(rising):
+        return math.nextafter(1.0, 2.0)
+    return float((rising[count - 1] + rising[count]) / 2)
+
+
+def alpha_within(first: Scored, second: Scored, budget: float) -> float:
+    """The largest fraction, of these images, with which a cascade has at most `budget` tokens an image in the mean.
+
+    Raises:
+        InputError: the first look alone has more.
+    """
+    spent = first.tokens.mean()
+    if spent > budget:
+        raise InputError(f"budget {budget:g}: the first look alone has {spent:.1f} tokens an image")
+    again = second.tokens[np.argsort(first.confidence, kind="stable")].cumsum()
+    return float((spent + again / len(again) <= budget).mean())
+
+
+def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: float | None = None) -> tuple[int, int]:
+    """The budgets of the best cascade on held-out images.
+
+    With `budget`, the one that is right most often within so many tokens an image; else the one that in the mean over
+    `alphas` is furthest ahead of single budgets (an alpha at which these have no equal counts as level).
+
+    Raises:
+        InputError: there are fewer than two budgets, or none within `budget`.
+    """
+    singles = _rising(singles)
+    best: tuple[float, tuple[int, int]] | None = None
+    for first, second in itertools.combinations(singles, 2):
+        if budget is None:
+            gains = [_cascade(first, second, threshold_for(first.confidence, alpha)) for alpha in alphas]
+            worth = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
+        elif first.tokens.mean() <= budget:
+            alpha = alpha_within(first, second, budget)
+            worth = float(_cascade(first, second, threshold_for(first.confidence, alpha)).right.mean())
+        else:
+            continue
+        if best is None or worth > best[0]:
+            best = worth, (first.budget, second.budget)
+    if best is None:
+        raise InputError(f"budgets {[one.budget for one in singles]}: expected two, the first within {budget}")
+    return best[1]
+
+
+def measure_cascade(
+    singles: Sequence[Scored],
+    pair: tuple[int, int],
+    thresholds: Sequence[tuple[float, float]],
+    *,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+) -> list[CascadePoint]:
+    """A cascade at several thresholds, beside single budgets on the same images.
+
+    Args:
+        singles: at least the two of the pair.
+        pair: the budgets of the first and of the second look.
+        thresholds: (alpha, threshold) of each point.
+        seed: of the bootstrap.
+    """
+    singles = _rising(singles)
+    first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
+    joined = [_cascade(first, second, threshold) for _, threshold in thresholds]
+    means = _resampled_means([*singles, *joined], seed, replicates)
+    points = []
+    for number, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True)):
+        ahead = _ahead(singles, cascade)
+        interval = None
+        if ahead is not None:
+            gains = [
+                right[len(singles) + number]
+                - _single_at(tokens[len(singles) + number], tokens[: len(singles)], right[: len(singles)])
+                for right, tokens in means
+            ]
+            interval = float(np.quantile(gains, 0.025)), float(np.quantile(gains, 0.975))
+        top1, fraction = float(cascade.right.mean()), float((first.confidence < threshold).mean())
+        points.append(
+            CascadePoint(
+                alpha,
+                threshold,
+                fraction,
+                float(cascade.tokens.mean()),
+                float(cascade.seconds.mean()),
+                first.reading + fraction * second.reading,
+                top1,
+                wilson(top1, len(cascade.right)),
+                cascade.ece,
+                ahead,
+                interval,
+            )
+        )
+    return points
+
+
+def _rising(singles: Sequence[Scored]) -> list[Scored]:
+    return sorted(singles, key=lambda one: one.budget)
+
+
+def _cascade(first: Scored, second: Scored, threshold: float) -> Scored:
+    """What comes out where images with a first score below the threshold are seen again; both looks are paid for."""
+    again = first.confidence < threshold
+    return Scored(
+        second.budget,
+        np.where(again, second.right, first.right),
+        np.where(again, second.confidence, first.confidence),
+        first.tokens + again * second.tokens,
+        first.seconds + again * second.seconds,
+        first.reading + float(again.mean()) * second.reading,
+    )
+
+
+def _ahead(singles: Sequence[Scored], cascade: Scored) -> float | None:
+    """Top-1 less that of single budgets at equal mean tokens, or None where all of them have fewer, or all more."""
+    tokens = np.array([one.tokens.mean() for one in singles])
+    own = cascade.tokens.mean()
+    if not tokens[0] <= own <= tokens[-1]:
+        return None
+    return float(cascade.right.mean() - _single_at(own, tokens, np.array([one.right.mean() for one in singles])))
+
+
+def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
+    """Top-1 of single budgets, float64 [budgets] by rising tokens, at `own` tokens.
+
+    A line between two budgets is what showing some images with the one and the others with the other, by lot, gives.
+    It never falls: where more tokens do harm, fewer are taken.
+    """
+    return float(np.interp(own, tokens, np.maximum.accumulate(top1)))
+
+
+def _resampled_means(scored: Sequence[Scored], seed: int, replicates: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(top-1, tokens) of each of `scored`, both float64, on images drawn with replacement, the same for all."""
+    values = np.stack([one.right for one in scored] + [one.tokens for one in scored], axis=1).astype(np.float64)
+    images = len(values)
+    draws = generator("cascade/bootstrap/1", seed)
+    means = [draws.multinomial(images, np.full(images, 1 / images)) @ values / images for _ in range(replicates)]
+    return [(mean[: len(scored)], mean[len(scored) :]) for mean in means]

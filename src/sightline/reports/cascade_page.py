@@ -1,0 +1,133 @@
+"""What token budgets and a cascade came to: tables for the terminal, and one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+
+from sightline.cascade_rows import CascadeRow
+from sightline.reports import style
+from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
+from sightline.reports.findings import percent
+from sightline.reports.tables import print_table
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def print_rows(rows: Sequence[CascadeRow]) -> None:
+    """Print both tables, and what was chosen."""
+    first = rows[0]
+    images = f"{first.images} images of {first.data}/{first.split}"
+    print_table(*_singles(rows), title=f"Single budgets, {images}")
+    if of_kind(rows, "cascade"):
+        print_table(*_cascades(rows), title=_cascade_title(rows))
+    print("top-1 in %, with its 95 % interval; tokens and ms (of the forward pass) of an image in the mean")
+    if of_kind(rows, "cascade"):
+        print("again: the fraction seen again, scores below `below`; ahead: of single budgets at equal mean tokens")
+    for sentence in (_finding(rows), _chosen(rows)):
+        if sentence:
+            print(sentence)
+
+
+def render(rows: Sequence[CascadeRow], command: str) -> str:
+    """The HTML text: equal rows give equal text.
+
+    Args:
+        command: the line that measures it again.
+
+    Raises:
+        InputError: there is no row of a single budget.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    parts = files("sightline.reports")
+    # The look of the other report, which holds it.
+    look = re.search(r"<style>.*?</style>", parts.joinpath("template.html").read_text("utf-8"), re.DOTALL)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(parts.joinpath("cascade.html").read_text("utf-8"))
+    return template.render(
+        look=look[0] if look else "",
+        row=rows[0],
+        command=command,
+        finding=_finding(rows),
+        chosen=_chosen(rows),
+        curve=style.inline(accuracy_by_cost(rows), "curve", "Top-1 accuracy by mean tokens and by mean time"),
+        calibration=style.inline(calibration_by_tokens(rows), "ece", "Expected calibration error by mean tokens"),
+        singles=_singles(rows),
+        cascades=_cascades(rows),
+        cascade_title=_cascade_title(rows),
+    )
+
+
+def _singles(rows: Sequence[CascadeRow]) -> Table:
+    return ("budget", "tokens", "ms an image", "reading", "top-1", "ECE"), [
+        (
+            str(row.budget),
+            f"{row.tokens:.1f}",
+            _milliseconds(row.milliseconds),
+            _milliseconds(row.reading_milliseconds),
+            _top1(row),
+            f"{row.ece:.3f}",
+        )
+        for row in of_kind(rows, "single")
+    ]
+
+
+def _cascades(rows: Sequence[CascadeRow]) -> Table:
+    points = [*of_kind(rows, "cascade"), *(row for row in rows if row.chosen)]
+    return ("alpha", "again", "below", "tokens", "ms", "top-1", "ahead"), [
+        (
+            f"{row.alpha:.3g}{' *' if row.chosen else ''}",
+            f"{row.fraction:.3f}",
+            f"{row.threshold:.3f}",
+            f"{row.tokens:.1f}",
+            _milliseconds(row.milliseconds),
+            _top1(row),
+            _ahead(row),
+        )
+        for row in points
+    ]
+
+
+def _cascade_title(rows: Sequence[CascadeRow]) -> str:
+    row = next((row for row in rows if row.kind == "cascade"), None)
+    return f"Cascade: {row.budget} tokens, then {row.second_budget} for the least certain" if row else ""
+
+
+def _finding(rows: Sequence[CascadeRow]) -> str:
+    """How the cascade came out beside single budgets, by the intervals of its points."""
+    points = [row for row in of_kind(rows, "cascade") if row.ahead_low is not None and row.ahead_high is not None]
+    if not points:
+        return ""
+    ahead = sum((row.ahead_low or 0) > 0 for row in points)
+    behind = sum((row.ahead_high or 0) < 0 for row in points)
+    best = max(points, key=lambda row: row.ahead or 0)
+    return (
+        f"At equal mean tokens the cascade is clearly ahead of single budgets at {ahead} of {len(points)} points, "
+        f"clearly behind at {behind}; at its best, alpha {best.alpha:.3g}, by {_ahead(best)} points."
+    )
+
+
+def _chosen(rows: Sequence[CascadeRow]) -> str:
+    row = next((row for row in rows if row.chosen), None)
+    if row is None:
+        return ""
+    return (
+        f"Chosen for the budget: alpha {row.alpha:.3g}, the largest within it on {row.held_out_split}; here it took "
+        f"{row.tokens:.1f} tokens an image and reached {percent(row.top1)}."
+    )
+
+
+def _top1(row: CascadeRow) -> str:
+    return f"{100 * row.top1:.1f} [{100 * row.low:.1f},{100 * row.high:.1f}]"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def _ahead(row: CascadeRow) -> str:
+    if row.ahead is None or row.ahead_low is None or row.ahead_high is None:
+        return "-"
+    return f"{100 * row.ahead:+.1f} [{100 * row.ahead_low:+.1f},{100 * row.ahead_high:+.1f}]"

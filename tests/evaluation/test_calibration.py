@@ -1,0 +1,50 @@
+"""Confidence and calibration, on numbers that were worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.errors import InputError
+from sightline.evaluation.calibration import confidences, expected_calibration_error
+
+
+def test_confidence_is_the_best_score():
+    logits = np.random.default_rng(0).normal(0, 4, (50, 7)).astype(np.float32)
+    wide = torch.from_numpy(logits).double()
+    assert confidences(logits, sigmoid=True) == pytest.approx(wide.sigmoid().amax(1).numpy(), abs=1e-12)
+    assert confidences(logits, sigmoid=False) == pytest.approx(wide.softmax(1).amax(1).numpy(), abs=1e-12)
+
+
+def test_confidence_of_extreme_logits_is_finite():
+    logits = np.array([[3e4, 0.0], [-3e4, -3e4]], np.float32)
+    assert confidences(logits, sigmoid=True).tolist() == [1, 0]
+    assert confidences(logits, sigmoid=False).tolist() == [1, 0.5]
+
+
+def test_error_by_hand():
+    """Bins of 0.5: |1/2 - 0.3| of two images, |2/3 - 0.8| of three."""
+    confidence = np.array([0.2, 0.4, 0.7, 0.8, 0.9])
+    right = np.array([True, False, True, False, True])
+    assert expected_calibration_error(confidence, right, bins=2) == pytest.approx((2 * 0.2 + 3 * (0.8 - 2 / 3)) / 5)
+
+
+def test_a_bin_holds_its_upper_end():
+    """0.5 is with 0.4 and not with 0.9; 0 and 1 are in a bin too."""
+    error = expected_calibration_error(np.array([0.4, 0.5, 0.9]), np.array([False, True, False]), bins=2)
+    assert error == pytest.approx((0.1 + 0.9) / 3)
+    assert expected_calibration_error(np.array([0.0, 1.0]), np.array([True, False]), bins=2) == 1
+
+
+def test_right_as_often_as_it_says_is_no_error():
+    draws = np.random.default_rng(1)
+    confidence = draws.uniform(0, 1, 200_000)
+    right = draws.uniform(0, 1, 200_000) < confidence
+    assert expected_calibration_error(confidence, right) < 0.005
+    assert expected_calibration_error(confidence, ~right) > 0.3
+
+
+def test_nothing_to_measure_is_refused():
+    with pytest.raises(InputError, match="0 images in 15 bins"):
+        expected_calibration_error(np.zeros(0), np.zeros(0, bool))

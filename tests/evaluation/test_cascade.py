@@ -1,0 +1,146 @@
+"""Measuring a cascade on a data set: what is held out, what is refused, and rows that agree with the parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sightline.data.discovery import open_source
+from sightline.errors import InputError
+from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.budgets import predict_budget
+from sightline.evaluation.calibration import confidences
+from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
+from sightline.models import create_model
+from tests.contract.randomise import randomise_parameters
+
+IDENTITY = RunIdentity("one", "digits", 16, 3)
+
+
+def model():
+    built = create_model(
+        "vit_micro_patch4", encoding="rope_axial", depth=1, dim=48, heads=4, num_classes=10, image_size=16
+    )
+    return randomise_parameters(built).eval()
+
+
+def measured(config: CascadeConfig, advance=None):
+    built, source = model(), open_source("digits")
+    result = measure(built, source, config, np.arange(10), sigmoid=True, advance=advance)
+    return result, cascade_rows(result, built, source, config, IDENTITY, sigmoid=True)
+
+
+def test_thresholds_come_from_minival_and_points_from_test():
+    shown = []
+    config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5, 0.0), images=60, aspect="square", precision="float32")
+    result, rows = measured(config, shown.append)
+    assert (result.held_out.split, len(result.held_out.indices), result.held_out.budgets) == ("minival", 60, (4, 16))
+    assert (result.tested.split, len(result.tested.indices), result.tested.budgets) == ("test", 60, (4, 9, 16))
+    assert sum(shown) == planned_tokens((result.held_out, result.tested)) == 60 * (4 + 16) + 60 * (4 + 9 + 16)
+    assert [(row.kind, row.budget, row.second_budget, row.alpha) for row in rows] == [
+        ("single", 4, None, None),
+        ("single", 9, None, None),
+        ("single", 16, None, None),
+        ("cascade", 4, 16, 0.0),
+        ("cascade", 4, 16, 0.25),
+        ("cascade", 4, 16, 0.5),
+    ]
+    source, built = open_source("digits"), model()
+
+    def alone(split: str, budget: int):
+        return predict_budget(built, source, split, range(60), budget, aspect="square")
+
+    held_out, tested = (confidences(alone(split, 4).logits, sigmoid=True) for split in ("minival", "test"))
+    for row in rows[4:]:
+        assert row.fraction is not None
+        assert (held_out < row.threshold).mean() == row.alpha
+        assert (tested < row.threshold).mean() == row.fraction
+    assert rows[3].top1 == rows[0].top1
+    assert (rows[0].tokens, rows[5].tokens) == (4, pytest.approx(4 + 16 * (rows[5].fraction or 0)))
+    one = alone("test", 9)
+    assert rows[1].top1 == (one.logits.argmax(1) == one.labels).mean()
+    assert (rows[0].run, rows[0].seed, rows[0].data, rows[0].images) == ("one", 3, "digits", 60)
+
+
+def test_labels_are_those_of_the_model():
+    built, source = model(), open_source("digits")
+    config = CascadeConfig((4, 9), (4, 9), images=40, precision="float32")
+    order = np.roll(np.arange(10), 1)
+    result = measure(built, source, config, order, sigmoid=False)
+    said = predict_budget(built, source, "test", range(40), 9)
+    assert result.singles[1].right.tolist() == (said.logits.argmax(1) == order[said.labels]).tolist()
+
+
+def test_an_alpha_for_a_budget_is_the_last_row():
+    result, rows = measured(
+        CascadeConfig((4, 9, 16), budget=12, alphas=(0.5,), images=100, aspect="square", precision="float32")
+    )
+    assert result.held_out.budgets == (4, 9, 16)
+    chosen = rows[-1]
+    assert [row.chosen for row in rows] == [False] * 4 + [True]
+    # Squares have as many tokens as they may: what is left after the first look, in whole images.
+    alpha = np.floor(100 * (12 - chosen.budget) / (chosen.second_budget or 0)) / 100
+    assert chosen.alpha == pytest.approx(min(alpha, 1))
+    assert chosen.fraction == (result.singles[[4, 9, 16].index(chosen.budget)].confidence < chosen.threshold).mean()
+
+
+def test_without_minival_the_halves_of_the_split(tmp_path):
+    for number in range(7):
+        folder = tmp_path / "test" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20)).save(folder / f"{number}.png")
+    source = open_source(f"imagefolder:{tmp_path}")
+    held_out, tested = planned_looks(source, CascadeConfig((4, 9)))
+    assert (held_out.split, held_out.indices, tested.indices) == ("test", range(3), range(3, 7))
+    held_out, tested = planned_looks(source, CascadeConfig((4, 9), images=4))
+    assert (held_out.indices, tested.indices) == (range(2), range(2, 4))
+    with pytest.raises(InputError, match="1 images are too few"):
+        planned_looks(source, CascadeConfig((4, 9), images=1))
+
+
+def test_minival_itself_is_halved_and_an_endless_split_needs_a_number():
+    source = open_source("scenes")
+    held_out, tested = planned_looks(source, CascadeConfig((4, 9), split="minival", images=10))
+    assert (held_out.indices, tested.indices) == (range(5), range(5, 10))
+    with pytest.raises(InputError, match="endless"):
+        planned_looks(source, CascadeConfig((4, 9), split="train"))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"budgets": (0, 4)}, "tokens 0: must be at least 1"),
+        ({"budgets": ()}, "tokens none: expected two"),
+        ({"budgets": (4,)}, "tokens 4: expected two"),
+        ({"pair": (9, 9)}, "pair 9,9: the second must have more"),
+        ({"pair": (9, 4)}, "pair 9,4"),
+        ({"pair": (0, 4)}, "tokens 0"),
+        ({"alphas": (0.1, 1.5)}, "alpha 1.5: must be from 0 to 1"),
+        ({"alphas": (-0.1,)}, "alpha -0.1"),
+        ({"alphas": (float("nan"),)}, "alpha nan"),
+        ({"alphas": ()}, "alphas: expected at least one"),
+        ({"budget": 3.9}, "budget 3.9: is below the first look of 4 tokens"),
+        ({"budget": 8, "pair": (9, 16)}, "budget 8: is below the first look of 9 tokens"),
+        ({"budget": float("nan")}, "budget nan"),
+        ({"images": 0}, "images 0"),
+        ({"workers": -1}, "workers -1"),
+        ({"seed": -1}, "seed -1"),
+        ({"seed": 2**64}, "seed 18446744073709551616"),
+        ({"aspect": "squar"}, "did you mean 'square'"),
+        ({"precision": "half"}, "precision 'half'"),
+    ],
+)
+def test_what_is_refused(options, says):
+    with pytest.raises(InputError) as refusal:
+        CascadeConfig(**{"budgets": (4, 9), **options})
+    assert says in str(refusal.value)
+
+
+def test_bfloat16_is_asked_for_and_said():
+    result, rows = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="bfloat16"))
+    full, _ = measured(CascadeConfig((4, 9), (4, 9), images=20, precision="float32"))
+    assert rows[0].precision == "bfloat16"
+    assert not np.array_equal(result.singles[0].confidence, full.singles[0].confidence)
+    assert torch.get_num_threads() == rows[0].threads

@@ -1,0 +1,183 @@
+"""Thresholds, pairs and points of a cascade, on made-up scores and beside loops over images."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from sightline.errors import InputError
+from sightline.evaluation.budgets import BudgetPredictions
+from sightline.evaluation.cascade_points import (
+    Scored,
+    alpha_within,
+    choose_pair,
+    measure_cascade,
+    threshold_for,
+    wilson,
+)
+
+
+def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> Scored:
+    """Made-up scores: the same images are hard at every budget, and where `known` the score says which."""
+    hardness = np.random.default_rng(seed).permutation(images) / images
+    own = np.random.default_rng((seed, budget))
+    # The easier the surer, at each budget in its own way.
+    confidence = (1 - hardness) ** (budget / 16) if known else own.uniform(0, 1, images)
+    tokens = own.integers(budget - 3, budget + 1, images)
+    return Scored(budget, hardness < top1, confidence, tokens, tokens * 1e-3, 1e-3)
+
+
+SINGLES = [scored(16, 0.5), scored(36, 0.6), scored(64, 0.9)]
+
+
+def test_scores_of_what_was_said():
+    said = BudgetPredictions(
+        9, np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]], np.float32), np.array([0, 1]), np.array([9, 6]), np.ones(2), 0.5
+    )
+    # The data's class 0 is the model's 1, and the other way round.
+    found = Scored.of(said, np.array([1, 2]), sigmoid=True)
+    assert found.right.tolist() == [True, False]
+    assert found.confidence == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-3))])
+    assert Scored.of(said, np.array([1, 0]), sigmoid=False).right.tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "interval"), [(50, 100, (0.4038, 0.5962)), (0, 10, (0, 0.2775)), (10, 10, (0.7225, 1))]
+)
+def test_wilson(right, count, interval):
+    assert wilson(right / count, count) == pytest.approx(interval, abs=1e-4)
+
+
+def test_thresholds():
+    scores = np.array([0.9, 0.1, 0.5, 0.3])
+    assert threshold_for(scores, 0) == 0
+    assert threshold_for(scores, 0.5) == pytest.approx(0.4)
+    assert threshold_for(scores, 0.26) == pytest.approx(0.2)
+    assert (scores < threshold_for(scores, 1)).all()
+    assert (np.ones(3) < threshold_for(np.ones(3), 1)).all()
+    # Those that tie are not seen again: no more than the fraction.
+    assert (np.array([0.1, 0.5, 0.5, 0.5]) < threshold_for(np.array([0.1, 0.5, 0.5, 0.5]), 0.5)).sum() == 1
+
+
+@pytest.mark.parametrize("budget", [16, 20, 47.3, 78, 1000])
+def test_the_largest_alpha_within_a_budget(budget):
+    first, second = SINGLES[0], SINGLES[2]
+    alpha = alpha_within(first, second, budget)
+
+    def spent(count: int) -> float:
+        again = np.argsort(first.confidence)[:count]
+        return (first.tokens.sum() + second.tokens[again].sum()) / len(first.tokens)
+
+    count = round(alpha * len(first.tokens))
+    assert spent(count) <= budget
+    assert count == len(first.tokens) or spent(count + 1) > budget
+
+
+def test_a_budget_below_the_first_look_is_refused():
+    with pytest.raises(InputError, match="budget 5: the first look alone has"):
+        alpha_within(SINGLES[0], SINGLES[1], 5)
+
+
+def test_points_are_those_of_a_loop_over_images():
+    first, second = SINGLES[0], SINGLES[2]
+    thresholds = [(0.1, 0.13), (0.3, 0.29), (0.6, 0.61)]
+    for point, (alpha, threshold) in zip(measure_cascade(SINGLES, (16, 64), thresholds), thresholds, strict=True):
+        right = tokens = seconds = again = 0.0
+        for image in range(len(first.right)):
+            right_one, tokens_one, seconds_one = first.right[image], first.tokens[image], first.seconds[image]
+            if first.confidence[image] < threshold:
+                again += 1
+                right_one = second.right[image]
+                tokens_one += second.tokens[image]
+                seconds_one += second.seconds[image]
+            right, tokens, seconds = right + right_one, tokens + tokens_one, seconds + seconds_one
+        images = len(first.right)
+        assert (point.alpha, point.threshold, point.fraction) == (alpha, threshold, again / images)
+        assert (point.top1, point.tokens) == (pytest.approx(right / images), pytest.approx(tokens / images))
+        assert point.seconds == pytest.approx(seconds / images)
+        assert point.reading == pytest.approx(1e-3 * (1 + again / images))
+        assert point.interval[0] < point.top1 < point.interval[1]
+
+
+def test_none_and_all_seen_again():
+    none, every = measure_cascade(SINGLES, (16, 64), [(0, 0.0), (1, threshold_for(SINGLES[0].confidence, 1))])
+    assert (none.top1, none.fraction, none.ece) == (0.5, 0, SINGLES[0].ece)
+    assert (every.top1, every.fraction, every.ece) == (0.9, 1, SINGLES[2].ece)
+    assert every.tokens == pytest.approx(SINGLES[0].tokens.mean() + SINGLES[2].tokens.mean())
+    # No single budget has as many tokens: nothing to compare with.
+    assert every.ahead is None
+    assert every.ahead_interval is None
+
+
+def test_a_cascade_that_changes_nothing_is_level_without_doubt():
+    """Paired: the doubt of the images themselves is on both sides and drops out."""
+    (point,) = measure_cascade(SINGLES, (16, 64), [(0, 0.0)])
+    assert (point.ahead, point.ahead_interval) == (0, (0, 0))
+    assert point.interval[1] - point.interval[0] > 0.05
+
+
+def test_ahead_of_the_line_between_single_budgets():
+    """Half of the images again, those that only more tokens get right: ahead of any lot between the budgets."""
+    (point,) = measure_cascade(SINGLES, (16, 64), [(0.5, 0.5005)])
+    tokens = [one.tokens.mean() for one in SINGLES]
+    base = np.interp(point.tokens, tokens, [0.5, 0.6, 0.9])
+    assert point.ahead == pytest.approx(0.9 - base)
+    assert point.ahead_interval is not None
+    low, high = point.ahead_interval
+    assert 0 < low < 0.9 - base < high
+
+
+def test_more_tokens_that_do_harm_are_no_excuse():
+    """The line of single budgets stays level where the last is worse."""
+    singles = [scored(16, 0.5), scored(36, 0.9), scored(64, 0.6)]
+    (point,) = measure_cascade(singles, (16, 36), [(0.8, 0.8005)])
+    assert (point.top1, point.ahead) == (0.9, 0)
+
+
+def test_the_interval_is_as_wide_as_that_of_a_mean():
+    """Beside the standard error of the linearised difference: within a tenth."""
+    rng = np.random.default_rng(5)
+    first, second = (
+        dataclasses.replace(scored(n, 0.5, known=False), right=rng.uniform(0, 1, 1000) < top1)
+        for n, top1 in ((16, 0.5), (64, 0.8))
+    )
+    (point,) = measure_cascade([first, second], (16, 64), [(0.4, 0.4)])
+    again = first.confidence < 0.4
+    spent = first.tokens + again * second.tokens
+    means = first.tokens.mean(), second.tokens.mean()
+    share = (spent.mean() - means[0]) / (means[1] - means[0])
+    slope = (second.right.mean() - first.right.mean()) / (means[1] - means[0])
+    line = (1 - share) * first.right + share * second.right
+    line_tokens = (1 - share) * first.tokens + share * second.tokens
+    parts = np.where(again, second.right, first.right) - line - slope * (spent - line_tokens)
+    width = 2 * 1.96 * parts.std() / math.sqrt(len(parts))
+    assert point.ahead_interval is not None
+    low, high = point.ahead_interval
+    assert high - low == pytest.approx(width, rel=0.1)
+
+
+def test_the_same_seed_gives_the_same_interval():
+    first, again, other = (measure_cascade(SINGLES, (16, 64), [(0.3, 0.3)], seed=seed)[0] for seed in (0, 0, 1))
+    assert first == again
+    assert first.ahead == other.ahead
+    assert first.ahead_interval != other.ahead_interval
+
+
+def test_the_best_pair():
+    """Scores that say nothing at 16 tokens and everything at 36: the first look is 36."""
+    singles = [scored(16, 0.5, known=False), scored(36, 0.8), scored(64, 1.0)]
+    assert choose_pair(singles, (0.1, 0.2)) == (36, 64)
+    assert choose_pair(list(reversed(singles)), (0.1, 0.2)) == (36, 64)
+    assert choose_pair(SINGLES, (0.3, 0.5)) == (16, 64)
+
+
+def test_the_best_pair_for_a_budget():
+    # 35 tokens: nothing but 16 fits before a second look; all of it goes to 64 or is half wasted on 36.
+    assert choose_pair(SINGLES, (0.1,), 34) == (16, 64)
+    # The 64 alone has no second look; of the others 36 and 64 is right more often than 16 and 64.
+    assert choose_pair([scored(16, 0.1), scored(36, 0.6), scored(64, 0.9)], (0.1,), 58) == (36, 64)
+    with pytest.raises(InputError, match="expected two"):
+        choose_pair(SINGLES, (0.1,), 3)

@@ -1,0 +1,152 @@
+"""Figures, tables and the page of a cascade, on made-up rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sightline.cascade_rows import CascadeRow, dump_cascade_rows
+from sightline.errors import InputError
+from sightline.reports import cascade_page, tables
+from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, standalone
+from tests.reports.test_html import Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = "<b>$x_1$</b>"
+
+
+def row(kind: Any, tokens: float, top1: float, **changes: Any) -> CascadeRow:
+    """A made-up row: the numbers were measured nowhere."""
+    fields: dict[str, Any] = {
+        "run": "looker", "encoding": "lookhere_90", "task": "glyphs", "data": "scenes", "split": "test", "images": 400,
+        "aspect": "native", "kind": kind, "budget": round(tokens), "tokens": tokens, "milliseconds": tokens / 50,
+        "reading_milliseconds": 0.5, "top1": top1, "low": top1 - 0.02, "high": top1 + 0.02, "ece": 0.02 + tokens / 5000,
+        "held_out_split": "minival", "held_out": 300, "patch_size": 4, "train_resolution": 32, "scores": "sigmoid",
+        "precision": "float32", "threads": 1, "seed": 0, "bootstrap_seed": 0, "commit": "0000000",
+        "hardware": "synthetic",
+    }  # fmt: skip
+    return CascadeRow(**{**fields, **changes})
+
+
+def point(alpha: float, top1: float, ahead: float | None = 0.03, **changes: Any) -> CascadeRow:
+    fields: dict[str, Any] = {
+        "budget": 16, "second_budget": 144, "alpha": alpha, "threshold": 0.5, "fraction": alpha + 0.01, "ahead": ahead,
+        "ahead_low": None if ahead is None else ahead - 0.01, "ahead_high": None if ahead is None else ahead + 0.01,
+    }  # fmt: skip
+    return row("cascade", 16 + 144 * alpha, top1, **{**fields, **changes})
+
+
+SINGLE = [row("single", n, top1) for n, top1 in ((16, 0.4), (36, 0.6), (64, 0.7), (144, 0.8), (256, 0.82))]
+ROWS = [*SINGLE, *(point(alpha, 0.4 + alpha / 2) for alpha in (0.1, 0.2, 0.4, 0.6)), point(1.0, 0.8, None)]
+CHOSEN = point(0.123, 0.47, chosen=True)
+
+
+def names(svg: str) -> list[str]:
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_figures_are_whole_and_the_same_each_time():
+    for draw in (accuracy_by_cost, calibration_by_tokens):
+        svg = standalone(draw([*ROWS, CHOSEN]))
+        assert svg.count("http") == 1
+        assert names(svg)
+        assert svg == standalone(draw([*ROWS, CHOSEN]))
+        assert re.search(r"<svg [^>]*style=\"background: #", svg)
+
+
+def test_both_curves_by_tokens_and_by_time():
+    written = names(accuracy_by_cost([*ROWS, CHOSEN]))
+    assert "patches an image, mean" in written
+    assert "milliseconds an image, mean (forward pass)" in written
+    # Once in each panel; 16 also stands for a tick.
+    for name in ("36", "144", "10 %", "100 %"):
+        assert written.count(name) == 2, name
+    assert "cascade 16, then 144 for so many %" in written
+    assert "chosen: 12.3 %" in written
+    # A star, and no point of the line.
+    assert "12.3 %" not in written
+    assert not any("chosen" in name or "cascade" in name for name in names(accuracy_by_cost(SINGLE)))
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_names_of_points_do_not_overlap(count):
+    """Also where there are more points than there is room for: then names are left out."""
+    near = [point(0.1 + 0.3 * place / count, 0.5 + 0.1 * place / count) for place in range(count)]
+    svg = accuracy_by_cost([*SINGLE, *near])
+    boxes = []
+    for element in ElementTree.fromstring(svg).iter(f"{SVG}text"):
+        text = "".join(element.itertext())
+        place = re.search(r"translate\(([\d.]+) ([\d.]+)\)", element.get("transform", ""))
+        x, y = (float(place[1]), float(place[2])) if place else (float(element.get("x", 0)), float(element.get("y", 0)))
+        if "text-anchor: middle" in element.get("style", ""):
+            x -= 0.25 * 8.5 * len(text)
+        boxes.append((x, y - 6, x + 0.5 * 8.5 * len(text), y, text))
+    percents = [box for box in boxes if box[4].endswith(" %") and "for" not in box[4]]
+    assert 2 <= len(percents) <= 2 * count
+    for number, one in enumerate(percents):
+        for other in boxes:
+            if other is not one and (other not in percents or other in percents[number + 1 :]):
+                apart = one[0] >= other[2] or other[0] >= one[2] or one[1] >= other[3] or other[1] >= one[3]
+                assert apart, (one, other)
+
+
+def test_no_single_budget_is_refused():
+    for draw in (accuracy_by_cost, calibration_by_tokens):
+        with pytest.raises(InputError, match="single"):
+            draw([CHOSEN])
+
+
+def test_the_page_is_one_file_with_every_number():
+    text = cascade_page.render([*ROWS, CHOSEN], "sightline cascade runs/a scenes")
+    page = Page(text)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.ids) == len(set(page.ids))
+    assert page.tags.count("figure") == 2
+    for words in ("40.0 [38.0,42.0]", "+3.0 [+2.0,+4.0]", "0.123 *", "0.110", "sightline cascade runs/a scenes"):
+        assert words in page.text
+    # The look of the other report.
+    assert "--ink: #1d2129" in text
+    assert text == cascade_page.render([*ROWS, CHOSEN], "sightline cascade runs/a scenes")
+
+
+def test_the_page_without_a_cascade():
+    page = Page(cascade_page.render(SINGLE, "sightline cascade runs/a"))
+    assert "Single budgets" in page.text
+    assert "alpha" not in page.text
+
+
+def test_names_are_escaped():
+    hostile = [row("single", n, 0.5, run=HOSTILE, data=HOSTILE) for n in (16, 36)]
+    text = cascade_page.render(hostile, HOSTILE)
+    assert HOSTILE not in text
+    assert "&lt;b&gt;" in text
+
+
+def test_what_is_found_goes_by_intervals():
+    mixed = [*SINGLE, point(0.1, 0.5, 0.03), point(0.2, 0.5, 0.005), point(0.4, 0.5, -0.03), point(1, 0.8, None)]
+    page = Page(cascade_page.render(mixed, ""))
+    assert "clearly ahead of single budgets at 1 of 3 points, clearly behind at 1" in page.text
+    assert "alpha 0.1, by +3.0 [+2.0,+4.0] points" in page.text
+
+
+def test_tables_fit_a_terminal(monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(tables, "_console", lambda: Console(file=out, width=80))
+    wide = [point(0.2, 0.5, -0.15, ahead_low=-0.175, ahead_high=-0.125, milliseconds=12.34), point(1, 0.8, None)]
+    cascade_page.print_rows([*SINGLE, *wide, CHOSEN])
+    said = out.getvalue()
+    assert "-15.0 [-17.5,-12.5]" in said
+    assert "0.123 *" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_rows_are_json_lines():
+    lines = [json.loads(line) for line in dump_cascade_rows([*SINGLE, CHOSEN]).splitlines()]
+    assert [CascadeRow(**line) for line in lines] == [*SINGLE, CHOSEN]
