@@ -12,5 +12,8 @@ FLOPS = 1.76e13
 
 
 def recipe(data: str = "scenes") -> TrainConfig:
-    """Scenes at 32 px within a budget of operations, all else as `scenes`."""
+    """Scenes at 32 px within a budget of operations, all else as `scenes`.
+
+    `sightline train --recipe vit_scenes --out runs/vit_scenes`: about 2 minutes on one core with AMX.
+    """
     return dataclasses.replace(scenes(data), flops=FLOPS)
