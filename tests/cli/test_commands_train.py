@@ -283,9 +283,17 @@ def test_a_named_recipe(cli):
     assert code == 0, err
     config = read_yaml("a/config.yaml")
     assert (config["data"], config["tokens"], config["flops"], config["images"]) == ("scenes", 2000, None, None)
-    assert (config["packing"]["drop"], config["packing"]["tokens"]) == ("beta", 256)
+    assert (config["packing"]["drop"], config["packing"]["tokens"]) == ("constant", 256)
     assert json.loads(log_lines(Path("a"))[-1])["tokens"] >= 2000
     assert "tokens a second" in out
+    assert "of its room unused" in out
+
+
+def test_another_drop_does_not_keep_the_fields_of_the_recipe(cli):
+    other = ["--set", "packing.drop=beta", "--set", "packing.drop_options.mean=0.3", *OPTIONS]
+    code, _, err = cli("train", "--recipe", "navit_scenes", "--tokens", 1500, "--threads", 1, *other, "--out", "a")
+    assert code == 0, err
+    assert read_yaml("a/config.yaml")["packing"]["drop_options"] == {"mean": 0.3}
 
 
 def test_an_unknown_recipe(cli):

@@ -10,7 +10,7 @@ from sightline.training.config import TrainConfig
 
 
 def recipe(data: str = "scenes") -> TrainConfig:
-    """Square scenes of sides from 16 to 32 px, a fifth of the tokens dropped, about 32 images a step as in `vit_scenes`.
+    """Square scenes of 16 to 32 px, a fifth of the tokens dropped, about 32 images a step as in `vit_scenes`.
 
     `sightline train --recipe navit_scenes --out runs/navit_scenes`: about 4 minutes on one core with AMX.
     """
