@@ -121,3 +121,35 @@ def test_a_contact_sheet_shows_the_examples_pixel_for_pixel(scenes: Source) -> N
         assert any((windows[y, x] == image).all() for y, x in corner)
     short = contact_sheet(open_source("scenes:pairs"), "test", [(16, 16)], columns=2, rows=2)
     assert short.shape[1] < sheet.shape[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_pinned_whole_where_a_gpu_will_fetch_them(workers, monkeypatch):
+    """Pinning itself needs CUDA; that each tensor is asked to be pinned, and nothing else changes, does not."""
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: asked.append(self) or self)
+    monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", _without_pinning_thread)
+    options = {"indices": [0, 1, 2], "image_size": (8, 12), "batch_size": 2}
+    plain = list(batches(open_source("scenes"), "train", workers=workers, **options))
+    assert not asked
+    pinned = list(batches(open_source("scenes"), "train", workers=workers, pin=True, **options))
+    if workers == 0:
+        assert {id(one) for one in asked} == {
+            id(t) for batch in pinned for t in (batch.images, batch.labels, batch.sizes, batch.indices)
+        }
+    else:
+        assert _ASKED == [True]
+    for one, other in zip(plain, pinned, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert one.names == other.names
+
+
+_ASKED = []
+_LOADER = torch.utils.data.DataLoader.__init__
+
+
+def _without_pinning_thread(self, *arguments, pin_memory=False, **options):
+    """torch's loader, whose thread that pins would only warn here that there is no accelerator."""
+    if pin_memory:
+        _ASKED.append(True)
+    _LOADER(self, *arguments, pin_memory=False, **options)

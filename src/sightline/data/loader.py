@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -17,11 +18,26 @@ if TYPE_CHECKING:
     import torch
 
 Key = TypeVar("Key")
-Made = TypeVar("Made")
+Made = TypeVar("Made", bound="Pinned")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class Pinned:
+    """A batch whose tensors a GPU can fetch while it computes, once they are pinned."""
+
+    def pin_memory(self) -> Self:
+        """The same with its tensors in pinned memory: what torch's loader calls; needs CUDA."""
+        import torch
+
+        changes = {}
+        for one in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]  # both batches are dataclasses
+            value = getattr(self, one.name)
+            if isinstance(value, torch.Tensor):
+                changes[one.name] = value.pin_memory()
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType, reportReturnType]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch(Pinned):
     """Some examples of one image size.
 
     Attributes:
@@ -103,6 +119,7 @@ def batches(
     epoch: int = 0,
     workers: int = 0,
     mixing: MixingConfig | None = None,
+    pin: bool = False,
 ) -> Iterator[Batch]:
     """The examples at `indices`, in that order, in batches of `batch_size`, the last one smaller where it must be.
 
@@ -118,6 +135,7 @@ def batches(
         epoch: the pass over the data.
         workers: processes that make batches ahead; 0 makes each when it is asked for.
         mixing: of images with one another.
+        pin: put the tensors into pinned memory, from which a GPU fetches them while it computes.
 
     Raises:
         InputError: the batch size or the number of workers is out of range, or the source refuses an argument; what
@@ -133,19 +151,22 @@ def batches(
         source.check(split, index, image_size)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch, mixing)
-    return made(examples.batch, parts, min(workers, len(parts)))
+    return made(examples.batch, parts, min(workers, len(parts)), pin)
 
 
-def made(make: Callable[[Key], Made], keys: Iterable[Key], workers: int) -> Iterator[Made]:
+def made(make: Callable[[Key], Made], keys: Iterable[Key], workers: int, pin: bool) -> Iterator[Made]:
     """`make` of each key, in their order, ahead in `workers` processes; 0 makes each when it is asked for.
 
     Args:
         make: a function of its key alone, so that any process makes the same.
+        pin: in pinned memory, one ahead at least where there are workers.
 
     Raises:
         SightlineError: what `make` raises, when its turn comes.
     """
-    return map(make, keys) if workers == 0 else _from_workers(make, keys, workers)
+    if workers:
+        return _from_workers(make, keys, workers, pin)
+    return (make(key).pin_memory() for key in keys) if pin else map(make, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +183,7 @@ class _InWorker(Generic[Key, Made]):
             return error
 
 
-def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int) -> Iterator[Made]:
+def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int, pin: bool) -> Iterator[Made]:
     import torch
     from torch.utils.data import DataLoader
 
@@ -171,6 +192,7 @@ def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int
         batch_size=None,
         sampler=keys,  # pyright: ignore[reportArgumentType]  # keys of any kind
         num_workers=workers,
+        pin_memory=pin,
         # Its own generator: without one the loader takes a number from torch's global state.
         generator=torch.Generator(),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-from sightline.data.loader import epoch_order, made
+from sightline.data.loader import Pinned, epoch_order, made
 from sightline.data.mixing import MixingConfig, mixed_example
 from sightline.data.packing import PACKERS, pack_stream
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
@@ -92,8 +92,8 @@ class PackingConfig:
         return Showing(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedBatch:
+@dataclass(frozen=True, eq=False)
+class PackedBatch(Pinned):
     """Images of any sizes in one row.
 
     Attributes:
@@ -235,11 +235,15 @@ def packed_batches(
     seed: int = 0,
     workers: int = 0,
     mixing: MixingConfig | None = None,
+    pin: bool = False,
 ) -> Iterator[PackedBatch]:
     """The batches that were planned; to go on in the middle of a run, leave out those that were done.
+
+    Args:
+        planned: what `plan` gives; workers, mixing, pin: as for `batches`.
 
     Raises:
         UnreadableDataError: an image could not be read, when its batch is asked for.
     """
     packs = _Packs(source, split, patch_size, seed, mixing)
-    return made(packs.batch, planned, workers)
+    return made(packs.batch, planned, workers, pin)

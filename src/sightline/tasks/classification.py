@@ -130,7 +130,9 @@ def packed_model_input(
     layout = TokenLayout.packed(batch.grids, num_prefix_tokens=num_prefix_tokens, device=device)
     # Whole images stay whole: back ends know more of them than of what is left of others.
     if any(len(kept) < grid.cells for kept, grid in zip(batch.kept, batch.grids, strict=True)):
-        layout = layout.keep([kept.to(device) for kept in batch.kept])
+        # In one transfer, not one an image.
+        kept = torch.cat(batch.kept).to(device, non_blocking=True)
+        layout = layout.keep(kept.split([len(one) for one in batch.kept]))
     patches = ((channels / 255 - shift) / scale).flatten(1).unsqueeze(0)
     if padded is None:
         return patches, layout

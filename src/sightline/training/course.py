@@ -68,8 +68,8 @@ class Course(ABC):
     """All steps of a run: functions of the configuration alone, so that a run goes on where it was killed."""
 
     @abstractmethod
-    def from_step(self, first: int) -> Iterator[tuple[Step, Batch | PackedBatch]]:
-        """The steps `first` and later with their batches."""
+    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, Batch | PackedBatch]]:
+        """The steps `first` and later with their batches, pinned for a GPU if asked."""
 
     @abstractmethod
     def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
@@ -111,7 +111,7 @@ class _Uniform(Course):
         one = Spent().and_also(self.model, [_patches(self.config, self.model)])
         return Spent(images, images * one.tokens, images * one.flops)
 
-    def from_step(self, first: int) -> Iterator[tuple[Step, Batch]]:
+    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, Batch]]:
         config, plan = self.config, self.plan
         side = (config.resolution, config.resolution)
         number = first
@@ -132,6 +132,7 @@ class _Uniform(Course):
                 epoch=epoch,
                 workers=config.workers,
                 mixing=config.mixing,
+                pin=pin,
             ):
                 begins, ends = number / plan.steps, (number + 1) / plan.steps
                 yield Step(number, epoch, self._spent(number), self._spent(number + 1), begins, ends), batch
@@ -179,7 +180,7 @@ class _Packed(Course):
                 return min(done / whole, 1.0)
         raise AssertionError("a resolved configuration has a budget")
 
-    def from_step(self, first: int) -> Iterator[tuple[Step, PackedBatch]]:
+    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, PackedBatch]]:
         # Workers take packs ahead of the step that is done: their steps wait here.
         waiting: deque[Step] = deque()
 
@@ -197,6 +198,7 @@ class _Packed(Course):
             seed=self.config.seed,
             workers=self.config.workers,
             mixing=self.config.mixing,
+            pin=pin,
         )
         for batch in made:
             yield waiting.popleft(), batch
