@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import attend, use_backend
+from sightline.attention import Directed, Pattern, View, attend, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.backends.dense import explicit_attention, sdpa
 from sightline.encodings import create_encoding
@@ -156,3 +156,38 @@ def test_masks_survive_16_bits(dtype: torch.dtype) -> None:
     assert found.dtype == dtype
     assert found.isfinite().all()
     assert (found.float() - expected).abs().max() < 0.05
+
+
+DIRECTED = Pattern((Directed((View(((1, 0),)), View()), (0.5, 0.25), (False, False)),))
+
+
+@pytest.mark.parametrize(
+    ("grids", "dropped", "pattern", "batched"),
+    [
+        ([(3, 5)] * 4, False, None, True),
+        ([(3, 5)] * 4, False, DIRECTED, True),
+        # As many slots are enough where nothing looks at where they stand.
+        ([(3, 5), (5, 3), (1, 15)], False, None, True),
+        ([(3, 5), (5, 3), (1, 15)], False, DIRECTED, False),
+        ([(3, 5)] * 3, True, None, True),
+        ([(3, 5)] * 3, True, DIRECTED, False),
+        ([(3, 5), (3, 5), (3, 4)], False, None, False),
+    ],
+)
+def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, batched, monkeypatch):
+    """One call, and what each image gives alone, gradients too."""
+    torch.manual_seed(0)
+    layout = TokenLayout.packed(grids, num_prefix_tokens=2)
+    if dropped:
+        layout = layout.keep([torch.randperm(15)[:7].sort().values for _ in grids])
+    inputs = [torch.randn(1, 2, layout.slots, 8, requires_grad=True) for _ in range(3)]
+    calls, real = [], dense._one_image
+    monkeypatch.setattr(dense, "_one_image", lambda *given: calls.append(given[0].shape) or real(*given))
+    results = []
+    for alike in (dense._alike, lambda *_: False):
+        monkeypatch.setattr(dense, "_alike", alike)
+        out = dense.Dense()(*inputs, pattern, layout, layout)
+        results.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
+    assert len(calls) == (1 if batched else len(grids)) + len(grids)
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
