@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,6 @@ from typing import Any
 from measure import RESULTS, Parser, destination, print_table, write
 
 from sightline import runtime
-from sightline.cli.progress import Bars
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes import recipe
 from sightline.reports.recipe_plot import RecipeCurve, interval, recipe_plot
@@ -40,6 +40,25 @@ def jobs(seeds: Sequence[int], out: Path, images: int) -> list[Job]:
         for name in reversed(_RECIPES)
         for seed in seeds
     ]
+
+
+class _Said:
+    """Says each quarter of a run, with the minutes that it took and that the rest will take."""
+
+    def __init__(self, runs: int) -> None:
+        self.runs, self.started, self.said = runs, 0.0, ("", 0)
+
+    def __call__(self, at: JobProgress) -> None:
+        now = time.perf_counter()
+        if self.said[0] != at.phase:
+            self.started, self.said = now, (at.phase, 0)
+        quarter = 4 * at.done // at.total
+        if quarter > self.said[1]:
+            self.said = (at.phase, quarter)
+            gone = (now - self.started) / 60
+            left = gone / at.done * (at.total - at.done)
+            words = f"{at.phase} {at.name} (of {self.runs} runs): {25 * quarter} %"
+            print(f"{words}, {gone:.1f} min, about {left:.1f} to go", flush=True)
 
 
 def rows_of(name: str, seed: int, folder: Path) -> list[dict[str, Any]]:
@@ -63,12 +82,8 @@ def main() -> None:
     chosen = parser.parse_args()
     path = destination(chosen.json, RESULTS / "navit.jsonl")
     todo = jobs(chosen.seeds, chosen.out, chosen.images)
-    with Bars() as bars, ThreadPoolExecutor(max_workers=runtime.cores()) as pool:
-
-        def observe(at: JobProgress) -> None:
-            bars.move(f"{at.phase} {at.name}", at.done, at.total)
-
-        for done in [pool.submit(run_jobs, [job], observe) for job in todo]:
+    with ThreadPoolExecutor(max_workers=runtime.cores()) as pool:
+        for done in [pool.submit(run_jobs, [job], _Said(len(todo))) for job in todo]:
             done.result()
     rows = [
         row for name in _RECIPES for seed in chosen.seeds for row in rows_of(name, seed, chosen.out / f"{name}_{seed}")
