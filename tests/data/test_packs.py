@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.packs import packed_batches, plan
+from sightline.data.packs import of_rank, packed_batches, plan
 from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, Showing
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
@@ -143,3 +143,16 @@ def test_what_cannot_be_planned_or_read(tmp_path):
     for workers in (0, 2):
         with pytest.raises(UnreadableDataError, match=r"1\.png"):
             list(packed_batches(source, "train", batches, patch_size=4, workers=workers))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_processes_share_a_plan(world):
+    """Each image once in all, as many steps each, and the same whoever asks."""
+    whole = planned(open_source("digits"), images=1297)
+    ranks = [list(of_rank(iter(whole), rank, world)) for rank in range(world)]
+    assert {len(one) for one in ranks} == {-(-len(whole) // world)}
+    steps = [batch for step in zip(*ranks, strict=True) for batch in step if batch]
+    assert ids(steps) == ids(whole)
+    for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(InputError, match="rank"):
+            next(of_rank(iter(whole), rank, ranks))

@@ -172,6 +172,25 @@ def plan(
         yield [waiting.pop(number) for number, _ in chosen]
 
 
+def of_rank(planned: Iterable[list[Planned]], rank: int, world: int) -> Iterator[list[Planned]]:
+    """What one of several processes does of a plan: in each step one batch a process, so that all take as many steps.
+
+    Together they show what was planned, each image once; in the last step some may have no image.
+
+    Args:
+        planned: the same for all of them.
+        rank: of this process, from 0; world: how many there are.
+
+    Raises:
+        InputError: the rank is not one of the world.
+    """
+    if not 0 <= rank < world:
+        raise InputError(f"rank {rank}: expected 0 to {world - 1} of a world of {world}")
+    batches = iter(planned)
+    while step := list(islice(batches, world)):
+        yield step[rank] if rank < len(step) else []
+
+
 def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int]:
     """(height, width) of an example: the stored one, or where it is drawn at any size an aspect from 1/2 to 2."""
     stored = source.stored_size(split, index)
