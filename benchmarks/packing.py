@@ -252,6 +252,10 @@ def main() -> None:
     parser.add_argument(
         "--baselines", nargs="+", choices=_BASELINES, default=_BASELINES, help="what packing is compared with; all"
     )
+    parser.add_argument(
+        "--sizes", nargs="+", choices=("mixed", "equal"), help="of the images; both, or mixed if --quick"
+    )
+    parser.add_argument("--rounds", type=threads, help="timed ones; 5, or 2 if --quick")
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
     chosen = parser.parse_args()
@@ -259,15 +263,17 @@ def main() -> None:
     torch.set_num_threads(chosen.threads)
     # On one core a step of 64 images takes 10 s packed and a minute with a dense mask.
     copies = (4,) if chosen.quick else (1, 4) if chosen.device == "cpu" else (1, 4, 16)
-    cases = [(number, False, dtype) for number in copies for dtype in (torch.float32, torch.bfloat16)]
-    if not chosen.quick:
-        cases += [(copies[-1], True, dtype) for dtype in (torch.float32, torch.bfloat16)]
+    sizes = chosen.sizes or (("mixed",) if chosen.quick else ("mixed", "equal"))
+    dtypes = (torch.float32, torch.bfloat16)
+    cases = [(number, False, dtype) for number in copies for dtype in dtypes if "mixed" in sizes]
+    cases += [(copies[-1], True, dtype) for dtype in dtypes if "equal" in sizes]
+    rounds = chosen.rounds or (2 if chosen.quick else 5)
     rows: list[dict[str, Any]] = []
     for (number, equal, dtype), said in counted(cases):
         print(f"{said} {16 * number} images, {'equal' if equal else 'mixed'} sizes, {dtype}", flush=True)
         torch.manual_seed(0)
         every, about = works(number, equal, dtype, chosen.device, chosen.baselines)
-        times = interleave(every, 2 if chosen.quick else 5, chosen.device)
+        times = interleave(every, rounds, chosen.device)
         peaks = {name: peak_bytes(work, chosen.device) for name, work in every.items()}
         fresh = [
             row("packing", "packed", name, times, peaks, chosen.device, **about) for name in times if name != "packed"
