@@ -99,6 +99,13 @@ def test_resolutions(answers, tmp_path):
     assert (rows * cols <= 60, cols > rows) == (True, True)
     assert grid("--resolution", "max:1") == [1, 1]
     assert grid("--resolution", "max:99999") == [15, 25]
+    # Up or down to a number of patches, the aspect kept.
+    rows, cols = grid("--resolution", "tokens:60")
+    assert (rows * cols <= 60, cols > rows) == (True, True)
+    assert grid("--resolution", "tokens:60") == grid("--resolution", "max:60")
+    rows, cols = grid("--resolution", "tokens:960")
+    assert (900 < rows * cols <= 960, rows / cols) == (True, pytest.approx(0.6, abs=0.03))
+    assert grid("--resolution", "tokens:16", image="dot.png") == [4, 4]
     # Nothing is made larger than a patch asks for, unless a size is.
     assert grid(image="dot.png") == [1, 1]
     assert grid("--resolution", 8, image="dot.png") == [2, 2]
@@ -258,10 +265,15 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--resolution", 0], ["--resolution 0"]),
         ([INPUTS / "good.jpg", "--resolution", "16x18"], ["--resolution 16x18", "nearest to 18: 16 or 20)"]),
         ([INPUTS / "good.jpg", "--resolution", "18x16"], ["--resolution 18x16", "nearest to 18: 16 or 20)"]),
-        ([INPUTS / "good.jpg", "--resolution", "big"], ["--resolution big", "native, max:PATCHES, a side or height x"]),
+        (
+            [INPUTS / "good.jpg", "--resolution", "big"],
+            ["--resolution big", "native, max:PATCHES, tokens:PATCHES, a side or height x"],
+        ),
         ([INPUTS / "good.jpg", "--resolution", "nativ"], ["--resolution nativ: expected", "did you mean 'native'?"]),
         ([INPUTS / "good.jpg", "--resolution", "max4096"], ["--resolution max4096", "did you mean 'max:4096'?"]),
         ([INPUTS / "good.jpg", "--resolution", "max:0"], ["--resolution max:0: expected"]),
+        ([INPUTS / "good.jpg", "--resolution", "tokens:0"], ["--resolution tokens:0: expected"]),
+        ([INPUTS / "good.jpg", "--resolution", f"tokens:{10**12}"], [f"tokens:{10**12}: ", "needs about"]),
         ([INPUTS / "good.jpg", "--resolution", "max:1k"], ["--resolution max:1k: expected"]),
         ([INPUTS / "good.jpg", "--resolution", "max:"], ["--resolution max:: expected"]),
         ([INPUTS / "good.jpg", "--resolution", "16x"], ["--resolution 16x: expected"]),

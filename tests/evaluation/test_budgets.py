@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
+from sightline.data.sampling import budget_grid
 from sightline.errors import NonFiniteError
-from sightline.evaluation.budgets import budget_grid, plan_budget, predict_budget
+from sightline.evaluation.budgets import plan_budget, predict_budget
 from sightline.models import create_model
 from sightline.tasks.classification import to_model_input
 from tests.contract.randomise import randomise_parameters
@@ -43,8 +44,8 @@ def test_small_images_are_made_larger():
 
 
 def test_square():
-    assert budget_grid((480, 640), 16, 64, "square") == (8, 8)
-    assert budget_grid((480, 640), 16, 64) != (8, 8)
+    planned = plan_budget(open_source("scenes"), "test", range(40), 64, 4, "square")
+    assert {one.shown.grid for batch in planned for one in batch} == {(8, 8)}
 
 
 def test_every_image_once_and_a_grid_a_batch():

@@ -57,11 +57,11 @@ def parse_size(given: str) -> tuple[int, int]:
     return size
 
 
-def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native"], int | None]:
-    """How images are shown to a model, from "native", "max:4096", "384" or "384x512".
+def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native", "tokens"], int | None]:
+    """How images are shown to a model, from "native", "max:4096", "tokens:256", "384" or "384x512".
 
     Returns:
-        (height, width) and None; or "native" and the most patches of an image.
+        (height, width) and None; or "native" and the most patches of an image, or "tokens" and how many it shall have.
 
     Raises:
         InputError: it is none of these.
@@ -70,11 +70,13 @@ def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native"], int | N
         return "native", NATIVE_TOKENS
     if (limit := re.fullmatch(r"max:([0-9]{1,100})", given)) and int(limit[1]) > 0:
         return "native", int(limit[1])
+    if (budget := re.fullmatch(r"tokens:([0-9]{1,100})", given)) and int(budget[1]) > 0:
+        return "tokens", int(budget[1])
     size = _size(given)
     if size is None:
         raise InputError(
-            f"--resolution {given}: expected native, max:PATCHES, a side or height x width in pixels, as max:4096, "
-            f"384 or 384x512{nearest(given, ['native', 'max:4096'])}"
+            f"--resolution {given}: expected native, max:PATCHES, tokens:PATCHES, a side or height x width in pixels, "
+            f"as max:4096, tokens:256, 384 or 384x512{nearest(given, ['native', 'max:4096', 'tokens:256'])}"
         )
     return size, None
 

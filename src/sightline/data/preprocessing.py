@@ -10,15 +10,15 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.image_file import read_image, rgb_pixels
-from sightline.data.transforms import eval_view, native_view
+from sightline.data.transforms import budget_view, eval_view, native_view
 from sightline.errors import InputError, nearest
 from sightline.grid import Grid
 
 if TYPE_CHECKING:
     import torch
 
-Resolution = int | tuple[int, int] | Literal["native"]
-"""A square side or (height, width) in pixels to resize and crop to, or each image's own size."""
+Resolution = int | tuple[int, int] | Literal["native", "tokens"]
+"""A square side or (height, width) in pixels to resize and crop to, each image's own size, or a number of patches."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Preprocessing:
         Args:
             image: uint8 [height, width, 3].
             resolution: a square side or (height, width) to resize and crop to; `native` keeps the aspect ratio and
-                goes to the nearest multiples of the patch; None is the training size.
+                goes to the nearest multiples of the patch; `tokens` keeps it too and goes, up or down, as near to
+                `max_tokens` patches as it allows (NaViT appendix D); None is the training size.
             max_tokens: with `native`, the most patches; larger images are scaled down with their aspect kept.
 
         Raises:
@@ -55,6 +56,10 @@ class Preprocessing:
         """
         if resolution == "native":
             return native_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
+        if resolution == "tokens":
+            if max_tokens is None:
+                raise InputError("resolution 'tokens': expected max_tokens, the number of patches")
+            return budget_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
         size = self.resolution if resolution is None else _image_size(resolution)
         return eval_view(image, size, interpolation=self.interpolation, crop=self.crop)
 
@@ -93,8 +98,10 @@ class Preprocessing:
 
 def _image_size(resolution: object) -> tuple[int, int]:
     if isinstance(resolution, str):
-        hint = nearest(resolution, ["native"])
-        raise InputError(f"resolution {resolution!r}: expected 'native', a side or (height, width) in pixels{hint}")
+        hint = nearest(resolution, ["native", "tokens"])
+        raise InputError(
+            f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
+        )
     return Grid.checked(resolution, "resolution")  # pyright: ignore[reportArgumentType]  # it refuses other types
 
 

@@ -76,6 +76,18 @@ def grid_at(image_size: tuple[int, int], side: float, patch_size: int, most_toke
     return native_grid((max(side * stretch, 1.0), max(side / stretch, 1.0)), patch_size, most_tokens)
 
 
+def budget_grid(image_size: tuple[int, int], patch_size: int, tokens: int) -> Grid:
+    """The patches of an image resized, up or down, to at most `tokens` of them and as near as its aspect allows.
+
+    Args:
+        image_size: (height, width) in pixels, of which the aspect counts.
+
+    Raises:
+        InputError: `patch_size` or `tokens` is below 1.
+    """
+    return grid_at(image_size, math.sqrt(max(tokens, 0)) * patch_size, patch_size, tokens)
+
+
 @dataclass(frozen=True, eq=False)
 class Shown:
     """How an image is shown once.

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from sightline.data.resize import check_image_size, native_grid, resize, resize_part
+from sightline.data.sampling import budget_grid
 from sightline.data.streams import generator
 from sightline.errors import InputError
 
@@ -137,3 +138,23 @@ def native_view(
     grid = native_grid((image.shape[0], image.shape[1]), patch_size, max_tokens)
     size = (grid.rows * patch_size, grid.cols * patch_size)
     return image if size == image.shape[:2] else resize(image, size, interpolation)
+
+
+def budget_view(image: np.ndarray, patch_size: int, tokens: int, *, interpolation: str = "bicubic") -> np.ndarray:
+    """The whole image at its own aspect, resized, up or down, to at most so many patches and as near to them as the
+    aspect allows (NaViT appendix D).
+
+    Args:
+        image: uint8 [height, width, 3].
+        patch_size: side of a patch in pixels.
+        tokens: patches.
+        interpolation: a filter of Pillow, antialiased.
+
+    Returns:
+        uint8 [rows * patch_size, cols * patch_size, 3].
+
+    Raises:
+        InputError: `patch_size` or `tokens` is below 1, or the interpolation is not allowed.
+    """
+    grid = budget_grid((image.shape[0], image.shape[1]), patch_size, tokens)
+    return resize(image, (grid.rows * patch_size, grid.cols * patch_size), interpolation)

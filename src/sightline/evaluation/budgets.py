@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from sightline.data.packs import Planned, packed_batches, size_of
-from sightline.data.sampling import Aspect, Shown, grid_at
+from sightline.data.sampling import Aspect, Shown, budget_grid
 from sightline.data.source import Source
 from sightline.errors import NonFiniteError
 from sightline.evaluation.answer import TOKENS_A_PACK
@@ -42,17 +41,6 @@ class BudgetPredictions:
     reading: float
 
 
-def budget_grid(image_size: tuple[int, int], patch_size: int, budget: int, aspect: Aspect = "native") -> Grid:
-    """The patches of an image resized, up or down, to at most `budget` of them and as near as its aspect allows.
-
-    Args:
-        image_size: (height, width) in pixels, of which the aspect counts.
-        aspect: `native` keeps it, `square` cuts the longer side.
-    """
-    size = (1, 1) if aspect == "square" else image_size
-    return grid_at(size, math.sqrt(budget) * patch_size, patch_size, budget)
-
-
 def plan_budget(
     source: Source,
     split: str,
@@ -73,7 +61,8 @@ def plan_budget(
     by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
     for index in indices:
         # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
-        by_grid[budget_grid(size_of(source, split, index, 0), patch_size, budget, aspect)].append(index)
+        size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
+        by_grid[budget_grid(size, patch_size, budget)].append(index)
     batches = []
     for grid, members in sorted(by_grid.items()):
         shown = Shown(grid, np.arange(grid.cells))

@@ -47,7 +47,8 @@ def predict(
     ----------
     resolution
         native keeps each image's own aspect ratio and size, scaled down where it has more than 1024 patches;
-        max:PATCHES is native with another limit; a side or height x width in pixels resizes and crops to it.
+        max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the aspect
+        allows; a side or height x width in pixels resizes and crops to it.
     topk
         How many classes to name.
     device
@@ -75,7 +76,7 @@ def predict(
         raise InputError(f"{model}: has no head, so it names no classes")
     if config.channels != 3:
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
-    if view != "native" and config.fit == "exact":
+    if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(view, config.patch_size, resolution)
     _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
     say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), json=json)
@@ -123,7 +124,8 @@ def _refuse_what_cannot_fit(
         try:
             refuse_what_cannot_fit(config, side, what=what, device=device, loaded=True)
         except InputError as error:
-            raise InputError(f"--resolution max:{max_tokens}: as many patches as in {side} px; {error}") from None
+            asked = f"{'max' if view == 'native' else view}:{max_tokens}"
+            raise InputError(f"--resolution {asked}: as many patches as in {side} px; {error}") from None
 
 
 def _says_sigmoid(model: str) -> bool:
