@@ -80,6 +80,7 @@ def recipe_plot(curves: Mapping[str, RecipeCurve], *, train_resolution: int) -> 
         axes.set_ylim(0, 100)
         axes.set_xlabel(f"test resolution (side of the image, px); dotted: {train_resolution} px")
         axes.set_ylabel("top-1 accuracy (%)")
+        axes.set_title("lines: mean of the seeds; marks: each of them")
         axes.legend(loc="lower right", frameon=False)
 
     return style.draw(8.4, 4.4, paint)

@@ -110,7 +110,7 @@ def stats(
     }
     slots = [tokens for tokens, _ in found.sequences]
     for count in _FIXED:
-        figures[f"padding_at_{count}_lengths"] = padding_share(slots, bucket_lengths(slots, count))
+        figures[f"padding_at_{count}_length{'s' if count > 1 else ''}"] = padding_share(slots, bucket_lengths(slots, count))
     if json:
         print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
         return
