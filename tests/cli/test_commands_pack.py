@@ -26,6 +26,8 @@ def test_json_adds_up(cli):
     assert found["most_images_a_sequence"] <= 7
     assert found["tokens"] == pytest.approx(found["dropped_tokens"], rel=0.03)
     assert found["tokens"] == pytest.approx(found["tokens_an_image"] * 500)
+    costs = [found[f"padding_at_{lengths}"] for lengths in ("1_length", "2_lengths", "4_lengths")]
+    assert 0 <= costs[2] < costs[1] < costs[0] < 1
 
 
 @pytest.mark.parametrize(
