@@ -53,7 +53,7 @@ def pack_statistics(
     showing: Showing,
     *,
     capacity: int,
-    how: str = "best_fit",
+    how: str = "first_fit",
     most_images: int | None = None,
     images: int | None = None,
     seed: int = 0,

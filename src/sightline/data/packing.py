@@ -94,27 +94,67 @@ def best_fit(lengths: Sequence[int], capacity: int, most_images: int | None = No
 PACKERS: dict[str, Callable[[Sequence[int], int, int | None], Packing]] = {"first_fit": first_fit, "best_fit": best_fit}
 
 
+def pack_window(
+    waiting: Sequence[tuple[int, int]],
+    fresh: Sequence[tuple[int, int]],
+    capacity: int,
+    *,
+    how: str = "first_fit",
+    most_images: int | None = None,
+    last: bool = False,
+) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
+    """The sequences of some images of a stream from which nothing is gained by waiting, and the images that wait.
+
+    What is packed to less than 99 % waits for the next images, but never twice. Sequences come in the order of their
+    earliest images, so that no packer sorts a stream by length.
+
+    Args:
+        waiting, fresh: (number in the stream, tokens) of the images that waited, and of the next ones.
+        how: `first_fit` or `best_fit`; capacity, most_images: as there.
+        last: nothing waits, since nothing comes after.
+
+    Returns:
+        The numbers of each sequence's images, and what waits, both rising.
+
+    Raises:
+        InputError: as the packer, or the name is not known.
+    """
+    if how not in PACKERS:
+        raise choose("packing", how, PACKERS)
+    known = [*waiting, *fresh]
+    late = {number for number, _ in waiting}
+    packing = PACKERS[how]([length for _, length in known], capacity, most_images)
+    sequences, left = [], []
+    for place, images in enumerate(packing.sequences):
+        chosen = [known[image] for image in images]
+        done = packing.filled(place) >= FULL * capacity or len(images) == most_images
+        if last or done or any(number in late for number, _ in chosen):
+            sequences.append(tuple(number for number, _ in chosen))
+        else:
+            left += chosen
+    return sorted(sequences, key=min), sorted(left)
+
+
 def pack_stream(
     lengths: Iterable[int],
     capacity: int,
     *,
-    how: str = "best_fit",
+    how: str = "first_fit",
     most_images: int | None = None,
     look_ahead: int = LOOK_AHEAD,
 ) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Sequences from an endless stream, each as soon as nothing is gained by waiting.
+    """Sequences from an endless stream, of which `look_ahead` images are known at a time: `pack_window`s.
 
-    `look_ahead` images are known at a time. What is packed to less than 99 % waits for the next ones, but never twice:
-    no image is more than two look-aheads late, and none is lost at the end.
+    No image is more than two look-aheads late, and none is lost at the end.
 
     Args:
-        lengths: tokens of each image; how: `first_fit` or `best_fit`; the rest as there.
+        lengths: tokens of each image; how, most_images: as `pack_window`.
 
     Yields:
         (number of the image in the stream, tokens) of each image of a sequence.
 
     Raises:
-        InputError: as the packer, or a name or number is out of range.
+        InputError: as `pack_window`, or a number is out of range.
     """
     if how not in PACKERS:
         raise choose("packing", how, PACKERS)
@@ -123,20 +163,13 @@ def pack_stream(
     stream = enumerate(lengths)
     waiting: list[tuple[int, int]] = []
     while fresh := list(islice(stream, look_ahead)):
-        known = waiting + fresh
-        late = {number for number, _ in waiting}
-        packing = PACKERS[how]([length for _, length in known], capacity, most_images)
-        waiting = []
-        for place, images in enumerate(packing.sequences):
-            chosen = tuple(known[image] for image in images)
-            done = packing.filled(place) >= FULL * capacity or len(images) == most_images
-            if done or any(number in late for number, _ in chosen):
-                yield chosen
-            else:
-                waiting += chosen
-        waiting.sort()
-    for images in PACKERS[how]([length for _, length in waiting], capacity, most_images).sequences:
-        yield tuple(waiting[image] for image in images)
+        length_of = dict([*waiting, *fresh])
+        sequences, waiting = pack_window(waiting, fresh, capacity, how=how, most_images=most_images)
+        for numbers in sequences:
+            yield tuple((number, length_of[number]) for number in numbers)
+    length_of = dict(waiting)
+    for numbers in pack_window(waiting, [], capacity, how=how, most_images=most_images, last=True)[0]:
+        yield tuple((number, length_of[number]) for number in numbers)
 
 
 def _check(lengths: Sequence[int], capacity: int, most_images: int | None) -> None:

@@ -32,7 +32,8 @@ class PackingConfig:
         tokens: slots of a step, all images together, their prefix tokens too; what they do not fill is not there.
         padded: rising lengths, for compilers that make a program for each shape: a step is padded to the least that
             holds it (`data.buckets`). None pads nothing.
-        algorithm: `best_fit` or `first_fit` (NaViT appendix B.3).
+        algorithm: `first_fit` (NaViT appendix B.3), or `best_fit`, which leaves less room but puts images of one
+            length into one step.
         most_images: of a step (the paper's E_max); None sets no limit.
         resolutions: lowest and highest side in pixels, of which one is drawn for each image; None shows each at its
             own size.
@@ -45,7 +46,7 @@ class PackingConfig:
 
     tokens: int = 2048
     padded: tuple[int, ...] | None = None
-    algorithm: str = "best_fit"
+    algorithm: str = "first_fit"
     most_images: int | None = None
     resolutions: tuple[int, int] | None = None
     measure: Measure = "side"
@@ -135,7 +136,7 @@ def plan(
     showing: Showing,
     *,
     capacity: int,
-    how: str = "best_fit",
+    how: str = "first_fit",
     most_images: int | None = None,
     images: int | None = None,
     num_prefix_tokens: int = 0,

@@ -21,7 +21,7 @@ def stats(
     split: str = "train",
     patch_size: int = 16,
     sequence_length: int = 1024,
-    packing: Literal["best_fit", "first_fit"] = "best_fit",
+    packing: Literal["first_fit", "best_fit"] = "first_fit",
     most_images: int | None = None,
     resolutions: str = "native",
     measure: Literal["side", "area"] = "side",
@@ -44,7 +44,7 @@ def stats(
     sequence_length
         Tokens of a sequence, or the budget of a batch.
     packing
-        best_fit, or the paper's first_fit.
+        first_fit, as the paper, or best_fit, which puts images of one length together.
     most_images
         In a sequence (the paper's E_max).
     resolutions
@@ -110,7 +110,9 @@ def stats(
     }
     slots = [tokens for tokens, _ in found.sequences]
     for count in _FIXED:
-        figures[f"padding_at_{count}_length{'s' if count > 1 else ''}"] = padding_share(slots, bucket_lengths(slots, count))
+        figures[f"padding_at_{count}_length{'s' if count > 1 else ''}"] = padding_share(
+            slots, bucket_lengths(slots, count)
+        )
     if json:
         print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
         return
