@@ -309,3 +309,34 @@ def test_the_two_recipes_differ_in_the_data_path_alone():
     assert navit.packing is not None
     assert dataclasses.replace(navit, packing=None) == vit
     assert vit.flops is not None
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("packing.drop_options.drop=0.5", {"drop_options": {"drop": 0.5}}), ("packing.padded=[1088]", {"padded": [1088]})],
+)
+def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
+    """What is said of packing is laid over the recipe before it is checked."""
+    words = ["--recipe", "navit_scenes", "--set", setting, "--tokens", 1500, "--threads", 1, *OPTIONS]
+    code, _, err = cli("train", *words, "--out", "a")
+    assert code == 0, err
+    packing = read_yaml("a/config.yaml")["packing"]
+    assert {key: packing[key] for key in expected} == expected
+    assert packing["resolutions"] == [16, 32]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["packing.tokens=1"], "packing.tokens 1: no room beside 1 prefix tokens"),
+        (["packing.padded=[3000000000]"], "needs about"),
+        (["packing.tokens=4000000", "packing.resolutions=[4000,4000]"], "needs about"),
+        (["packing.drop=half"], "token drop 'half'"),
+        (["images=1000000000000000000000"], "images 1000000000000000000000: must be at most"),
+        (["packing=3"], "packing"),
+    ],
+)
+def test_packing_is_refused_before_anything_is_written(refused, settings, says):
+    words = [word for setting in settings for word in ("--set", setting)]
+    refused("train", "--recipe", "navit_scenes", *words, "--out", "a", says=[says])
+    assert not Path("a").exists()

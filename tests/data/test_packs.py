@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.packs import of_rank, packed_batches, plan
+from sightline.data.packs import Planner, of_rank, packed_batches, plan
 from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, Showing
+from sightline.data.sources import imagefolder
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
 from sightline.models import create_model
@@ -37,6 +38,9 @@ def test_each_image_of_a_pass_comes_once_before_the_next():
     assert len(found) == 2 * 1297
     for epoch in (0, 1):
         assert sorted(one.index for one in found if one.epoch == epoch) == list(range(1297))
+    # Look-ahead reaches into the next pass, and no further.
+    last_of_first = max(place for place, one in enumerate(found) if one.epoch == 0)
+    assert sum(one.epoch for one in found[:last_of_first]) < 1024
     # In another order, and shown in another way.
     first, second = ([one for one in found if one.epoch == epoch] for epoch in (0, 1))
     assert [one.index for one in first] != [one.index for one in second]
@@ -153,6 +157,79 @@ def test_processes_share_a_plan(world):
     assert {len(one) for one in ranks} == {-(-len(whole) // world)}
     steps = [batch for step in zip(*ranks, strict=True) for batch in step if batch]
     assert ids(steps) == ids(whole)
+    made = list(packed_batches(open_source("digits"), "train", ranks[-1], patch_size=4, seed=3))
+    assert [len(one) for one in made] == [len(one) for one in ranks[-1]]
+    assert made[-1].patches.shape[1:] == (48,)
     for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(InputError, match="rank"):
             next(of_rank(iter(whole), rank, ranks))
+
+
+@pytest.mark.parametrize(("how", "alike", "most"), [("first_fit", 0.2, 0.35), ("best_fit", 0.6, 2.0)])
+def test_a_run_is_not_sorted_by_size(how, alike, most):
+    """Nor, with first-fit, is a batch of one size: each holds about the same mixture as all. (Sorted, neighbours in
+    each window of best-fit would correlate to .9 and more.)"""
+    showing = Showing(4, ResolutionSampling(16, 32), aspect="square")
+    options = {"capacity": 1024, "how": how, "images": 8192}
+    batches = list(plan(open_source("scenes"), "train", showing, **options))
+    means = np.array([np.mean([one.shown.grid.rows for one in batch]) for batch in batches])
+    # Small and large ones come in no order: neighbours are as unlike as strangers, and early ones as late ones.
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < alike
+    thirds = [part.mean() for part in np.array_split(means, 3)]
+    assert max(thirds) - min(thirds) < 0.4
+    assert means[1:-1].std() < most
+
+
+def test_a_window_goes_on_from_its_mark():
+    """What is planned from any mark is what is planned from the beginning."""
+    source = open_source("digits")
+    planner = Planner(source, "train", SHOWING, 256, images=4000, seed=3)
+    windows = list(planner.windows())
+    assert len(windows) == 4
+    for number, (mark, _) in enumerate(windows):
+        again = [(one, ids(packs)) for one, packs in planner.windows(mark)]
+        assert again == [(one, ids(packs)) for one, packs in windows[number:]]
+    assert any(mark.waiting for mark, _ in windows)
+
+
+def test_headers_are_read_once(tmp_path, monkeypatch):
+    for number in range(6):
+        folder = tmp_path / "train" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20 + number, 20)).save(folder / f"{number}.png")
+    opened = []
+    real = imagefolder.read_image_size
+    monkeypatch.setattr(imagefolder, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
+    source = open_source(f"imagefolder:{tmp_path}")
+    assert sum(map(len, plan(source, "train", SHOWING, capacity=64, images=60))) == 60
+    assert len(opened) == 6
+    checked, _ = source.check_readable("train")
+    opened.clear()
+    assert checked.stored_size("train", 5) == (20, 25)
+    assert not opened
+
+
+def test_native_images_of_a_folder_are_not_stretched(tmp_path):
+    """Packed with their own aspect, circles stay circles; trained at a square size they are stretched as ever."""
+    y, x = np.mgrid[0:200, 0:200]
+    disc = np.where((y - 100) ** 2 + (x - 100) ** 2 < 40**2, 255, 0).astype(np.uint8)
+    for name in ("a", "b"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        Image.fromarray(disc).convert("RGB").save(tmp_path / "train" / name / "0.png")
+    source = open_source(f"imagefolder:{tmp_path}")
+
+    def ratios(data):
+        found = []
+        for epoch in range(40):
+            seen = data.example("train", 0, (128, 128), seed=0, epoch=epoch).image[..., 0] > 127
+            rows, cols = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
+            if seen[0].any() or seen[-1].any() or seen[:, 0].any() or seen[:, -1].any():
+                continue
+            found.append(len(rows) / len(cols))
+        return found
+
+    assert len(ratios(source)) > 8
+    assert max(ratios(source)) > 1.15
+    kept = ratios(source.keeping_aspect())
+    assert len(kept) > 8
+    assert all(0.95 < ratio < 1.05 for ratio in kept)

@@ -50,7 +50,8 @@ def test_thresholds_come_from_minival_and_points_from_test():
     source, built = open_source("digits"), model()
 
     def alone(split: str, budget: int):
-        return predict_budget(built, source, split, range(60), budget, aspect="square")
+        look = result.held_out if split == "minival" else result.tested
+        return predict_budget(built, source, split, look.indices, budget, aspect="square")
 
     held_out, tested = (confidences(alone(split, 4).logits, sigmoid=True) for split in ("minival", "test"))
     for row in rows[4:]:
@@ -69,7 +70,7 @@ def test_labels_are_those_of_the_model():
     config = CascadeConfig((4, 9), (4, 9), images=40, precision="float32")
     order = np.roll(np.arange(10), 1)
     result = measure(built, source, config, order, sigmoid=False)
-    said = predict_budget(built, source, "test", range(40), 9)
+    said = predict_budget(built, source, "test", result.tested.indices, 9)
     assert result.singles[1].right.tolist() == (said.logits.argmax(1) == order[said.labels]).tolist()
 
 
@@ -86,16 +87,25 @@ def test_an_alpha_for_a_budget_is_the_last_row():
     assert chosen.fraction == (result.singles[[4, 9, 16].index(chosen.budget)].confidence < chosen.threshold).mean()
 
 
-def test_without_minival_the_halves_of_the_split(tmp_path):
-    for number in range(7):
+def test_without_minival_the_halves_of_the_split_mix_its_classes(tmp_path):
+    """Files are sorted by class: the first ones would be of the first class alone."""
+    for number in range(40):
         folder = tmp_path / "test" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20, 20)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
-    held_out, tested = planned_looks(source, CascadeConfig((4, 9)))
-    assert (held_out.split, held_out.indices, tested.indices) == ("test", range(3), range(3, 7))
-    held_out, tested = planned_looks(source, CascadeConfig((4, 9), images=4))
-    assert (held_out.indices, tested.indices) == (range(2), range(2, 4))
+    for images, halves in ((None, (20, 20)), (13, (6, 7))):
+        looks = planned_looks(source, CascadeConfig((4, 9), images=images))
+        assert {look.split for look in looks} == {"test"}
+        assert tuple(len(look.indices) for look in looks) == halves
+        held_out, tested = (list(look.indices) for look in looks)
+        assert not set(held_out) & set(tested)
+        assert (held_out, tested) == (sorted(held_out), sorted(tested))
+        for indices in (held_out, tested):
+            # The first twenty are of class a.
+            assert 0.15 < sum(index < 20 for index in indices) / len(indices) < 0.85
+        again = planned_looks(source, CascadeConfig((4, 9), images=images, seed=5))
+        assert [list(look.indices) for look in again] == [held_out, tested]
     with pytest.raises(InputError, match="1 images are too few"):
         planned_looks(source, CascadeConfig((4, 9), images=1))
 
@@ -103,7 +113,7 @@ def test_without_minival_the_halves_of_the_split(tmp_path):
 def test_minival_itself_is_halved_and_an_endless_split_needs_a_number():
     source = open_source("scenes")
     held_out, tested = planned_looks(source, CascadeConfig((4, 9), split="minival", images=10))
-    assert (held_out.indices, tested.indices) == (range(5), range(5, 10))
+    assert len({*held_out.indices, *tested.indices}) == len(held_out.indices) + len(tested.indices) == 10
     with pytest.raises(InputError, match="endless"):
         planned_looks(source, CascadeConfig((4, 9), split="train"))
 

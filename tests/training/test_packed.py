@@ -17,7 +17,7 @@ from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.tasks.classification import classification_loss
 from sightline.training import TrainConfig, train
-from sightline.training.course import course_of
+from sightline.training.course import Position, course_of
 from sightline.training.loop import build_model, resolve
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
 
@@ -34,11 +34,11 @@ def course(config):
     return course_of(resolved, model.config, source), model
 
 
-def shown(config, first=0):
+def shown(config, first=0, position=None):
     """What each step sees, pixels too."""
     return [
         (step, batch.indices.tolist(), batch.grids, [one.tolist() for one in batch.kept], batch.patches.sum().item())
-        for step, batch in course(config)[0].from_step(first)
+        for step, batch in course(config)[0].from_step(first, position=position)
     ]
 
 
@@ -70,6 +70,12 @@ def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
     assert len({step.epoch for step, *_ in whole}) == 2
     for first, workers in ((3, 0), (20, 2), (len(whole), 0)):
         assert shown(dataclasses.replace(PACKED, workers=workers), first) == whole[first:]
+        # Also from where a checkpoint says that the plan stood, as it is written and read.
+        position = whole[min(first, len(whole) - 1)][0].position
+        again = Position.of(json.loads(json.dumps(position.as_record())))
+        assert again == position
+        assert shown(PACKED, first, position=again) == whole[first:]
+    assert len({step.position.mark.seen for step, *_ in whole}) > 1
     assert shown(dataclasses.replace(PACKED, seed=1))[0][1:] != whole[0][1:]
 
 
@@ -78,7 +84,6 @@ def test_every_image_is_shown_once_a_pass_and_counted():
     counts = [(step.before.images, indices, step.after.images) for step, indices, *_ in shown(PACKED)]
     seen = [index for _, indices, _ in counts for index in indices]
     assert len(seen) == PACKED.images == counts[-1][2]
-    assert sorted(seen)[::2] != sorted(seen)[1::2]
     assert {seen.count(index) for index in range(source.length("train"))} == {1, 2}
     assert all(after - before == len(indices) for before, indices, after in counts)
 
@@ -149,6 +154,12 @@ def test_uniform_and_packed_are_the_same_run_where_all_images_are_alike(tmp_path
         ({"padded": [1024]}, "packing.padded [1024]: expected rising lengths up to 2048 or more"),
         ({"padded": [4096, 2048]}, "packing.padded [4096, 2048]: expected rising lengths"),
         ({"padded": []}, "packing.padded []"),
+        ({"padded": [-5, 4096]}, "packing.padded (-5, 4096): expected lengths in slots"),
+        ({"padded": [4096, 4096]}, "packing.padded [4096, 4096]: expected rising lengths"),
+        ({"padded": 4096}, "packing.padded 4096"),
+        ({"resolutions": (16,)}, "packing.resolutions (16,): expected the lowest and the highest side"),
+        ({"resolutions": (16, "32")}, "packing.resolutions (16, '32')"),
+        ({"algorithm": ["first_fit"]}, "packing.algorithm"),
         ({"most_tokens": 4096}, "packing.most_tokens 4096: more than a step holds (2048 tokens)"),
         ({"algorithm": "next_fit"}, "packing.algorithm 'next_fit'"),
         ({"aspect": "wide"}, "aspect 'wide'"),
@@ -172,6 +183,7 @@ def test_what_packing_refuses(change, words):
     [
         ({"tokens": 10, "flops": 1e9}, "tokens 10 and flops 1000000000.0: expected one of them"),
         ({"tokens": 0}, "tokens 0"),
+        ({"images": 10**30}, f"images {10**30}: must be at most"),
         ({"flops": 0.0}, "flops 0.0"),
     ],
 )

@@ -97,7 +97,7 @@ class Directed(Term):
     rounding: Rounding = "exact"
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
-        """As `Term.relative`; small ones are kept, since a pack asks for many in each layer and step."""
+        """As `Term.relative`, to be read and not written: small ones are kept, since a pack asks for many."""
         elements = len(self.views) * (2 * grid.rows - 1) * (2 * grid.cols - 1)
         # Neither symbolic sizes nor fake tensors come from what is kept, nor go into it.
         if torch.compiler.is_compiling() or type(elements) is not int or elements > _KEPT_ELEMENTS:
@@ -105,13 +105,14 @@ class Directed(Term):
         if type(torch.empty(0, device=device)) is not Tensor:
             return self._relative(grid, device)
         key = (self, grid, device)
-        if key not in _KEPT:
+        table = _KEPT.get(key)
+        if table is None:
             if len(_KEPT) >= _KEPT_LIMIT:
                 _KEPT.clear()
             # A tensor born under inference mode could never be used in training.
             with torch.inference_mode(False), torch.no_grad():
-                _KEPT[key] = self._relative(grid, device)
-        return _KEPT[key]
+                table = _KEPT[key] = self._relative(grid, device)
+        return table
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)

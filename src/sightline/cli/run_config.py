@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from sightline.data.source import Source
+    from sightline.models import ViTConfig
     from sightline.training.config import TrainConfig
 
 
@@ -45,8 +47,9 @@ def training_config(
             raise InputError(f"--set {setting}: --{key} is given as well, expected one of them")
     asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
     where = str(file) if file else "train"
-    # Checked alone first, so that an error is about what was asked and not about the recipe.
-    wanted = check_config(TrainConfig, asked, where)
+    # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
+    # may be a part of the recipe's.
+    wanted = check_config(TrainConfig, {key: value for key, value in asked.items() if key != "packing"}, where)
     base = dump_config(named_recipe(recipe) if recipe is not None else recipe_for(wanted.data))
     if wanted.init_from is not None:
         # What the checkpoint says of its images and its encoding stays, unless asked to change.
@@ -83,11 +86,12 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
 
     with named_after(file or Path("train")):
         model = vit_config(resolved, source)
+        image_size, batch = _largest_pass(resolved, model)
         refuse_what_cannot_fit(
             model,
-            model.image_size,
+            image_size,
             what=resolved.model or str(resolved.init_from),
-            batch=-(-resolved.packing.tokens // model.train_grid.cells) if resolved.packing else resolved.batch_size,
+            batch=batch,
             dtype=resolved.precision,
             training=True,
             ema=resolved.optimizer.ema is not None,
@@ -96,6 +100,25 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
         built = build_model(resolved, source)
     if resolved.init_from is not None:
         print(describe_start(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
+
+
+def _largest_pass(resolved: TrainConfig, model: ViTConfig) -> tuple[int | tuple[int, int], int]:
+    """The images that a step holds at most, for its memory: their size in pixels and how many.
+
+    Raises:
+        InputError: a pack has no room for a patch.
+    """
+    packing = resolved.packing
+    if packing is None:
+        return model.image_size, resolved.batch_size
+    cells = packing.showing(model.patch_size, model.num_prefix_tokens).most_tokens
+    assert cells is not None
+    if packing.resolutions is not None:
+        cells = min(cells, (packing.resolutions[1] // model.patch_size + 1) ** 2)
+    # As a square: what a pass takes hangs on the number of patches.
+    side = math.isqrt(cells - 1) + 1
+    slots = max(packing.tokens, *(packing.padded or (0,)))
+    return side * model.patch_size, -(-slots // side**2)
 
 
 def save_config(resolved: TrainConfig, folder: Path) -> None:

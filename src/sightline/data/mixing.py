@@ -65,7 +65,7 @@ def mixed_example(
         mixing: None mixes nothing.
 
     Returns:
-        The example with the mixed image and its own label; the share is that of the pixels.
+        The example with the mixed image and its own label; the share is that of the pixels, before a token is dropped.
     """
     example = source.example(split, index, image_size, seed=seed, epoch=epoch)
     if mixing is None or mixing.mixup == mixing.cutmix == 0:

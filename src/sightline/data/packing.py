@@ -121,6 +121,8 @@ def pack_window(
     """
     if how not in PACKERS:
         raise choose("packing", how, PACKERS)
+    for number, length in fresh:
+        _check_length(number, length, capacity)
     known = [*waiting, *fresh]
     late = {number for number, _ in waiting}
     packing = PACKERS[how]([length for _, length in known], capacity, most_images)
@@ -178,7 +180,11 @@ def _check(lengths: Sequence[int], capacity: int, most_images: int | None) -> No
     if most_images is not None and most_images < 1:
         raise InputError(f"most_images {most_images}: must be at least 1")
     for image, length in enumerate(lengths):
-        if length < 1:
-            raise InputError(f"image {image}: has {length} tokens, expected at least 1")
-        if length > capacity:
-            raise InputError(f"image {image}: has {length} tokens, and a sequence {capacity}; lower the resolution")
+        _check_length(image, length, capacity)
+
+
+def _check_length(image: int, length: int, capacity: int) -> None:
+    if length < 1:
+        raise InputError(f"image {image}: has {length} tokens, expected at least 1")
+    if length > capacity:
+        raise InputError(f"image {image}: has {length} tokens, and a sequence {capacity}; lower the resolution")

@@ -6,14 +6,17 @@ passes over what it has done.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sightline.data.loader import Pinned, epoch_order, made
 from sightline.data.mixing import MixingConfig, mixed_example
-from sightline.data.packing import PACKERS, pack_stream
+from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
 from sightline.data.source import Source
 from sightline.data.streams import generator
@@ -60,16 +63,22 @@ class PackingConfig:
         for name in ("resolutions", "padded"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        if self.algorithm not in PACKERS:
+        if not isinstance(self.algorithm, str) or self.algorithm not in PACKERS:
             raise choose("packing.algorithm", self.algorithm, PACKERS)
         for name in ("tokens", "most_images", "most_tokens"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            if value is not None and not _is_count(value):
                 raise InputError(f"packing.{name} {value!r}: expected a whole number of 1 or more")
         if self.most_tokens is not None and self.most_tokens > self.tokens:
             raise InputError(f"packing.most_tokens {self.most_tokens}: more than a step holds ({self.tokens} tokens)")
-        if self.padded is not None and (list(self.padded) != sorted(self.padded) or self.padded[-1:] < (self.tokens,)):
-            raise InputError(f"packing.padded {list(self.padded)}: expected rising lengths up to {self.tokens} or more")
+        sides = self.resolutions
+        if sides is not None and not (isinstance(sides, tuple) and len(sides) == 2 and all(map(_is_count, sides))):
+            raise InputError(f"packing.resolutions {sides!r}: expected the lowest and the highest side in pixels")
+        lengths = self.padded
+        if lengths is not None and not (isinstance(lengths, tuple) and all(map(_is_count, lengths))):
+            raise InputError(f"packing.padded {lengths!r}: expected lengths in slots")
+        if lengths is not None and (list(lengths) != sorted(set(lengths)) or lengths[-1:] < (self.tokens,)):
+            raise InputError(f"packing.padded {list(lengths)}: expected rising lengths up to {self.tokens} or more")
         # Whatever they refuse is refused here, before any image is read.
         self.showing(1)
 
@@ -91,6 +100,10 @@ class PackingConfig:
             raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
         most = min(self.most_tokens or room, room)
         return Showing(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,47 +143,94 @@ class Planned:
     shown: Shown
 
 
-def plan(
-    source: Source,
-    split: str,
-    showing: Showing,
-    *,
-    capacity: int,
-    how: str = "first_fit",
-    most_images: int | None = None,
-    images: int | None = None,
-    num_prefix_tokens: int = 0,
-    seed: int = 0,
-) -> Iterator[list[Planned]]:
-    """What will be in each batch, in order; endless where `images` is None.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a plan stands between two windows: enough to go on from there.
+
+    Attributes:
+        seen: how many images of the run were looked at.
+        waiting: the numbers in the run of those that are in no batch yet.
+    """
+
+    seen: int = 0
+    waiting: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planner:
+    """What will be in each batch, from lengths alone.
 
     Every image of a pass comes once before the next pass begins; batches reach over the end of a pass.
 
-    Args:
-        capacity: tokens of a batch; how, most_images: as `pack_stream`.
-        images: how many are shown in all.
+    Attributes:
+        capacity: tokens of a batch; how, most_images: as `pack_window`.
+        images: how many are shown in all; None: endless.
         num_prefix_tokens: of each image, which take room too.
         seed: of the order, the sizes and the drops.
+    """
+
+    source: Source
+    split: str
+    showing: Showing
+    capacity: int
+    how: str = "first_fit"
+    most_images: int | None = None
+    images: int | None = None
+    num_prefix_tokens: int = 0
+    seed: int = 0
+
+    def windows(self, begin: Mark | None = None) -> Iterator[tuple[Mark, list[list[Planned]]]]:
+        """The batches of each window of look-ahead, with the mark at its beginning.
+
+        Raises:
+            InputError: the split is empty or not known, or an image is longer than a batch.
+        """
+        self.source.check(self.split)
+        if self.source.length(self.split) == 0:
+            raise InputError(f"split {self.split}: has no image")
+        mark = begin or Mark()
+        known = {number: self._planned(number) for number in mark.waiting}
+        while True:
+            end = mark.seen + LOOK_AHEAD if self.images is None else min(mark.seen + LOOK_AHEAD, self.images)
+            known |= {number: self._planned(number) for number in range(mark.seen, end)}
+            waiting, fresh = (
+                [(number, len(known[number].shown.kept) + self.num_prefix_tokens) for number in numbers]
+                for numbers in (mark.waiting, range(mark.seen, end))
+            )
+            last = end == self.images
+            sequences, left = pack_window(
+                waiting, fresh, self.capacity, how=self.how, most_images=self.most_images, last=last
+            )
+            yield mark, [[known.pop(number) for number in numbers] for numbers in sequences]
+            if last:
+                return
+            mark = Mark(end, tuple(number for number, _ in left))
+
+    def _planned(self, number: int) -> Planned:
+        """An image of the run by its number."""
+        length = self.source.length(self.split)
+        if length is None:
+            epoch, index = 0, number
+        else:
+            epoch, place = divmod(number, length)
+            index = int(_order(length, self.seed, epoch)[place])
+        size = size_of(self.source, self.split, index, self.seed)
+        return Planned(index, epoch, self.showing.shown(size, seed=self.seed, index=index, epoch=epoch, seen=number))
+
+
+@functools.lru_cache(maxsize=2)
+def _order(length: int, seed: int, epoch: int) -> np.ndarray:
+    return epoch_order(length, seed, epoch)
+
+
+def plan(source: Source, split: str, showing: Showing, *, capacity: int, **options: Any) -> Iterator[list[Planned]]:
+    """What will be in each batch, in order; `options` are the other fields of `Planner`.
 
     Raises:
-        InputError: the split is empty or not known, or an image is longer than a batch.
+        InputError: as `Planner.windows`.
     """
-    source.check(split)
-    length = source.length(split)
-    if length == 0:
-        raise InputError(f"split {split}: has no image")
-    # Those that wait for their batch, by their number in the run.
-    waiting: dict[int, Planned] = {}
-
-    def lengths() -> Iterator[int]:
-        for seen, (index, epoch) in enumerate(islice(_passes(length, seed), images)):
-            size = size_of(source, split, index, seed)
-            shown = showing.shown(size, seed=seed, index=index, epoch=epoch, seen=seen)
-            waiting[seen] = Planned(index, epoch, shown)
-            yield len(shown.kept) + num_prefix_tokens
-
-    for chosen in pack_stream(lengths(), capacity, how=how, most_images=most_images):
-        yield [waiting.pop(number) for number, _ in chosen]
+    for _, batches in Planner(source, split, showing, capacity, **options).windows():
+        yield from batches
 
 
 def of_rank(planned: Iterable[list[Planned]], rank: int, world: int) -> Iterator[list[Planned]]:
@@ -201,15 +261,6 @@ def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int
     return round(1000 * stretch), round(1000 / stretch)
 
 
-def _passes(length: int | None, seed: int) -> Iterator[tuple[int, int]]:
-    """(index, epoch) of each image of a run, in order."""
-    if length is None:
-        yield from ((index, 0) for index in count())
-    else:
-        for epoch in count():
-            yield from ((int(index), epoch) for index in epoch_order(length, seed, epoch))
-
-
 @dataclass(frozen=True, slots=True)
 class _Packs:
     """What a worker needs to make a batch: it holds no state, so any worker makes the same one."""
@@ -234,8 +285,9 @@ class _Packs:
             pixels = torch.from_numpy(made.example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
             pieces.append(patchify(pixels, self.patch_size)[0][torch.from_numpy(one.shown.kept)])
             mixed.append(made)
+        none = torch.empty((0, 3 * self.patch_size**2), dtype=torch.uint8)
         return PackedBatch(
-            patches=torch.cat(pieces),
+            patches=torch.cat(pieces) if pieces else none,
             grids=[one.shown.grid for one in planned],
             kept=[torch.from_numpy(one.shown.kept) for one in planned],
             labels=torch.tensor([made.example.label for made in mixed], dtype=torch.int64),

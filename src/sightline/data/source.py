@@ -95,6 +95,10 @@ class Source(ABC):
             UnreadableDataError: the image could not be read.
         """
 
+    def keeping_aspect(self) -> Self:
+        """The same data set, whose training images are not stretched where they are augmented."""
+        return self
+
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
         at whatever size is asked for.

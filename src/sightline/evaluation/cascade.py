@@ -14,6 +14,7 @@ from sightline import runtime
 from sightline.cascade_rows import CascadeRow
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
+from sightline.data.streams import generator
 from sightline.encodings.base import require
 from sightline.errors import InputError
 from sightline.evaluation.accuracy import RunIdentity
@@ -96,7 +97,7 @@ class Look:
     """Images of a split, and the budgets at which they are shown."""
 
     split: str
-    indices: range
+    indices: Sequence[int]
     budgets: tuple[int, ...]
 
 
@@ -128,21 +129,21 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
         InputError: there is no such split, or too few images in it.
     """
     source.check(config.split)
-    count = _count(source.length(config.split), config.images)
+    chosen = _some(source.length(config.split), config.images)
     # With a pair that was given, nothing but its own alphas is looked for on held-out images.
     searched = config.measured if config.pair is None else config.pair
     if "minival" in source.splits and config.split != "minival":
-        held_out = range(_count(source.length("minival"), config.images))
-        looks = Look("minival", held_out, searched), Look(config.split, range(count), config.measured)
+        held_out, tested = _some(source.length("minival"), config.images), chosen
+        looks = Look("minival", sorted(held_out), searched), Look(config.split, sorted(tested), config.measured)
     else:
-        half = count // 2
+        half = len(chosen) // 2
         looks = (
-            Look(config.split, range(half), searched),
-            Look(config.split, range(half, count), config.measured),
+            Look(config.split, sorted(chosen[:half]), searched),
+            Look(config.split, sorted(chosen[half:]), config.measured),
         )
     for look in looks:
         if not look.indices:
-            raise InputError(f"split {look.split}: {count} images are too few to find a threshold and to test it")
+            raise InputError(f"split {look.split}: {len(chosen)} images are too few to find a threshold and to test it")
     return looks
 
 
@@ -151,10 +152,14 @@ def planned_tokens(looks: Sequence[Look]) -> int:
     return sum(len(look.indices) * sum(look.budgets) for look in looks)
 
 
-def _count(length: int | None, images: int | None) -> int:
-    if length is None and images is None:
-        raise InputError("images: expected a number for an endless split")
-    return min(one for one in (length, images) if one is not None)
+def _some(length: int | None, images: int | None) -> list[int]:
+    """Indices of a split, in an order that mixes its classes: files are sorted by class; the same for every seed."""
+    if length is None:
+        if images is None:
+            raise InputError("images: expected a number for an endless split")
+        return list(range(images))
+    order = generator("cascade/images/1", 0).permutation(length)
+    return order[:images].tolist()
 
 
 def measure(

@@ -12,7 +12,7 @@ from sightline.errors import InputError
 from sightline.tasks.classification import LOSSES, Loss
 
 Precision = Literal["auto", "float32", "bfloat16"]
-# What the random generators of numpy and torch both take.
+# What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL = "vit_micro_patch4"
 # How the length of a run may be said.
@@ -129,6 +129,8 @@ class TrainConfig:
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
+                if getattr(self, name) > MAX_SEED:
+                    raise InputError(f"{name} {getattr(self, name)}: must be at most {MAX_SEED}")
         for name in ("epochs", "flops"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), above=True)

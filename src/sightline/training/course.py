@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sightline.analysis.flops import training_flops
 from sightline.data.loader import Batch, batches, epoch_order
-from sightline.data.packs import PackedBatch, PackingConfig, Planned, packed_batches, plan
+from sightline.data.packs import Mark, PackedBatch, PackingConfig, Planned, Planner, packed_batches
 from sightline.data.source import Source
 from sightline.models import VisionTransformer, ViTConfig
 from sightline.tasks.classification import packed_model_input, to_model_input
@@ -41,6 +41,31 @@ class Spent(NamedTuple):
         )
 
 
+class Position(NamedTuple):
+    """Where a packed run stood when it looked ahead last: kept with a checkpoint, so that a run of many passes goes on
+    without planning them again.
+
+    Attributes:
+        mark: of the plan.
+        number: of the first step after it.
+        spent: before that step.
+    """
+
+    mark: Mark
+    number: int
+    spent: Spent
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"seen": self.mark.seen, "waiting": [*self.mark.waiting], "step": self.number, **self.spent._asdict()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Position:
+        """The inverse of `as_record`."""
+        mark = Mark(record["seen"], tuple(record["waiting"]))
+        return cls(mark, record["step"], Spent(record["images"], record["tokens"], record["flops"]))
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step, known before an image is read.
@@ -50,6 +75,7 @@ class Step:
         epoch: the pass over the data in which its first image is.
         before, after: what the run has cost.
         begins, ends: how much of the run lies before it and at its end, from 0 to 1.
+        position: of a packed run, before this step.
     """
 
     number: int
@@ -58,6 +84,7 @@ class Step:
     after: Spent
     begins: float
     ends: float
+    position: Position | None = None
 
     @property
     def last(self) -> bool:
@@ -68,8 +95,15 @@ class Course(ABC):
     """All steps of a run: functions of the configuration alone, so that a run goes on where it was killed."""
 
     @abstractmethod
-    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, Batch | PackedBatch]]:
-        """The steps `first` and later with their batches, pinned for a GPU if asked."""
+    def from_step(
+        self, first: int, *, position: Position | None = None, pin: bool = False
+    ) -> Iterator[tuple[Step, Batch | PackedBatch]]:
+        """The steps `first` and later with their batches.
+
+        Args:
+            position: of a packed run, at or before that step; None plans from the beginning, with the same outcome.
+            pin: for a GPU.
+        """
 
     @abstractmethod
     def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
@@ -111,7 +145,9 @@ class _Uniform(Course):
         one = Spent().and_also(self.model, [_patches(self.config, self.model)])
         return Spent(images, images * one.tokens, images * one.flops)
 
-    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, Batch]]:
+    def from_step(
+        self, first: int, *, position: Position | None = None, pin: bool = False
+    ) -> Iterator[tuple[Step, Batch]]:
         config, plan = self.config, self.plan
         side = (config.resolution, config.resolution)
         number = first
@@ -147,31 +183,36 @@ class _Packed(Course):
     """Images of drawn sizes, a pack a step, until the budget is spent."""
 
     def __init__(self, config: TrainConfig, model: ViTConfig, source: Source, packing: PackingConfig) -> None:
-        self.config, self.model, self.source, self.packing = config, model, source, packing
+        self.config, self.model, self.packing = config, model, packing
+        self.source = source.keeping_aspect() if packing.aspect == "native" else source
 
-    def _steps(self) -> Iterator[tuple[Step, list[Planned]]]:
-        """Every step from the first; planning reads no image."""
+    def _steps(self, begin: Position) -> Iterator[tuple[Step, list[Planned]]]:
+        """The steps from there on; planning reads sizes and no pixel."""
         config, packing = self.config, self.packing
-        spent = Spent()
-        # With a budget of images the plan ends by itself, with what is left over in the last pack.
-        planned = plan(
+        prefix = self.model.num_prefix_tokens
+        planner = Planner(
             self.source,
             "train",
-            packing.showing(self.model.patch_size, self.model.num_prefix_tokens),
-            capacity=packing.tokens,
+            packing.showing(self.model.patch_size, prefix),
+            packing.tokens,
             how=packing.algorithm,
             most_images=packing.most_images,
+            # With a budget of images the plan ends by itself, with what is left over in the last pack.
             images=config.images,
-            num_prefix_tokens=self.model.num_prefix_tokens,
+            num_prefix_tokens=prefix,
             seed=config.seed,
         )
-        for number, pack in enumerate(planned):
-            after = spent.and_also(self.model, [len(one.shown.kept) for one in pack])
-            step = Step(number, pack[0].epoch, spent, after, self._share(spent), self._share(after))
-            yield step, pack
-            if step.last:
-                return
-            spent = after
+        number, spent = begin.number, begin.spent
+        for mark, packs in planner.windows(begin.mark):
+            position = Position(mark, number, spent)
+            for pack in packs:
+                after = spent.and_also(self.model, [len(one.shown.kept) for one in pack])
+                share = self._share(spent), self._share(after)
+                step = Step(number, pack[0].epoch, spent, after, *share, position)
+                yield step, pack
+                if step.last:
+                    return
+                number, spent = number + 1, after
 
     def _share(self, spent: Spent) -> float:
         config = self.config
@@ -180,12 +221,14 @@ class _Packed(Course):
                 return min(done / whole, 1.0)
         raise AssertionError("a resolved configuration has a budget")
 
-    def from_step(self, first: int, pin: bool = False) -> Iterator[tuple[Step, PackedBatch]]:
+    def from_step(
+        self, first: int, *, position: Position | None = None, pin: bool = False
+    ) -> Iterator[tuple[Step, PackedBatch]]:
         # Workers take packs ahead of the step that is done: their steps wait here.
         waiting: deque[Step] = deque()
 
         def to_come() -> Iterator[list[Planned]]:
-            for step, pack in self._steps():
+            for step, pack in self._steps(position or Position(Mark(), 0, Spent())):
                 if step.number >= first:
                     waiting.append(step)
                     yield pack

@@ -193,10 +193,11 @@ def train(
             restore_state(state, config, last_good(out, warn), warn)
         log = open_log(out / LOG, state.step)
         started, before = time.perf_counter(), state.seconds
-        for step, batch in course.from_step(state.step, pin=where.type == "cuda"):
+        for step, batch in course.from_step(state.step, position=state.position, pin=where.type == "cuda"):
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
             loss = _take_step(state, course, batch, config, rate, where, step)
             state.step += 1
+            state.position = step.position
             state.seconds = before + time.perf_counter() - started
             spent = step.after
             log.append({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate})

@@ -20,6 +20,7 @@ from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
 from sightline.training.config import TrainConfig
+from sightline.training.course import Position
 from sightline.training.ema import Ema
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
 
@@ -33,13 +34,18 @@ _FREE_TO_CHANGE = ("workers", "checkpoint_every")
 
 @dataclass
 class RunState:
-    """All that changes in a run."""
+    """All that changes in a run.
+
+    Attributes:
+        position: of a packed run, where its plan goes on from.
+    """
 
     model: VisionTransformer
     optimizer: torch.optim.Optimizer
     ema: Ema | None
     step: int = 0
     seconds: float = 0.0
+    position: Position | None = None
 
     @property
     def names(self) -> dict[int, str]:
@@ -82,6 +88,7 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
         "config": dataclasses.asdict(config),
         "task": source.task,
         "step": state.step,
+        "course": None if state.position is None else state.position.as_record(),
         "seconds": state.seconds,
         "threads": torch.get_num_threads(),
         "hardware": runtime.hardware(device),
@@ -125,6 +132,8 @@ def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callab
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
     load_optimizer_tensors(state.optimizer, state.names, moments)
     state.step, state.seconds = training["step"], training["seconds"]
+    if training.get("course") is not None:
+        state.position = Position.of(training["course"])
 
 
 def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) -> None:

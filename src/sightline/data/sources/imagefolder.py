@@ -48,6 +48,9 @@ class ImageFolder(Source):
         """
         self.root = Path(root)
         self.crop, self.interpolation, self.max_pixels = crop, interpolation, max_pixels
+        self._stretch = (3 / 4, 4 / 3)
+        # (height, width) of files whose headers were read: a run asks for each in every pass.
+        self._sizes: dict[str, tuple[int, int]] = {}
         found = scan(self.root)
         if "train" in found.files and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
@@ -93,7 +96,15 @@ class ImageFolder(Source):
         least = (2 * image_size[0], 2 * image_size[1]) if split == "train" else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
         if split == "train":
-            view = train_view(image, image_size, seed=seed, epoch=epoch, index=index, interpolation=self.interpolation)
+            view = train_view(
+                image,
+                image_size,
+                seed=seed,
+                epoch=epoch,
+                index=index,
+                aspect=self._stretch,
+                interpolation=self.interpolation,
+            )
         else:
             view = eval_view(image, image_size, interpolation=self.interpolation, crop=self.crop)
         return Example(image=view, label=label, name=path)
@@ -101,7 +112,16 @@ class ImageFolder(Source):
     def stored_size(self, split: str, index: int) -> tuple[int, int]:
         """As `Source.stored_size`, from the file's header."""
         self.check(split, index)
-        return read_image_size(self.files(split)[index][0], max_pixels=self.max_pixels)
+        path = self.files(split)[index][0]
+        if path not in self._sizes:
+            self._sizes[path] = read_image_size(path, max_pixels=self.max_pixels)
+        return self._sizes[path]
+
+    def keeping_aspect(self) -> Self:
+        """As `Source.keeping_aspect`."""
+        kept = copy.copy(self)
+        kept._stretch = (1.0, 1.0)
+        return kept
 
     def check_readable(
         self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None
@@ -112,7 +132,8 @@ class ImageFolder(Source):
         bad: list[Unreadable] = []
         for done, (path, label) in enumerate(files, start=1):
             try:
-                read_image(path, max_pixels=self.max_pixels)
+                height, width = read_image(path, max_pixels=self.max_pixels).shape[:2]
+                self._sizes[path] = (height, width)
                 good.append((path, label))
             except UnreadableDataError as error:
                 bad.append(Unreadable(path, str(error).removeprefix(f"{path}: ")))
