@@ -9,11 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sightline.data.discovery import open_source
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, usual_images
+from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, some_images, usual_images
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 from sightline.models import create_model
@@ -145,7 +146,7 @@ def test_classes_are_matched_by_name(model):
     names = (*"9876543210", "ten")
     one = model("digits", num_classes=11, class_names=names)
     rows = measure(one, "digits", images=50)
-    said = predict_split(one, source, "test", 16, range(50))
+    said = predict_split(one, source, "test", 16, some_images(source, "test", 50))
     right = [names[row.argmax()] == source.classes[label] for row, label in zip(said.logits, said.labels, strict=True)]
     assert next(row.value for row in rows if row.metric == "top1") == pytest.approx(np.mean(right))
     plain = model("digits", num_classes=11, class_names=None)
@@ -236,3 +237,17 @@ def test_a_damaged_row_is_refused(key, value, model, tmp_path):
     (tmp_path / "rows").write_text(good + json.dumps({**json.loads(good), key: value}) + "\n")
     with pytest.raises(InputError, match=f"rows:2: .*{key}"):
         read_rows(tmp_path / "rows")
+
+
+def test_some_images_of_a_folder_are_of_all_its_classes(tmp_path):
+    """Sorted by class, the first ones would be of the first class alone; drawn scenes are mixed as they are."""
+    for number in range(12):
+        folder = tmp_path / "test" / "abc"[number // 4]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
+    source = open_source(f"imagefolder:{tmp_path}")
+    assert [source.example("test", one, (8, 8)).label for one in some_images(source, "test", 3)] == [0, 1, 2]
+    for count in range(1, 13):
+        assert len(set(some_images(source, "test", count))) == count
+    assert list(some_images(source, "test", 12)) == list(some_images(source, "test", 99))[:12] == list(range(12))
+    assert some_images(open_source("scenes"), "test", 5) == range(5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,10 +136,11 @@ def evaluate(
     precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
     rows: list[ResultRow] = []
     for split, resolution in _measurements(source, config, identity.train_resolution):
-        indices = range(config.count(source.length(split), resolution))
+        indices = some_images(source, split, config.count(source.length(split), resolution))
         settings = [(None if model.knob is None else model.knob.value, False)]
         if config.tune and split == "test" and model.knob is not None:
-            searched = range(min(config.tune_images, source.length("minival") or config.tune_images))
+            length = source.length("minival")
+            searched = some_images(source, "minival", min(config.tune_images, length or config.tune_images))
             best = tune_knob(model, source, resolution, searched, precision=precision, advance=advance)
             settings.append((best, True))
         for knob, tuned in settings:
@@ -158,6 +159,14 @@ def evaluate(
                 advance,
             )
     return rows
+
+
+def some_images(source: Source, split: str, count: int) -> Sequence[int]:
+    """Indices of so many images of a split, spread over it where it has more: a folder's images are sorted by class."""
+    length = source.length(split)
+    if length is None or count >= length or source.name == "scenes":
+        return range(count)
+    return [number * length // count for number in range(count)]
 
 
 def labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray:
@@ -184,7 +193,7 @@ def _measure(
     source: Source,
     split: str,
     resolution: int,
-    indices: range,
+    indices: Sequence[int],
     labels: np.ndarray,
     knob: float | None,
     tuned: bool,
