@@ -16,7 +16,7 @@ from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.tasks.classification import classification_loss
-from sightline.training import TrainConfig, train
+from sightline.training import TrainConfig, loop, train
 from sightline.training.course import Position, course_of
 from sightline.training.loop import build_model, resolve
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
@@ -215,3 +215,16 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
 def test_a_step_has_room_for_a_patch():
     with pytest.raises(InputError, match=r"packing.tokens 1: no room beside 1 prefix tokens"):
         next(course(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1)))[0].from_step(0))
+
+
+def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
+    """How many images a budget of operations shows is not known beforehand."""
+    saved = []
+    monkeypatch.setattr(loop, "save_state", lambda state, *_: saved.append(state.step))
+    config = dataclasses.replace(PACKED, images=None, flops=8e9, checkpoint_every=None)
+    steps = len([1 for _ in course(config)[0].from_step(0)])
+    train(config, tmp_path / "a")
+    assert steps > 40
+    assert len(saved) == 20
+    assert saved[-1] == steps
+    assert max(late - early for early, late in pairwise(saved)) <= steps // 20 + 2

@@ -30,7 +30,7 @@ from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
 from sightline.training.optim import make_optimizer
-from sightline.training.schedule import DEFAULT_IMAGES, learning_rate
+from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     CHECKPOINT,
     LOG,
@@ -81,7 +81,7 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
     )
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
-        return dataclasses.replace(config, checkpoint_every=config.checkpoint_every or DEFAULT_IMAGES // 20)
+        return config
     images = planned_length(config, vit_config(config, source), source.length("train")).images
     every = config.checkpoint_every or max(images // 20, config.batch_size)
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
@@ -201,9 +201,7 @@ def train(
             state.seconds = before + time.perf_counter() - started
             spent = step.after
             log.append({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate})
-            every = config.checkpoint_every
-            assert every is not None
-            if step.last or spent.images // every != step.before.images // every:
+            if step.last or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
                 keep_previous(out)
                 write_log(out / LOG, log)
@@ -216,6 +214,13 @@ def train(
     if state.ema is not None:
         state.ema.exchange(state.model)
     return state.model.eval()
+
+
+def _is_due(step: Step, every: int | None) -> bool:
+    """Whether a checkpoint is written after a step: each `every` images, or twenty times in a run."""
+    if every is None:
+        return int(20 * step.ends) != int(20 * step.begins)
+    return step.after.images // every != step.before.images // every
 
 
 def _first_state(config: TrainConfig, source: Source, device: torch.device) -> RunState:
