@@ -23,6 +23,7 @@ from sightline import runtime
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes import recipe
 from sightline.reports.recipe_plot import RecipeCurve, interval, recipe_plot
+from sightline.reports.style import standalone
 from sightline.results import read_rows
 from sightline.training.side_by_side import Job, JobProgress, run_jobs
 from sightline.training.state import read_log
@@ -110,7 +111,7 @@ def main() -> None:
     print(f"images seen: {min(ratio):.2f} to {max(ratio):.2f} times as many; difference {mean:+.4f} +- {half:.4f}")
     if chosen.figure is not None:
         chosen.figure.parent.mkdir(parents=True, exist_ok=True)
-        chosen.figure.write_text(recipe_plot(curves, train_resolution=_TRAINED), encoding="utf-8")
+        chosen.figure.write_text(standalone(recipe_plot(curves, train_resolution=_TRAINED)), encoding="utf-8")
         print(f"figure: {chosen.figure}")
     print(f"rows: {path} ({json.dumps({'runs': len(todo), 'rows': len(rows)})})")
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from sightline.cascade_rows import CascadeRow, dump_cascade_rows
 from sightline.errors import InputError
 from sightline.reports import cascade_page, tables
-from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, standalone
+from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens
+from sightline.reports.style import standalone
 from tests.reports.test_html import Page
 
 SVG = "{http://www.w3.org/2000/svg}"

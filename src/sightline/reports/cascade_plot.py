@@ -92,11 +92,6 @@ def calibration_by_tokens(rows: Sequence[CascadeRow]) -> str:
     return style.draw(9.2, 3.0, paint)
 
 
-def standalone(svg: str) -> str:
-    """A figure for a file of its own: on the page's ground, which a dark viewer would not give it."""
-    return svg.replace("<svg ", f'<svg style="background: {style.PAGE}" ', 1)
-
-
 def _checked(rows: Sequence[CascadeRow]) -> list[CascadeRow]:
     single = of_kind(rows, "single")
     if not single:

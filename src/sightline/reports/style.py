@@ -105,6 +105,11 @@ def _without_links(svg: str) -> str:
     return svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans', sans-serif")
 
 
+def standalone(svg: str) -> str:
+    """A figure for a file of its own: on the page's ground, which a dark viewer would not give it."""
+    return svg.replace("<svg ", f'<svg style="background: {PAGE}" ', 1)
+
+
 def inline(svg: str, prefix: str, description: str) -> str:
     """`svg` made fit to stand in an HTML page: its ids start with `prefix`, it shrinks with the page, it is described.
 

@@ -106,7 +106,7 @@ def cascade(
         planned_tokens,
     )
     from sightline.load import load_model, read_record
-    from sightline.reports import cascade_page, cascade_plot
+    from sightline.reports import cascade_page, cascade_plot, style
 
     if max_unreadable < 0:
         raise InputError(f"--max-unreadable {max_unreadable}: must be at least 0")
@@ -166,8 +166,8 @@ def cascade(
     text = dump_cascade_rows(rows)
     command = _command(model, spec, config, out)
     write_text(out / "cascade.jsonl", text)
-    write_text(out / "cascade.svg", cascade_plot.standalone(cascade_plot.accuracy_by_cost(rows)))
-    write_text(out / "calibration.svg", cascade_plot.standalone(cascade_plot.calibration_by_tokens(rows)))
+    write_text(out / "cascade.svg", style.standalone(cascade_plot.accuracy_by_cost(rows)))
+    write_text(out / "calibration.svg", style.standalone(cascade_plot.calibration_by_tokens(rows)))
     write_text(out / "cascade.html", cascade_page.render(rows, command))
     if json:
         print(text, end="")
