@@ -63,11 +63,15 @@ def test_a_run_that_is_done_is_not_done_again(undisturbed, tmp_path):
     for _ in range(2):
         train(PACKED, tmp_path / "a", resume=True, observe=steps.append)
     assert len(steps) == len(undisturbed[1])
+    # A checkpoint holds where the plan stood: the passes before that are not planned again.
+    kept = read_record(tmp_path / "a" / "checkpoint")["training"]["course"]
+    assert (kept["seen"], 0 < kept["step"] < len(steps)) == (1024, True)
 
 
 def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
     whole = shown(PACKED)
     assert len({step.epoch for step, *_ in whole}) == 2
+    assert [step.number for step, *_ in whole] == list(range(len(whole)))
     for first, workers in ((3, 0), (20, 2), (len(whole), 0)):
         assert shown(dataclasses.replace(PACKED, workers=workers), first) == whole[first:]
         # Also from where a checkpoint says that the plan stood, as it is written and read.
