@@ -103,7 +103,9 @@ def train(
         check_folder(folder, resume=resume, overwrite=overwrite)
         with named_after(config):
             source = open_training_data(asked)
-        check_model(resolve(asked, source, where), source, config, where)
+        with named_after(config or Path("train")):
+            planned = resolve(asked, source, where)
+        check_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
         for name in ("train", *((split,) if split else ())):
