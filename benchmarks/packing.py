@@ -255,6 +255,9 @@ def main() -> None:
     parser.add_argument(
         "--sizes", nargs="+", choices=("mixed", "equal"), help="of the images; both, or mixed if --quick"
     )
+    parser.add_argument(
+        "--images", type=int, nargs="+", choices=(16, 64, 256), help="of a batch; 16 64, or 64 if --quick"
+    )
     parser.add_argument("--rounds", type=threads, help="timed ones; 5, or 2 if --quick")
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
@@ -262,7 +265,8 @@ def main() -> None:
     path = destination(chosen.json, RESULTS / "packing.jsonl")
     torch.set_num_threads(chosen.threads)
     # On one core a step of 64 images takes 10 s packed and a minute with a dense mask.
-    copies = (4,) if chosen.quick else (1, 4) if chosen.device == "cpu" else (1, 4, 16)
+    usual = (64,) if chosen.quick else (16, 64) if chosen.device == "cpu" else (16, 64, 256)
+    copies = [number // 16 for number in chosen.images or usual]
     sizes = chosen.sizes or (("mixed",) if chosen.quick else ("mixed", "equal"))
     dtypes = (torch.float32, torch.bfloat16)
     cases = [(number, False, dtype) for number in copies for dtype in dtypes if "mixed" in sizes]
