@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     import torch
 
 Key = TypeVar("Key")
-Made = TypeVar("Made", bound="Pinned")
+Made = TypeVar("Made", bound="Pinnable")
 
 
-class Pinned:
-    """A batch whose tensors a GPU can fetch while it computes, once they are pinned."""
+class Pinnable:
+    """A batch, whose tensors a GPU can fetch while it computes once they are pinned."""
+
+    names: list[str]
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.names)
 
     def pin_memory(self) -> Self:
         """The same with its tensors in pinned memory: what torch's loader calls; needs CUDA."""
@@ -37,7 +43,7 @@ class Pinned:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch(Pinned):
+class Batch(Pinnable):
     """Some examples of one image size.
 
     Attributes:
@@ -59,10 +65,6 @@ class Batch(Pinned):
     names: list[str]
     others: torch.Tensor | None = None
     shares: torch.Tensor | None = None
-
-    def __len__(self) -> int:
-        """The number of images."""
-        return len(self.names)
 
 
 def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:

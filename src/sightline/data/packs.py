@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.data.loader import Pinned, epoch_order, made
+from sightline.data.loader import Pinnable, epoch_order, made
 from sightline.data.mixing import MixingConfig, mixed_example
 from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
@@ -107,7 +107,7 @@ def _is_count(value: object) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedBatch(Pinned):
+class PackedBatch(Pinnable):
     """Images of any sizes in one row.
 
     Attributes:
@@ -128,10 +128,6 @@ class PackedBatch(Pinned):
     names: list[str]
     others: torch.Tensor | None = None
     shares: torch.Tensor | None = None
-
-    def __len__(self) -> int:
-        """The number of images."""
-        return len(self.names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ FLOPS = 1.76e13
 def recipe(data: str = "scenes") -> TrainConfig:
     """Scenes at 32 px within a budget of operations, all else as `scenes`.
 
-    `sightline train --recipe vit_scenes --out runs/vit_scenes`: about 2 minutes on one core with AMX.
+    `sightline train --recipe vit_scenes --out runs/vit_scenes`: about 3 minutes on one core with AMX; top-1 on glyphs
+    of .73 to .81 at 32 px and .38 to .49 at 16 px (three seeds).
     """
     return dataclasses.replace(scenes(data), flops=FLOPS)

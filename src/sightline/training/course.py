@@ -139,11 +139,11 @@ class _Uniform(Course):
     def __init__(self, config: TrainConfig, model: ViTConfig, source: Source) -> None:
         self.config, self.model, self.source = config, model, source
         self.plan = Plan.of(config, source.length("train"))
+        self.one = Spent().and_also(model, [_patches(config, model)])
 
     def _spent(self, step: int) -> Spent:
         images = self.plan.images_seen(step)
-        one = Spent().and_also(self.model, [_patches(self.config, self.model)])
-        return Spent(images, images * one.tokens, images * one.flops)
+        return Spent(images, images * self.one.tokens, images * self.one.flops)
 
     def from_step(
         self, first: int, *, position: Position | None = None, pin: bool = False

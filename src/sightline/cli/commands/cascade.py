@@ -49,7 +49,7 @@ def cascade(
 
     Each image is resized, up or down with its aspect kept, to at most so many patches. A cascade shows every image
     with few, and those that the model is least sure of again with many; what counts as unsure is found on minival (or
-    the first half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg,
+    the other half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg,
     calibration.svg and cascade.html.
 
     Parameters

@@ -64,7 +64,7 @@ def train(
     settings
         One more setting, as optimizer.lr=1e-3; may be given many times.
     out
-        Folder of the run; runs/DATA_ENCODING unless given.
+        Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
     resume
         Continue the run in --out from its last checkpoint.
     overwrite
