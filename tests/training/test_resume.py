@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from sightline import checkpoint
 from sightline.errors import InputError
-from sightline.training import state, train
+from sightline.training import TrainConfig, state, train
 from sightline.training.config import OptimizerConfig
 from tests.tiny import EVENTFUL, KillAt, kill_me, killed, log_lines, reseal, tiny_config, tree, weights
 
@@ -156,6 +156,53 @@ def test_another_configuration_is_refused(change, key, tmp_path):
     with pytest.raises(InputError, match=f"--resume: .* was trained with {key}"):
         train(tiny_config(**change), tmp_path / "a", resume=True)
     assert tree(tmp_path / "a") == before
+
+
+@dataclasses.dataclass(frozen=True)
+class NewerOptimizer(OptimizerConfig):
+    nesterov: bool = False
+    epsilon: float = dataclasses.field(default=1e-6, metadata={"before": 1e-8})
+
+
+@dataclasses.dataclass(frozen=True)
+class NewerConfig(TrainConfig):
+    """What a later version may have: more fields, one of them a group, and one whose default is a new behaviour."""
+
+    flavour: str = "plain"
+    sizes: tuple[int, ...] = (1, 2)
+    inner: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=NewerOptimizer)
+
+
+def newer(optimizer, **changes):
+    kept = {field.name: getattr(tiny_config(), field.name) for field in dataclasses.fields(TrainConfig)}
+    kept["optimizer"] = NewerOptimizer(**{"epsilon": 1e-8, **optimizer})
+    return NewerConfig(**{**kept, **changes})
+
+
+def test_found_29_a_field_that_was_added_later_leaves_older_runs_resumable(tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    before = tree(tmp_path)
+    seen = []
+    train(newer({}), tmp_path / "a", resume=True, observe=seen.append)
+    assert (seen, tree(tmp_path)) == ([], before)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (newer({}, flavour="salt"), "flavour 'plain', not 'salt'"),
+        (newer({}, sizes=(1, 3)), r"sizes \[1, 2\], not \[1, 3\]"),
+        (newer({}, inner=OptimizerConfig(lr=1.0)), r"inner\.lr 0\.0015, not 1\.0"),
+        (newer({"nesterov": True}), r"optimizer\.nesterov False, not True"),
+        # What the older version did is not what the field does by default.
+        (newer({"epsilon": 1e-6}), r"optimizer\.epsilon 1e-08, not 1e-06"),
+    ],
+)
+def test_found_29_what_the_older_version_did_is_held_to(config, key, tmp_path):
+    train(tiny_config(), tmp_path / "a")
+    with pytest.raises(InputError, match=f"was trained with {key}"):
+        train(config, tmp_path / "a", resume=True)
 
 
 def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):

@@ -139,16 +139,40 @@ def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callab
 def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
     """Refuse to continue what another configuration began; names the first key that differs.
 
+    A field that an older version did not know yet has the value that it stood for then: the metadata `before` of the
+    field where its default says otherwise, else its default.
+
     Args:
         saved: the resolved configuration of what is there; config: the resolved one that was asked for.
     """
-    wanted = json.loads(json.dumps(dataclasses.asdict(config)))
-    for key, there, value in _differences(saved, wanted):
+    for key, there, value in _differences(_completed(saved, config), _plain(config)):
         if key not in _FREE_TO_CHANGE:
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
                 "(expected the same configuration; --overwrite starts anew)"
             )
+
+
+def _completed(saved: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """`saved` with the fields of `config` that the version which wrote it did not have."""
+    completed = dict(saved)
+    for field in dataclasses.fields(config):
+        inner = getattr(config, field.name)
+        if field.name in saved:
+            if dataclasses.is_dataclass(inner) and isinstance(saved[field.name], Mapping):
+                completed[field.name] = _completed(saved[field.name], inner)
+        elif "before" in field.metadata:
+            completed[field.name] = _plain(field.metadata["before"])
+        elif field.default is not dataclasses.MISSING:
+            completed[field.name] = _plain(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            completed[field.name] = _plain(field.default_factory())
+    return completed
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    return json.loads(json.dumps(dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value))  # pyright: ignore[reportArgumentType]
 
 
 def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
