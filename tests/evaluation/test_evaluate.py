@@ -181,6 +181,32 @@ def test_a_size_that_the_patch_does_not_divide(model):
         assert (row.resolution, row.grid) == (18, grid)
 
 
+@pytest.mark.parametrize("fit", ["pad", "resize", "crop"])
+def test_found_11_rows_name_the_grid_that_the_model_saw(fit, model, monkeypatch):
+    made, seen = model(fit=fit), []
+    prepare = made.prepare
+
+    def watched(images):
+        patches, layout = prepare(images)
+        seen.append(layout.segments[0].grid)
+        return patches, layout
+
+    monkeypatch.setattr(made, "prepare", watched)
+    # 22 pixels hold five patches of 4 and two pixels more; 23 hold three more.
+    for side in (22, 23):
+        seen.clear()
+        (row, *_) = measure(made, resolutions=(side,))
+        assert row.grid == seen[0] == made.config.grid_of(side)
+    assert made.config.grid_of(23) == {"pad": (6, 6), "resize": (6, 6), "crop": (5, 5)}[fit]
+
+
+def test_found_11_a_side_without_a_whole_patch_is_refused_before_anything_is_measured(model):
+    seen = []
+    with pytest.raises(InputError, match="3x3 pixels: holds no whole patch"):
+        measure(model(fit="crop"), resolutions=(16, 3), advance=seen.append)
+    assert seen == []
+
+
 def test_logits_that_are_not_finite(model):
     one = model()
     with torch.no_grad():

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from sightline.data.loader import epoch_order
 from sightline.errors import InputError
+from sightline.models.create import model_config
 from sightline.training.config import TrainConfig
+from sightline.training.course import planned_length
 from sightline.training.schedule import DEFAULT_IMAGES, Plan, learning_rate
 
 plans = st.builds(
@@ -73,3 +75,10 @@ def test_the_length_of_a_run():
     assert Plan.of(TrainConfig(), None).images == DEFAULT_IMAGES
     with pytest.raises(InputError, match=r"epochs 2\.0: data 'scenes' is endless"):
         Plan.of(TrainConfig(epochs=2.0), None)
+
+
+@pytest.mark.parametrize(("fit", "patches"), [("resize", 64), ("crop", 64), ("pad", 81)])
+def test_found_11_a_budget_counts_the_patches_that_the_model_sees(fit, patches):
+    model = model_config("vit_micro_patch4", patch_size=8, image_size=64, fit=fit)
+    config = TrainConfig(data="scenes", resolution=67, tokens=1000 * (patches + model.num_prefix_tokens))
+    assert planned_length(config, model, None).images == 1000

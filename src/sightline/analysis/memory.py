@@ -23,7 +23,6 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, ViTConfig
-from sightline.patchify import fitted_grid
 
 Optimizer = Literal["adamw", "none"]
 DTYPES = ("float32", "bfloat16")
@@ -181,7 +180,7 @@ def _estimate(
     device: str | torch.device,
 ) -> MemoryEstimate:
     height, width = size
-    grid = fitted_grid(height, width, config.patch_size, config.fit)
+    grid = config.grid_of(size)
     tokens = grid.cells + config.num_prefix_tokens
     low = dtype == "bfloat16"
     parameters = traits.parameters * _FLOAT

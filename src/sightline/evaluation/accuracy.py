@@ -76,13 +76,14 @@ class RunIdentity:
 
 
 def check_sizes(model: VisionTransformer, config: EvaluateConfig) -> None:
-    """Refuse resolutions that the patch does not divide, before anything is measured."""
+    """Refuse resolutions of which the model makes no grid, before anything is measured."""
     patch = model.config.patch_size
     for side in config.resolutions:
         if side % patch and model.config.fit == "exact":
             below = side // patch * patch
             near = f"{below} or {below + patch}" if below else f"{patch}"
             raise InputError(f"resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
+        model.config.grid_of(side)
 
 
 def usual_images(source: Source) -> int | None:
@@ -213,9 +214,6 @@ def _measure(
     finally:
         if kept is not None:
             model.set_knob(kept)
-    side = max(1, round(resolution / model.config.patch_size))
-    if model.config.fit == "pad":
-        side = -(-resolution // model.config.patch_size)
     groups = {name: [int(labels[one]) for one in members] for name, members in source.groups.items()}
     device = model.patch_embed.proj.weight.device
     return [
@@ -229,7 +227,7 @@ def _measure(
             value=value,
             stderr=binomial_stderr(value, count),
             resolution=resolution,
-            grid=(side, side),
+            grid=model.config.grid_of(resolution),
             train_resolution=identity.train_resolution,
             knob=knob,
             tuned=tuned,

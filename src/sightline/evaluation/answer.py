@@ -15,7 +15,6 @@ from sightline.data.source import Unreadable
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import VisionTransformer
-from sightline.patchify import fitted_grid
 
 TOKENS_A_PACK = 4096
 
@@ -107,8 +106,7 @@ def _prepared(
     except UnreadableDataError as error:
         return Unanswered(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
     tensor = prepare(pixels, resolution, max_tokens)
-    height, width = tensor.shape[1:]
-    grid = fitted_grid(height, width, model.config.patch_size, model.config.fit)
+    grid = model.config.grid_of((tensor.shape[1], tensor.shape[2]))
     return _Prepared(image, (pixels.shape[0], pixels.shape[1]), grid, tensor)
 
 

@@ -39,7 +39,6 @@ def predict_split(
         NonFiniteError: a logit is not finite.
     """
     device = model.patch_embed.proj.weight.device
-    grid_cells = (-(-resolution // model.config.patch_size)) ** 2
     logits, labels, groups, sizes = [], [], [], []
     started = time.perf_counter()
     for batch in batches(
@@ -47,7 +46,7 @@ def predict_split(
         split,
         indices=indices,
         image_size=(resolution, resolution),
-        batch_size=max(1, _TOKENS_A_BATCH // grid_cells),
+        batch_size=max(1, _TOKENS_A_BATCH // model.config.grid_of(resolution).cells),
         workers=workers,
     ):
         images = to_model_input(batch.images, model.config.mean, model.config.std, device)

@@ -82,7 +82,7 @@ def check_export(
             with torch.inference_mode():
                 expected.append(reference(images))
             found.append(run(images))
-        rows.append(_compare(size, Grid(*(side // model.config.patch_size for side in size)), expected, found))
+        rows.append(_compare(size, model.config.grid_of(size), expected, found))
     if moved is not None:
         moved(len(sizes), len(sizes))
     return rows

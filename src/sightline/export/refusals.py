@@ -102,7 +102,7 @@ def check_memory(model: VisionTransformer, to: str, sizes: Sequence[tuple[int, i
     # Measured: ONNX Runtime holds scores, what is added, and the softmax of every image; torch little but the bias.
     copies = 3 * batch + 1 if to == "onnx" else 2
     for height, width in sizes:
-        tokens = model.num_prefix_tokens + (height // model.config.patch_size) * (width // model.config.patch_size)
+        tokens = model.num_prefix_tokens + model.config.grid_of((height, width)).cells
         needed = copies * model.config.heads * tokens**2 * 4
         if available is not None and needed > available:
             raise InputError(

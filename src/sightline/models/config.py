@@ -14,7 +14,7 @@ from sightline.models.head import HEADS, Head
 from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
 from sightline.models.norm import NORMS, Norm, QkNorm
 from sightline.models.pooling import POOLS, Pool
-from sightline.patchify import FITS, Fit
+from sightline.patchify import FITS, Fit, fitted_grid
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,19 @@ class ViTConfig:
 
     @property
     def train_grid(self) -> Grid:
-        height, width = Grid.checked(self.image_size, "image_size")
-        return Grid(height // self.patch_size, width // self.patch_size)
+        return self.grid_of(self.image_size)
+
+    def grid_of(self, image_size: int | tuple[int, int]) -> Grid:
+        """The grid that the model makes of an image of this size under its `fit`: the one place that says so.
+
+        Args:
+            image_size: (height, width) or one side in pixels.
+
+        Raises:
+            InputError: as `fit_to_patches`.
+        """
+        height, width = Grid.checked(image_size, "image_size")
+        return fitted_grid(height, width, self.patch_size, self.fit)
 
     @property
     def has_class_token(self) -> bool:

@@ -130,7 +130,7 @@ def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) ->
 
 def _patches(config: TrainConfig, model: ViTConfig) -> int:
     assert config.resolution is not None
-    return (-(-config.resolution // model.patch_size)) ** 2
+    return model.grid_of(config.resolution).cells
 
 
 class _Uniform(Course):

@@ -55,7 +55,7 @@ def estimate_seconds(job: Job) -> float:
 
 
 def _seconds_an_image(model: VisionTransformer, side: int, low: bool, device: torch.device) -> float:
-    count = max(1, _TEST_TOKENS // (side // model.config.patch_size) ** 2)
+    count = max(1, _TEST_TOKENS // model.config.grid_of(side).cells)
     images = torch.randn(count, 3, side, side, device=device)
 
     def forward() -> None:

@@ -126,7 +126,7 @@ def cascade(
     side = side if isinstance(side, int) else min(side)
     source = open_source(spec)
     labels = labels_of(loaded, source, spec)
-    usual = (side // loaded.config.patch_size) ** 2
+    usual = loaded.config.grid_of(side).cells
     config = CascadeConfig(
         _whole_numbers("--tokens", tokens) or tuple(max(round(usual * factor), 1) for factor in _FACTORS),
         pair=_pair(pair),
