@@ -8,11 +8,13 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from sightline.training.config import OptimizerConfig, TrainConfig
 
@@ -35,6 +37,19 @@ EVENTFUL = tiny_config(
     checkpoint_every=256,
     optimizer=OptimizerConfig(lr=1e-2, ema=0.7),
 )
+
+
+def pictures(folder: Path, classes: Sequence[str] = ("a", "b"), count: int = 4) -> str:
+    """A data set `imagefolder:FOLDER` with train and test: `count` noisy PNGs a class, all of other sizes."""
+    draws = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for name in classes:
+            there = folder / split / name
+            there.mkdir(parents=True)
+            for number in range(count):
+                size = (*draws.integers(8, 40, 2).tolist(), 3)
+                Image.fromarray(draws.integers(0, 256, size, dtype=np.uint8)).save(there / f"{number}.png")
+    return f"imagefolder:{folder}"
 
 
 def digest(file: Path) -> str:

@@ -12,15 +12,21 @@ from pathlib import Path
 from sightline.errors import InputError
 
 _METRIC = re.compile(r"top1|top5|top1_group_[^\s]+|top1_within_group|top1_size_q[1-5]")
+SQUARE = "square"
+_VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
+# What rows lack that were written before images were shown at their own aspect: all were squares.
+_NEWER = {"view": SQUARE, "patches": math.nan}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
     """One object a line of `results.jsonl`.
 
-    `value` and `stderr` are fractions in [0, 1]; `resolution` is a square side in pixels; `grid` is
-    [rows, cols]; `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned`
-    says whether it was searched on `minival`; `images` is how many were measured, `seconds` how long it took.
+    `value` and `stderr` are fractions in [0, 1]; `view` says how images were shown: `square`, with `resolution` the
+    side in pixels and `grid` [rows, cols], or at their own aspect (`native`, `max:N`, `tokens:N`; see
+    `data.views.View`), where both are None; `patches` is the mean of patches an image (nan, for a square, takes those
+    of the grid); `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether it
+    was searched on `minival`; `images` is how many were measured, `seconds` how long it took.
     """
 
     run: str
@@ -31,8 +37,8 @@ class ResultRow:
     metric: str
     value: float
     stderr: float
-    resolution: int
-    grid: tuple[int, int]
+    resolution: int | None
+    grid: tuple[int, int] | None
     train_resolution: int
     knob: float | None
     tuned: bool
@@ -41,8 +47,12 @@ class ResultRow:
     seconds: float
     commit: str
     hardware: str
+    view: str = SQUARE
+    patches: float = math.nan
 
     def __post_init__(self) -> None:
+        if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
+            object.__setattr__(self, "patches", float(math.prod(self.grid)))
         for field in fields(self):
             value = getattr(self, field.name)
             if not _is_of(field.type, value):
@@ -52,16 +62,22 @@ class ResultRow:
                 f"metric {self.metric!r} is not known (allowed: top1, top5, top1_group_<name>, "
                 "top1_within_group, top1_size_q1 .. top1_size_q5)"
             )
+        if not _VIEW.fullmatch(self.view):
+            raise InputError(f"view {self.view!r} is not known (allowed: square, native, max:N, tokens:N)")
+        for name in ("resolution", "grid"):
+            value = getattr(self, name)
+            if (value is None) == (self.view == SQUARE):
+                raise InputError(f"{name} {value!r} of view {self.view}: expected None unless the view is square")
         if not (math.isfinite(self.value) and 0 <= self.value <= 1):
             raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")
 
 
 def _is_of(kind: object, value: object) -> bool:
     """Whether a value is what a field of `ResultRow` declares; a whole number does for a fraction."""
+    if str(kind).endswith(" | None"):
+        return value is None or _is_of(str(kind).removesuffix(" | None"), value)
     if kind == "tuple[int, int]":
         return isinstance(value, tuple) and len(value) == 2 and all(_is_of("int", side) for side in value)
-    if kind == "float | None":
-        return value is None or _is_of("float", value)
     if kind == "float":
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if kind == "int":
@@ -83,7 +99,8 @@ def read_rows(path: str | Path) -> list[ResultRow]:
     """The rows of a `results.jsonl`.
 
     Raises:
-        InputError: the file is missing, a line is not JSON, or a row has not exactly the fields of `ResultRow`.
+        InputError: the file is missing, a line is not JSON, or a row has not exactly the fields of `ResultRow`
+            (`view` and `patches` may lack).
     """
     path = Path(path)
     try:
@@ -99,6 +116,8 @@ def read_rows(path: str | Path) -> list[ResultRow]:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{number}: not JSON ({error.msg})") from None
+        if isinstance(record, dict):
+            record = _NEWER | record
         if not isinstance(record, dict) or set(record) != names:
             odd = sorted(set(record) ^ names) if isinstance(record, dict) else []
             raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
@@ -113,5 +132,10 @@ def read_rows(path: str | Path) -> list[ResultRow]:
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> list[ResultRow]:
     """All rows, without those of `before` that were measured again."""
     fresh = list(fresh)
-    again = {(row.data, row.split, row.resolution, row.tuned) for row in fresh}
-    return [*(row for row in before if (row.data, row.split, row.resolution, row.tuned) not in again), *fresh]
+    again = {_measured(row) for row in fresh}
+    return [*(row for row in before if _measured(row) not in again), *fresh]
+
+
+def _measured(row: ResultRow) -> tuple[object, ...]:
+    """What a row is about."""
+    return row.data, row.split, row.view, row.resolution, row.tuned

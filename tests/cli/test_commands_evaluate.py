@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from sightline.results import read_rows
-from tests.tiny import reseal, tree
+from tests.tiny import pictures, reseal, tree
 
 FEW = ["--images", 6, "--threads", 1]
 
@@ -95,6 +95,10 @@ def test_a_checkpoint_is_named_as_its_run(cli, run_copy):
         (["--resolutions", "0"], ["0", "whole numbers"]),
         (["--resolutions", "16x24"], ["16x24"]),
         (["--resolutions", "-16"], ["-16"]),
+        (["--resolutions", "natve"], ["natve", "did you mean 'native'?"]),
+        (["--resolutions", "max:0"], ["max:0", "max:PATCHES"]),
+        (["--resolutions", "native"], ["resolution native: digits has images of no size of their own"]),
+        (["--resolutions", "tokens:100000000"], ["resolution tokens:100000000", "needs about"]),
         (["--images", "0"], ["images 0"]),
         (["--tune-images", "0"], ["tune_images 0"]),
         (["--split", "tset"], ["'tset'", "did you mean 'test'?"]),
@@ -152,3 +156,24 @@ def test_no_run_there(refused, tmp_path, run_copy):
     shutil.rmtree(run_copy / "checkpoint")
     refused("evaluate", run_copy, says=["it is not a checkpoint"])
     refused("evaluate", run_copy / "log.jsonl", says=["is one file"])
+
+
+def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
+    """By `train` at its end, by `evaluate` unless sizes are given, and by the words of `predict` where they are."""
+    data = pictures(tmp_path / "data")
+    run = tmp_path / "run"
+    options = ["--images", 8, "--threads", 1, "--set", "model_options.depth=1", "--set", "precision=float32"]
+    words = ["--data", data, "--model", "vit_micro_patch4", "--resolution", 16, *options]
+    code, out, _ = cli("train", *words, "--set", "packing.tokens=200", "--set", "packing.most_tokens=60", "--out", run)
+    assert code == 0
+    assert "max:60" in out
+    assert {row.view for row in read_rows(run / "results.jsonl")} == {"square", "max:60"}
+    code, out, _ = cli("evaluate", run, "--threads", 1, "--json")
+    assert code == 0
+    found = {(row["view"], row["resolution"]) for row in map(json.loads, out.splitlines())}
+    assert found >= {("max:60", None), ("square", 16)}
+    code, out, _ = cli("evaluate", run, "--threads", 1, "--resolutions", "native,tokens:9")
+    assert code == 0
+    assert "native" in out
+    views = {row.view for row in read_rows(run / "results.jsonl")}
+    assert views == {"square", "max:60", "native", "tokens:9"}

@@ -12,9 +12,13 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
+from sightline.data.preprocessing import preprocessing
+from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, some_images, usual_images
+from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 from sightline.models import create_model
@@ -23,6 +27,7 @@ from sightline.results import dump_rows, merge_rows, read_rows
 FIELDS = [
     "run", "encoding", "task", "data", "split", "metric", "value", "stderr", "resolution", "grid", "train_resolution",
     "knob", "tuned", "seed", "images", "seconds", "commit", "hardware",
+    "view", "patches",
 ]  # fmt: skip
 
 
@@ -256,6 +261,7 @@ def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
     [
         ("value", "x"), ("value", 1.5), ("stderr", None), ("grid", None), ("grid", [1]), ("resolution", 16.5),
         ("split", 3), ("run", None), ("tuned", 1), ("images", True), ("metric", "top2"), ("knob", "x"),
+        ("view", "round"), ("view", "native"), ("patches", "x"),
     ],
 )  # fmt: skip
 def test_a_damaged_row_is_refused(key, value, model, tmp_path):
@@ -277,3 +283,92 @@ def test_some_images_of_a_folder_are_of_all_its_classes(tmp_path):
         assert len(set(some_images(source, "test", count))) == count
     assert list(some_images(source, "test", 12)) == list(some_images(source, "test", 99))[:12] == list(range(12))
     assert some_images(open_source("scenes"), "test", 5) == range(5)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A test split of two classes, all images of other sizes and aspects."""
+    for number, size in enumerate([(8, 16), (16, 8), (12, 40), (24, 24), (16, 16), (9, 30)]):
+        there = tmp_path / "data" / "test" / "ab"[number % 2]
+        there.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(there / f"{number}.png")
+    return f"imagefolder:{tmp_path / 'data'}"
+
+
+def test_found_36_images_are_measured_at_their_own_aspect(model, folder):
+    """Beside squares; with the answers that each image gets alone, and the patches that it then has."""
+    one = model(folder)
+    views = (View("native"), View("native", 10), View("tokens", 30))
+    seen = []
+    rows = measure(one, folder, resolutions=(16, *views), advance=seen.append)
+    assert {(row.view, row.resolution, row.grid) for row in rows} == {
+        ("square", 16, (4, 4)), ("native", None, None), ("max:10", None, None), ("tokens:30", None, None),
+    }  # fmt: skip
+    assert {row.view: row.patches for row in rows}["native"] == np.mean([8, 8, 30, 36, 16, 16])
+    assert {row.view: row.patches for row in rows}["square"] == 16
+    assert sum(seen) == 24
+    source = open_source(folder)
+    for view in views:
+        said = predict_split(one, source, "test", view, range(6))
+        for index, name in enumerate(said.names):
+            grid = view.grid(source.stored_size("test", index), 4)
+            pixels = source.example("test", index, (4 * grid.rows, 4 * grid.cols)).image
+            with torch.inference_mode():
+                alone = one(preprocessing(one).normalise(pixels)[None])[0]
+            np.testing.assert_allclose(said.logits[index], alone.numpy(), atol=2e-5)
+            assert name == source.files("test")[index][0]
+
+
+def test_found_36_the_knob_is_searched_at_the_view(model, folder, tmp_path):
+    for name in ("a", "b"):
+        there = tmp_path / "data" / "minival" / name
+        there.mkdir(parents=True)
+        Image.new("RGB", (9, 20), (name == "a" and "red") or "blue").save(there / "1.png")
+    rows = measure(model(folder), folder, resolutions=(View("native"),), tune=True)
+    assert {(row.view, row.tuned) for row in rows} == {("native", False), ("native", True)}
+
+
+def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own(model):
+    with pytest.raises(InputError, match=r"resolution max:9: scenes has images of no size of their own .*tokens"):
+        measure(model(), resolutions=(View("native", 9),))
+    rows = measure(model(), resolutions=(View("tokens", 9),))
+    assert {row.view for row in rows} == {"tokens:9"}
+    # Their confusable groups are known all the same.
+    assert any(row.metric.startswith("top1_group_") for row in rows)
+
+
+def test_found_36_rows_of_a_view_replace_their_own_kind_alone(model, folder, tmp_path):
+    square, native = measure(model(folder), folder, resolutions=(16, View("native")))[::2]
+    fresh = dataclasses.replace(native, value=0.25)
+    assert merge_rows([square, native], [fresh]) == [square, fresh]
+    (tmp_path / "rows").write_text(dump_rows([square, native]))
+    assert read_rows(tmp_path / "rows") == [square, native]
+
+
+def test_found_36_rows_written_before_are_squares(model, tmp_path):
+    old = json.loads(dump_rows(measure(model())[:1]))
+    del old["view"], old["patches"]
+    (tmp_path / "rows").write_text(json.dumps(old) + "\n")
+    (row,) = read_rows(tmp_path / "rows")
+    assert (row.view, row.patches, row.grid) == ("square", 16, (4, 4))
+
+
+def test_found_36_a_packed_run_is_tested_as_it_was_trained(folder):
+    source = open_source(folder)
+    scenes = open_source("scenes")
+
+    def views(given=source, side=16, **packing):
+        found = views_as_trained(PackingConfig(**packing), side, 4, given, "test")
+        # A saved record says the same.
+        assert views_as_trained(dataclasses.asdict(PackingConfig(**packing)), side, 4, given, "test") == found
+        return [view.name for view in found]
+
+    assert views_as_trained(None, 16, 4, source, "test") == ()
+    assert views(aspect="square") == []
+    assert views(tokens=1024) == ["native"]
+    assert views(tokens=1024, most_tokens=100) == ["max:100"]
+    assert views(scenes, most_tokens=100) == ["tokens:100"]
+    assert views(resolutions=(8, 24)) == ["tokens:16", "tokens:4", "tokens:36"]
+    assert views(resolutions=(8, 24), side=224) == ["tokens:16", "tokens:4", "tokens:36"]
+    assert views(resolutions=(8, 24), most_tokens=20) == ["tokens:16", "tokens:4", "tokens:20"]

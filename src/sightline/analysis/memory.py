@@ -6,6 +6,7 @@ stand side by side in tests/analysis/test_memory.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -350,3 +351,17 @@ def _what_fits(patch: int, largest: int, available: int, needed: Callable[[int, 
         else:
             not_fits = middle
     return f"at most about {fits * patch} px fits" if fits else "no size fits (try a smaller model or batch)"
+
+
+def refuse_patches_that_cannot_fit(
+    config: ViTConfig, patches: int, *, asked: str, what: str, batch: int = 1, device: str | torch.device = "cpu"
+) -> None:
+    """As `refuse_what_cannot_fit`, of a loaded model, for a number of patches an image, as it was `asked` for.
+
+    Of all grids with so many patches it counts the square one: what a pass takes hangs on their number.
+    """
+    side = (math.isqrt(patches - 1) + 1) * config.patch_size
+    try:
+        refuse_what_cannot_fit(config, side, what=what, batch=batch, device=device, loaded=True)
+    except InputError as error:
+        raise InputError(f"{asked}: as many patches as in {side} px; {error}") from None

@@ -6,28 +6,33 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+from sightline.data.views import View
 from sightline.errors import InputError, nearest
-
-NATIVE_TOKENS = 1024
-"""The most patches of an image that is seen at its own size, unless another number is asked for."""
 
 
 def _words(given: Iterable[str]) -> list[str]:
     return [word for part in given for word in re.split(r"[,\s]+", part) if word]
 
 
-def parse_resolutions(given: Iterable[str]) -> tuple[int, ...]:
-    """Square sides in pixels from "32,64" or several words, in rising order, each once.
+def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
+    """Square sides in pixels and views from "32,64,native" or several words: sides first, in rising order, each once.
 
     Raises:
-        InputError: a word is not a whole number of at least 1.
+        InputError: a word is neither a whole number of at least 1 nor native, max:PATCHES or tokens:PATCHES.
     """
-    sides = []
+    sides, views = set(), set()
     for word in _words(given):
-        if not re.fullmatch(r"[0-9]+", word) or int(word) < 1:
-            raise InputError(f"--resolutions {word}: expected whole numbers of pixels, as 32,64,148")
-        sides.append(int(word))
-    return tuple(sorted(set(sides)))
+        view = View.parse(word)
+        if view is not None:
+            views.add(view)
+        elif re.fullmatch(r"0*[1-9][0-9]{0,8}", word):
+            sides.add(int(word))
+        else:
+            raise InputError(
+                f"--resolutions {word}: expected whole numbers of pixels, native, max:PATCHES or tokens:PATCHES, as "
+                f"32,64,148 or native,tokens:256{nearest(word, ['native', 'max:4096', 'tokens:256'])}"
+            )
+    return (*sorted(sides), *sorted(views))
 
 
 def parse_sizes(given: Iterable[str]) -> tuple[tuple[int, int], ...]:
@@ -66,12 +71,8 @@ def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native", "tokens"
     Raises:
         InputError: it is none of these.
     """
-    if given == "native":
-        return "native", NATIVE_TOKENS
-    if (limit := re.fullmatch(r"max:([0-9]{1,100})", given)) and int(limit[1]) > 0:
-        return "native", int(limit[1])
-    if (budget := re.fullmatch(r"tokens:([0-9]{1,100})", given)) and int(budget[1]) > 0:
-        return "tokens", int(budget[1])
+    if (view := View.parse(given)) is not None:
+        return view.kind, view.patches
     size = _size(given)
     if size is None:
         raise InputError(

@@ -44,7 +44,7 @@ def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], r
     log = read_log(folder / LOG)
     knob = model.knob
     # Rows of one pass share its seconds.
-    passes = {(row.split, row.resolution, row.tuned): row.seconds for row in rows}
+    passes = {(row.split, row.view, row.resolution, row.tuned): row.seconds for row in rows}
     return RunSummary(
         name=rows[0].run,
         encoding=model.encoding.name,
@@ -103,12 +103,13 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     from sightline.reports.content import Report
 
     runs = [(folder, *read_run(folder)) for folder in folders]
-    rows = [row for *_, measured in runs for row in measured]
+    # The page's curves are about square sizes.
+    rows = [row for *_, measured in runs for row in measured if row.resolution is not None]
     summaries = [_summary(folder, model, training, measured) for folder, model, training, measured in runs]
     data = {training["config"]["data"] for _, _, training, _ in runs}
     if len(data) > 1:
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
-    resolutions = sorted({row.resolution for row in rows if row.split == "test"})
+    resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     classes = runs[0][1].num_classes
     precision = sorted({summary.precision for summary in summaries})
     return Report(

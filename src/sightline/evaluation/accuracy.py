@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sightline import runtime
 from sightline.data.source import Source
+from sightline.data.views import View
 from sightline.encodings.base import require
 from sightline.errors import InputError, choose
+from sightline.evaluation.budgets import check_view
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 from sightline.models import VisionTransformer
-from sightline.results import ResultRow, binomial_stderr
+from sightline.results import SQUARE, ResultRow, binomial_stderr
 from sightline.tasks.classification import accuracies
 
 
@@ -24,7 +27,7 @@ class EvaluateConfig:
     """What to measure.
 
     Attributes:
-        resolutions: square sides in pixels, multiples of the patch.
+        resolutions: square sides in pixels, multiples of the patch, and views of images at their own aspect.
         splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
         tune: also search the knob on `minival` at each resolution; tune_images: how many of it.
@@ -32,7 +35,7 @@ class EvaluateConfig:
         workers: processes that make batches ahead.
     """
 
-    resolutions: tuple[int, ...]
+    resolutions: tuple[int | View, ...]
     splits: tuple[str, ...] = ("test",)
     images: int | None = None
     images_beyond: tuple[int, int] | None = None
@@ -44,7 +47,7 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if not self.resolutions:
             raise InputError("resolutions: expected at least one")
-        for side in self.resolutions:
+        for side in self.sides:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
         for name in ("images", "tune_images"):
@@ -53,10 +56,20 @@ class EvaluateConfig:
                 raise InputError(f"{name} {value}: must be at least 1")
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
-    def count(self, length: int | None, resolution: int) -> int:
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Those of `resolutions` that are square sides."""
+        return tuple(one for one in self.resolutions if not isinstance(one, View))
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The others."""
+        return tuple(one for one in self.resolutions if isinstance(one, View))
+
+    def count(self, length: int | None, resolution: int | View) -> int:
         """How many images of a split of `length` are measured at a resolution."""
         most = self.images
-        if self.images_beyond is not None and resolution > self.images_beyond[0]:
+        if self.images_beyond is not None and isinstance(resolution, int) and resolution > self.images_beyond[0]:
             most = self.images_beyond[1]
         if length is None:
             if most is None:
@@ -78,7 +91,7 @@ class RunIdentity:
 def check_sizes(model: VisionTransformer, config: EvaluateConfig) -> None:
     """Refuse resolutions of which the model makes no grid, before anything is measured."""
     patch = model.config.patch_size
-    for side in config.resolutions:
+    for side in config.sides:
         if side % patch and model.config.fit == "exact":
             below = side // patch * patch
             near = f"{below} or {below + patch}" if below else f"{patch}"
@@ -103,9 +116,11 @@ def planned_images(source: Source, model: VisionTransformer, config: EvaluateCon
     return total
 
 
-def _measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int]]:
+def _measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
     for split in config.splits:
         source.check(split)
+        for view in config.views:
+            check_view(source, split, view)
     if config.tune and "minival" not in source.splits:
         raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
     return [
@@ -193,7 +208,7 @@ def _measure(
     model: VisionTransformer,
     source: Source,
     split: str,
-    resolution: int,
+    resolution: int | View,
     indices: Sequence[int],
     labels: np.ndarray,
     knob: float | None,
@@ -214,6 +229,10 @@ def _measure(
     finally:
         if kept is not None:
             model.set_knob(kept)
+    if isinstance(resolution, View):
+        shown: dict[str, Any] = {"view": resolution.name, "resolution": None, "grid": None, "patches": said.patches}
+    else:
+        shown = {"view": SQUARE, "resolution": resolution, "grid": model.config.grid_of(resolution)}
     groups = {name: [int(labels[one]) for one in members] for name, members in source.groups.items()}
     device = model.patch_embed.proj.weight.device
     return [
@@ -226,8 +245,7 @@ def _measure(
             metric=metric,
             value=value,
             stderr=binomial_stderr(value, count),
-            resolution=resolution,
-            grid=model.config.grid_of(resolution),
+            **shown,
             train_resolution=identity.train_resolution,
             knob=knob,
             tuned=tuned,

@@ -1,4 +1,5 @@
-"""What a model says of a split where each image is shown with so many tokens (NaViT appendix D)."""
+"""What a model says of a split where each image keeps its aspect: at its own size, or with so many tokens (NaViT
+appendix D)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 
 from sightline.data.packs import Planned, packed_batches, size_of
-from sightline.data.sampling import Aspect, Shown, budget_grid
+from sightline.data.sampling import Aspect, Shown
 from sightline.data.source import Source
-from sightline.errors import NonFiniteError
+from sightline.data.views import View
+from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation.answer import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -27,7 +29,7 @@ class BudgetPredictions:
 
     Attributes:
         budget: the most patches of an image.
-        logits: float32 [images, classes], finite; labels: int64 [images], of the data set.
+        logits: float32 [images, classes], finite; labels: int64 [images], of the data set; names: of each image.
         tokens: int64 [images], the patches that each had.
         seconds: float64 [images], each one's share by its tokens of its forward pass.
         reading: seconds an image to read or draw it and cut it into patches; with workers, to wait for that.
@@ -39,13 +41,24 @@ class BudgetPredictions:
     tokens: np.ndarray
     seconds: np.ndarray
     reading: float
+    names: Sequence[str] = ()
+
+
+def check_view(source: Source, split: str, view: View) -> None:
+    """Raise InputError where images are to keep their own size and have none."""
+    # The first is enough: either all of a source are stored or none is.
+    if view.kind == "native" and source.length(split) != 0 and source.stored_size(split, 0) is None:
+        raise InputError(
+            f"resolution {view.name}: {source.name} has images of no size of their own (expected: sides in pixels, or "
+            "tokens:PATCHES)"
+        )
 
 
 def plan_budget(
     source: Source,
     split: str,
     indices: Sequence[int],
-    budget: int,
+    budget: int | View,
     patch_size: int,
     aspect: Aspect = "native",
     tokens_a_batch: int = TOKENS_A_PACK,
@@ -56,13 +69,15 @@ def plan_budget(
     (`vit_micro_patch4`, lookhere_90, bfloat16, one core).
 
     Args:
+        budget: how the images are shown; a number is `View("tokens", number)`.
         tokens_a_batch: the most patches of a batch; a larger image goes alone.
     """
+    view = budget if isinstance(budget, View) else View("tokens", budget)
     by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
     for index in indices:
         # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
         size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
-        by_grid[budget_grid(size, patch_size, budget)].append(index)
+        by_grid[view.grid(size, patch_size)].append(index)
     batches = []
     for grid, members in sorted(by_grid.items()):
         shown = Shown(grid, np.arange(grid.cells))
@@ -77,7 +92,7 @@ def predict_budget(
     source: Source,
     split: str,
     indices: Sequence[int],
-    budget: int,
+    budget: int | View,
     *,
     aspect: Aspect = "native",
     precision: str = "float32",
@@ -87,6 +102,7 @@ def predict_budget(
     """Logits and times of the images at `indices`, each once, with at most `budget` patches.
 
     Args:
+        budget: as `plan_budget`.
         precision: `float32`, or `bfloat16` for the matrix products.
         workers: processes that read ahead; with any, the times are of a busy machine.
         advance: called with the number of images of each batch.
@@ -99,6 +115,7 @@ def predict_budget(
     place = {index: number for number, index in enumerate(indices)}
     logits = np.zeros((len(place), model.num_classes), np.float32)
     labels, tokens = np.zeros(len(place), np.int64), np.zeros(len(place), np.int64)
+    names = [""] * len(place)
     seconds, reading, warm = np.zeros(len(place)), 0.0, False
     asked = time.perf_counter()
     for batch in packed_batches(source, split, planned, patch_size=model.config.patch_size, workers=workers):
@@ -122,10 +139,13 @@ def predict_budget(
         at = [place[index] for index in batch.indices.tolist()]
         logits[at], labels[at] = said.numpy(), batch.labels.numpy()
         tokens[at], seconds[at] = grid.cells, taken / len(batch)
+        for number, name in zip(at, batch.names, strict=True):
+            names[number] = name
         if advance is not None:
             advance(len(batch))
         asked = time.perf_counter()
-    return BudgetPredictions(budget, logits, labels, tokens, seconds, reading / max(len(place), 1))
+    most = budget.patches if isinstance(budget, View) else budget
+    return BudgetPredictions(most, logits, labels, tokens, seconds, reading / max(len(place), 1), names)
 
 
 def _finish(device: torch.device) -> None:

@@ -10,7 +10,9 @@ import torch
 
 from sightline.data.loader import batches
 from sightline.data.source import Source
+from sightline.data.views import View
 from sightline.errors import NonFiniteError
+from sightline.evaluation.budgets import predict_budget
 from sightline.models import VisionTransformer
 from sightline.tasks.classification import Predictions, to_model_input
 
@@ -22,24 +24,27 @@ def predict_split(
     model: VisionTransformer,
     source: Source,
     split: str,
-    resolution: int,
+    resolution: int | View,
     indices: Sequence[int],
     *,
     precision: str = "float32",
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
 ) -> Predictions:
-    """Logits of the images at `indices`, at a square resolution.
+    """Logits of the images at `indices`, in that order.
 
     Args:
+        resolution: a square side in pixels, or how images are shown at their own aspect.
         precision: `float32`, or `bfloat16` for the matrix products.
         advance: called with the number of images of each batch.
 
     Raises:
         NonFiniteError: a logit is not finite.
     """
+    if isinstance(resolution, View):
+        return _predict_view(model, source, split, resolution, indices, precision, workers, advance)
     device = model.patch_embed.proj.weight.device
-    logits, labels, groups, sizes = [], [], [], []
+    logits, labels, groups, sizes, names = [], [], [], [], []
     started = time.perf_counter()
     for batch in batches(
         source,
@@ -59,6 +64,7 @@ def predict_split(
         labels.append(batch.labels.numpy())
         groups += batch.groups
         sizes.append(batch.sizes.numpy())
+        names += batch.names
         if advance is not None:
             advance(len(batch))
     return Predictions(
@@ -67,4 +73,30 @@ def predict_split(
         groups=groups,
         sizes=np.concatenate(sizes) if sizes else np.zeros(0, np.float32),
         seconds=time.perf_counter() - started,
+        names=names,
+        patches=float(model.config.grid_of(resolution).cells),
+    )
+
+
+def _predict_view(
+    model: VisionTransformer,
+    source: Source,
+    split: str,
+    view: View,
+    indices: Sequence[int],
+    precision: str,
+    workers: int,
+    advance: Callable[[int], None] | None,
+) -> Predictions:
+    started = time.perf_counter()
+    said = predict_budget(model, source, split, indices, view, precision=precision, workers=workers, advance=advance)
+    group_of = {label: name for name, members in source.groups.items() for label in members}
+    return Predictions(
+        logits=said.logits,
+        labels=said.labels,
+        groups=[group_of.get(label) for label in said.labels.tolist()],
+        sizes=np.full(len(said.labels), np.nan, np.float32),
+        seconds=time.perf_counter() - started,
+        names=said.names,
+        patches=float(said.tokens.mean()) if len(said.tokens) else float("nan"),
     )

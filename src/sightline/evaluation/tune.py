@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sightline.data.source import Source
+from sightline.data.views import View
 from sightline.evaluation.predict import predict_split
 from sightline.models import VisionTransformer
 from sightline.tasks.classification import accuracies
@@ -13,7 +14,7 @@ from sightline.tasks.classification import accuracies
 def tune_knob(
     model: VisionTransformer,
     source: Source,
-    resolution: int,
+    resolution: int | View,
     indices: Sequence[int],
     *,
     split: str = "minival",

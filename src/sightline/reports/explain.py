@@ -76,8 +76,8 @@ def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow]) -> str:
     """What was trained and how it was tested, in a paragraph."""
     names = list(dict.fromkeys(row.run for row in rows))
     trained = sorted({row.train_resolution for row in rows})
-    tested = sorted({row.resolution for row in rows})
-    patches = sorted({row.resolution // row.grid[0] for row in rows if row.grid[0] > 0})
+    tested = sorted({row.resolution for row in rows if row.resolution})
+    patches = sorted({row.resolution // row.grid[0] for row in rows if row.resolution and row.grid and row.grid[0]})
     known = [run for run in runs if run.name in names]
     sizes = sorted({run.parameters for run in known if run.parameters})
     seen = sorted({run.train_images for run in known if run.train_images})

@@ -58,7 +58,7 @@ def accuracy(
     chosen = series.lines(rows, metric, split=split, order=order)
     if not chosen:
         return None
-    shape = {row.resolution: row.grid for row in rows}
+    shape = {row.resolution: row.grid for row in rows if row.grid}
     trained = series.train_resolutions(chosen)
     sizes = series.resolutions(chosen)
     headings = [Heading(f"{size} px", f"{shape[size][0]} {TIMES} {shape[size][1]}", size in trained) for size in sizes]

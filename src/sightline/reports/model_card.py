@@ -31,7 +31,7 @@ def _metadata(record: Mapping[str, Any], repository: str, rows: Sequence[ResultR
     if cited:
         lines += ["model-index:", f"- name: {json.dumps(repository.split('/')[-1])}", "  results:"]
     for row in cited:
-        name = json.dumps(f"{row.data} {row.split}, {row.resolution} px")
+        name = json.dumps(f"{row.data} {row.split}, {f'{row.resolution} px' if row.resolution else row.view}")
         lines += [
             "  - task:",
             "      type: image-classification",
@@ -103,10 +103,12 @@ def _results(rows: Sequence[ResultRow]) -> list[str]:
     if not cited:
         return []
     lines = ["| Data | Pixels | Metric | Value | Standard error | Images |", "|---|---:|---|---:|---:|---:|"]
-    for row in sorted(cited, key=lambda row: (row.data, row.split, row.metric, row.tuned, row.resolution)):
+    for row in sorted(
+        cited, key=lambda row: (row.data, row.split, row.metric, row.tuned, row.resolution or 0, row.view)
+    ):
         tuned = f", its parameter tuned to {row.knob:g}" if row.tuned and row.knob is not None else ""
         lines.append(
-            f"| {_cell(row.data)} {row.split}{tuned} | {row.resolution} | {row.metric} | {row.value:.4f} "
+            f"| {_cell(row.data)} {row.split}{tuned} | {row.resolution or row.view} | {row.metric} | {row.value:.4f} "
             f"| {row.stderr:.4f} | {row.images} |"
         )
     return ["## Results", "\n".join(lines)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sightline.errors import InputError
-from sightline.results import ResultRow
+from sightline.results import SQUARE, ResultRow
 
 HELD_OUT = "heldout_fonts"
 QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
@@ -76,14 +76,15 @@ def run_order(rows: Iterable[ResultRow], names: Iterable[str] = ()) -> list[str]
 
 
 def lines(rows: Iterable[ResultRow], metric: str = "top1", *, split: str, order: Sequence[str] = ()) -> list[Line]:
-    """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution.
+    """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution, of
+    square images alone.
 
     Runs of several seeds are several lines, and so are several fixed knobs of one run; the labels then say which.
 
     Raises:
         InputError: two rows claim the same point.
     """
-    chosen = [row for row in rows if row.metric == metric and row.split == split]
+    chosen = [row for row in rows if row.metric == metric and row.split == split and row.view == SQUARE]
     by_knob = _runs_with_several_knobs(chosen)
     groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
     for row in chosen:
@@ -108,7 +109,7 @@ def lines(rows: Iterable[ResultRow], metric: str = "top1", *, split: str, order:
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
-    seen: dict[tuple[str, int, int], set[float | None]] = {}
+    seen: dict[tuple[str, int, int | None], set[float | None]] = {}
     for row in rows:
         if not row.tuned:
             seen.setdefault((row.run, row.seed, row.resolution), set()).add(row.knob)
@@ -117,7 +118,9 @@ def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
 
 def _points(rows: Iterable[ResultRow]) -> dict[int, Point]:
     points: dict[int, Point] = {}
-    for row in sorted(rows, key=lambda row: row.resolution):
+    for row in sorted(rows, key=lambda row: row.resolution or 0):
+        if row.resolution is None:
+            continue
         if row.resolution in points:
             raise InputError(f"run {row.run}: {row.metric} on {row.split} at {row.resolution} px is there twice")
         points[row.resolution] = Point(row.value, row.stderr, row.images, row.knob)
@@ -149,7 +152,7 @@ def groups(rows: Iterable[ResultRow]) -> list[str]:
 def outer_resolutions(rows: Iterable[ResultRow]) -> list[int]:
     """The resolutions that a breakdown is shown at: the training one (else the smallest) and the largest of `rows`."""
     chosen = list(rows)
-    measured = sorted({row.resolution for row in chosen})
+    measured = sorted({row.resolution for row in chosen if row.resolution is not None})
     if not measured:
         return []
     trained = sorted({row.train_resolution for row in chosen} & set(measured))

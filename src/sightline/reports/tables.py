@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sightline.errors import InputError
 from sightline.reports import series
-from sightline.results import ResultRow
+from sightline.results import SQUARE, ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,11 +96,28 @@ def print_accuracy(rows: Sequence[ResultRow], console: Console | None = None) ->
     if main != series.HELD_OUT and series.lines(rows, split=series.HELD_OUT):
         titles[series.HELD_OUT] = "Top-1 accuracy in % in fonts not seen in training"
     for split, title in titles.items():
+        if not series.lines(rows, split=split):
+            continue
         for number, table in enumerate(_fitting(rows, split, console)):
             _print_heading(console, title + (", continued" if number else ""))
             console.print(table)
     sign = "+-" if _ascii_only(console) else "±"
-    console.print(f"{sign}: one standard error of the number above it.  *: best of its column.", highlight=False)
+    if series.lines(rows, split=main):
+        console.print(f"{sign}: one standard error of the number above it.  *: best of its column.", highlight=False)
+    _print_views([row for row in rows if row.view != SQUARE and row.metric == "top1"], console, sign)
+
+
+def _print_views(rows: Sequence[ResultRow], console: Console, sign: str) -> None:
+    """Accuracy of images at their own aspect, a line a run and a view."""
+    if not rows:
+        return
+    shown = []
+    for row in sorted(rows, key=lambda row: (row.split, row.run, row.seed, row.patches, row.tuned)):
+        knob = f"{row.knob:g} (searched)" if row.tuned and row.knob is not None else row.knob
+        percent = f"{100 * row.value:.1f} {sign}{100 * row.stderr:.1f}"
+        shown.append((row.run, row.view, row.split, percent, f"{row.patches:.1f}", row.images, knob))
+    columns = ("run", "shown", "split", "top-1, %", "patches", "images", "knob")
+    print_table(columns, shown, title="Top-1 accuracy in %, images at their own aspect", console=console)
 
 
 def _fitting(rows: Sequence[ResultRow], split: str, console: Console) -> list[Table]:

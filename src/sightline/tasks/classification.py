@@ -56,6 +56,7 @@ class Predictions:
         logits: float32 [images, classes]; labels: int64 [images].
         groups: the confusable group of each image, or None; sizes: float32 [images], nan where unknown.
         seconds: of the forward passes and the rendering or reading of images.
+        names: of the images; patches: the mean of patches an image.
     """
 
     logits: np.ndarray
@@ -63,6 +64,8 @@ class Predictions:
     groups: Sequence[str | None]
     sizes: np.ndarray
     seconds: float
+    names: Sequence[str] = ()
+    patches: float = float("nan")
 
 
 def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) -> dict[str, tuple[float, int]]:

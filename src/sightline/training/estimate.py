@@ -45,7 +45,7 @@ def estimate_seconds(job: Job) -> float:
             optimizer.zero_grad()
 
         seconds = _time(step, warm_up=2, rounds=4) * config.images / config.batch_size
-        for side in job.evaluate.resolutions:
+        for side in job.evaluate.sides:
             splits = 1 + (side == config.resolution and "heldout_fonts" in job.evaluate.splits)
             count = job.evaluate.count(source.length("test"), side) * splits
             seconds += count * _seconds_an_image(model, side, low, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +12,7 @@ from cyclopts import Parameter
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
-
     from sightline.evaluation.cascade import CascadeConfig
-    from sightline.models import ViTConfig
 
 # Patches over those of the training size; the sides are 1/2, 3/4, 1, 5/4, 3/2 and 2 times as long.
 _FACTORS = (0.25, 0.5625, 1.0, 1.5625, 2.25, 4.0)
@@ -92,11 +88,13 @@ def cascade(
         Print the rows as JSON lines instead of tables.
     """
     from sightline import runtime
+    from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cascade_rows import dump_cascade_rows
     from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.data.discovery import open_source
     from sightline.evaluation.accuracy import RunIdentity, labels_of, usual_images
+    from sightline.evaluation.answer import TOKENS_A_PACK
     from sightline.evaluation.cascade import (
         ALPHAS,
         CascadeConfig,
@@ -141,7 +139,11 @@ def cascade(
     )
     # All that can be refused is refused before the first image is read; the plan refuses splits.
     looks = planned_looks(source, config)
-    _refuse_what_cannot_fit(loaded.config, max(config.measured), what=str(model), device=where)
+    most = max(config.measured)
+    batch = max(TOKENS_A_PACK // most, 1)
+    refuse_patches_that_cannot_fit(
+        loaded.config, most, asked=f"tokens {most}", what=str(model), batch=batch, device=where
+    )
     with Bars() as bars:
         for name in dict.fromkeys(look.split for look in looks):
             source, _ = source.check_readable(
@@ -203,20 +205,6 @@ def _fractions(given: Iterable[str]) -> tuple[float, ...]:
         except ValueError:
             raise InputError(f"--alphas {word}: expected fractions from 0 to 1, as 0.1,0.3") from None
     return tuple(fractions)
-
-
-def _refuse_what_cannot_fit(config: ViTConfig, tokens: int, *, what: str, device: torch.device) -> None:
-    """Refuse a budget that is hopeless on this machine."""
-    from sightline.analysis.memory import refuse_what_cannot_fit
-    from sightline.evaluation.answer import TOKENS_A_PACK
-
-    # Of all grids with so many patches the square one: what a pass takes hangs on their number.
-    side = (math.isqrt(tokens - 1) + 1) * config.patch_size
-    batch = max(TOKENS_A_PACK // tokens, 1)
-    try:
-        refuse_what_cannot_fit(config, side, what=what, batch=batch, device=device, loaded=True)
-    except InputError as error:
-        raise InputError(f"tokens {tokens}: as many patches as in {side} px; {error}") from None
 
 
 def _command(model: Path, data: str, config: CascadeConfig, out: Path) -> str:

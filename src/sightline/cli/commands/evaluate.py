@@ -38,7 +38,9 @@ def evaluate(
     model
         The folder of a run or of a model.
     resolutions
-        Square sides in pixels, as 20,32,64; 0.625 to 2 times the training size unless given.
+        Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size with at most
+        1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2 times the training
+        size unless given, and as it was trained where that was at native aspect.
     data
         The data set; the one that it was trained on unless given.
     split
@@ -67,7 +69,7 @@ def evaluate(
         Print the rows as JSON lines instead of a table.
     """
     from sightline import runtime
-    from sightline.analysis.memory import refuse_what_cannot_fit
+    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
@@ -76,6 +78,7 @@ def evaluate(
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
     from sightline.evaluation.accuracy import RunIdentity, check_sizes, labels_of, planned_images, usual_images
+    from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model, read_record
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, merge_rows, read_rows
@@ -95,9 +98,7 @@ def evaluate(
     side = trained.get("resolution") or loaded.config.image_size
     side = side if isinstance(side, int) else min(side)
     patch = loaded.config.patch_size
-    sides = parse_resolutions(resolutions) or tuple(
-        sorted({max(round(side * factor / patch), 1) * patch for factor in _FACTORS})
-    )
+    shown = parse_resolutions(resolutions)
     kept = model / "results.jsonl" if out is None else out
     if out is not None:
         claim_file(out, overwrite=overwrite)
@@ -110,13 +111,22 @@ def evaluate(
         chosen = chosen or tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
         chosen = chosen or source.splits[-1:]
         most = usual_images(source) if images is None else images
+        shown = shown or (
+            *sorted({max(round(side * factor / patch), 1) * patch for factor in _FACTORS}),
+            *sorted(views_as_trained(trained.get("packing"), side, patch, source, chosen[0])),
+        )
         config = EvaluateConfig(
-            sides, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
+            shown, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
         check_sizes(loaded, config)
         # The largest alone: no smaller one is hopeless where it is not.
-        refuse_what_cannot_fit(loaded.config, max(sides), what=str(model), device=where, loaded=True)
+        if config.sides:
+            refuse_what_cannot_fit(loaded.config, max(config.sides), what=str(model), device=where, loaded=True)
+        for view in config.views:
+            refuse_patches_that_cannot_fit(
+                loaded.config, view.patches, asked=f"resolution {view.name}", what=str(model), device=where
+            )
         planned_images(source, loaded, config, side)
         for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
             source, _ = source.check_readable(

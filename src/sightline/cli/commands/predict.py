@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json as json_module
-import math
 import os
 import sys
 import time
@@ -114,18 +113,14 @@ def _refuse_what_cannot_fit(
     device: torch.device,
 ) -> None:
     """Refuse a size, or a number of patches, that is hopeless on this machine."""
-    from sightline.analysis.memory import refuse_what_cannot_fit
+    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.data.views import View
 
     if isinstance(view, tuple):
         refuse_what_cannot_fit(config, view, what=what, device=device, loaded=True)
     elif max_tokens is not None:
-        # Of all grids with so many patches the square one: what a pass takes hangs on their number.
-        side = (math.isqrt(max_tokens - 1) + 1) * config.patch_size
-        try:
-            refuse_what_cannot_fit(config, side, what=what, device=device, loaded=True)
-        except InputError as error:
-            asked = f"{'max' if view == 'native' else view}:{max_tokens}"
-            raise InputError(f"--resolution {asked}: as many patches as in {side} px; {error}") from None
+        asked = f"--resolution {View('native' if view == 'native' else 'tokens', max_tokens).name}"
+        refuse_patches_that_cannot_fit(config, max_tokens, asked=asked, what=what, device=device)
 
 
 def _says_sigmoid(model: str) -> bool:

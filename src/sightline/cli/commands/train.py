@@ -84,6 +84,7 @@ def train(
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
+    from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, merge_rows, read_rows
@@ -135,7 +136,9 @@ def train(
             return
         trained = load_model(folder).to(where)
         assert resolved.resolution is not None
-        measured = EvaluateConfig((resolved.resolution,), (split,), images=usual_images(source))
+        # As it was trained: a packed run at native aspect on images at their own aspect too.
+        own = views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
+        measured = EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=usual_images(source))
         total, done = planned_images(source, trained, measured, resolved.resolution), 0
 
         def advance(count: int) -> None:

@@ -1,0 +1,39 @@
+"""A packed run at native aspect is tested as it was trained, not on squares alone."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from sightline.data.packs import PackingConfig
+from sightline.data.source import Source
+from sightline.data.views import View
+
+
+def views_as_trained(
+    packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
+) -> tuple[View, ...]:
+    """How a packed run at native aspect saw its images, the most usual view first; none for every other run.
+
+    Images that were shown at their own size are tested so, up to the most patches of the training; those of drawn
+    sizes with the patches of the training's `resolution` (the middle of the range where it lies outside), of its
+    lowest and of its highest side.
+
+    Args:
+        packing: of the run; as its saved record too.
+        resolution: of the run, in pixels.
+    """
+    if isinstance(packing, dict):
+        known = {field.name for field in fields(PackingConfig)}
+        packing = PackingConfig(**{name: value for name, value in packing.items() if name in known})
+    if packing is None or packing.aspect != "native":
+        return ()
+    most = packing.most_tokens or packing.tokens
+    if packing.resolutions is None:
+        # What is drawn at any size has none of its own: the training scaled it to the most patches.
+        stored = source.length(split) != 0 and source.stored_size(split, 0) is not None
+        return (View("native" if stored else "tokens", most),)
+    low, high = packing.resolutions
+    usual = resolution if low <= resolution <= high else (low + high) // 2
+    counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))
+    return tuple(dict.fromkeys(View("tokens", count) for count in counts))
