@@ -55,7 +55,6 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
         assert (row["device"], row["hardware"]) == ("cpu", runtime.hardware())
         assert row["commit"]
         assert row["torch"]
-    out.write_text("old")
     assert cli(*ASKED, "--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--json", out)[0] == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["resolution"], row["batch"], row["dtype"]) for row in rows] == [([224, 448], 3, "bfloat16")] * 2

@@ -230,7 +230,7 @@ def test_a_source_inside_the_checkpoint_is_not_deleted(cli, refused, source, tmp
     before = tree(tmp_path / "m")
     for dest in ("m", "link"):
         words = ["convert", "timm", inside, tmp_path / dest, *TINY, "--overwrite"]
-        refused(*words, says=["source.safetensors", "lies in"])
+        refused(*words, says=["source.safetensors", "holds"])
     assert tree(tmp_path / "m") == before
 
 

@@ -44,7 +44,7 @@ def test_what_is_refused(words, says, refused, tmp_path):
 
 def test_a_folder_that_exists(cli, refused, tmp_path, no_work):
     (tmp_path / "d" / "rope_axial").mkdir(parents=True)
-    (tmp_path / "d" / "rope_axial" / "log.jsonl").write_text("{}")
+    (tmp_path / "d" / "rope_axial" / "log.jsonl").write_text('{"step": 1, "images": 32, "loss": 1.0}\n')
     before = tree(tmp_path)
     refused("demo", "--quick", "--out", tmp_path / "d", says=["exists already", "--resume"])
     (tmp_path / "d" / "rope_axial" / "mine.txt").write_text("years of work")

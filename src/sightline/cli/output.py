@@ -10,50 +10,63 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from sightline.data.source import Unreadable
 
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
-_FILES = {"log.jsonl", "config.yaml", "results.jsonl", "report.html"}
-_CHECKPOINTS = {"checkpoint", "checkpoint.previous"}
+_FILES = {*RUN_FILES, PAGE}
 _IN_CHECKPOINT = {"model.safetensors", "training.safetensors", "config.json", "checksums.json", "results.jsonl"}
 # What a writer that was killed left beside them.
-_LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES | _CHECKPOINTS)))})\.(writing.*|sightline-old)")
+_LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
 _SHOWN = 20
 
 
-def check_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
+def check_folder(out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
     """Refuse the folder that is there where a run cannot have it; nothing is made or deleted yet.
 
     Args:
+        inputs: all that the command reads.
         resume: continue in it; overwrite: delete it first. Not both.
         inside: names of folders of runs that it may hold.
 
     Raises:
-        InputError: it exists and neither was given, or holds files that no run wrote.
+        InputError: see `guard_folder`; it exists and neither was given, or holds files that no run wrote.
     """
     if resume and overwrite:
         raise InputError("--resume and --overwrite: expected one of them, not both")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
+    guard_folder(out, inputs, "--out", deletes=overwrite)
     if out.is_dir() and any(out.iterdir()) and not resume:
         if not overwrite:
             raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
-        foreign = next(_foreign(out, set(inside)), None)
-        if foreign is not None:
-            raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
+        _refuse_to_delete(out, set(inside))
 
 
-def claim_folder(out: Path, *, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
+def _refuse_to_delete(out: Path, inside: set[str]) -> None:
+    """Raise InputError unless `out` holds runs and nothing else."""
+    if out.is_symlink():
+        raise InputError(f"--overwrite: {out} is a link to {os.path.realpath(out)}, which is not deleted")
+    foreign = next(_foreign(out, inside), None)
+    if foreign is not None:
+        raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
+    # A name alone proves nothing: other programs write a config.yaml too.
+    kept = [entry for entry in sorted(out.iterdir()) if not _LEFT.fullmatch(entry.name)]
+    if kept and not any(is_run(folder) for folder in (out, *(out / name for name in inside))):
+        raise InputError(f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted")
+
+
+def claim_folder(out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
     """Make the folder of a run, after `check_folder`.
 
     Raises:
         InputError: see `check_folder`.
         StorageError: it cannot be made or deleted.
     """
-    check_folder(out, resume=resume, overwrite=overwrite, inside=inside)
+    check_folder(out, inputs=inputs, resume=resume, overwrite=overwrite, inside=inside)
     if out.is_dir() and overwrite:
         try:
             shutil.rmtree(out)
@@ -73,24 +86,57 @@ def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
         plain = entry.is_dir() and not entry.is_symlink()
         if entry.name in _FILES and entry.is_file():
             continue
-        if plain and entry.name in _CHECKPOINTS:
-            yield from (file for file in sorted(entry.iterdir()) if file.name not in _IN_CHECKPOINT or file.is_dir())
+        if plain and entry.name in CHECKPOINTS:
+            yield from _foreign_in_checkpoint(entry)
         elif plain and entry.name in inside:
             yield from _foreign(entry, set())
         elif not _LEFT.fullmatch(entry.name):
             yield entry
 
 
-def claim_file(out: Path, *, overwrite: bool, option: str = "--out") -> None:
-    """Refuse a file that exists, unless it is to be replaced; nothing is made yet. `option` is what named it."""
+def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
+    yield from (file for file in sorted(folder.iterdir()) if file.name not in _IN_CHECKPOINT or file.is_dir())
+
+
+def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:
+    """Refuse the folder of a checkpoint to write that cannot be had; nothing is made or deleted yet.
+
+    Raises:
+        InputError: see `guard_folder`; it exists and is not to be replaced, or holds files that no command wrote.
+    """
+    guard_folder(dest, inputs, "DEST", deletes=True)
+    if not dest.exists():
+        return
+    if not overwrite:
+        raise InputError(f"{dest}: exists already; --overwrite replaces it")
+    foreign = next(_foreign_in_checkpoint(dest), None) if dest.is_dir() else dest
+    if foreign is not None:
+        raise InputError(f"--overwrite: {foreign} belongs to no checkpoint; {dest} is not replaced")
+
+
+def claim_file(out: Path, *, inputs: Inputs, overwrite: bool, option: str = "--out") -> None:
+    """Refuse a file that exists, unless it is to be replaced, and one that `guard_file` refuses; nothing is made yet.
+
+    Args:
+        inputs: all that the command reads.
+        option: what named the file.
+    """
     if out.is_dir():
         raise InputError(f"{option} {out}: is a folder, expected a file")
     if out.exists() and not out.is_file():
         raise InputError(f"{option} {out}: is no regular file")
     if out.is_symlink() and not out.exists():
         raise InputError(f"{option} {out}: is a link to a missing file")
+    guard_file(out, inputs, option)
     if out.exists() and not overwrite:
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
+
+
+def claim_rows(out: Path) -> None:
+    """Refuse a file of measured rows, which is replaced without a question, where something else is in it."""
+    claim_file(out, inputs=Inputs(), overwrite=True, option="--json")
+    if out.exists() and not is_rows(out):
+        raise InputError(f"--json {out}: exists and holds no rows of a benchmark; it is not replaced")
 
 
 def make_parent(out: Path) -> None:
@@ -110,7 +156,12 @@ def say_left_out(images: Sequence[Unreadable]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
+    """`write_bytes` of a text, as UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a hard link to what was there keeps it.
 
     Raises:
         StorageError: it cannot be written; what was there before is untouched.
@@ -118,7 +169,7 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
     make_parent(path)
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -70,6 +71,11 @@ class Source(ABC):
         Raises:
             InputError: the argument names nothing that this source has.
         """
+
+    @classmethod
+    def folders(cls, argument: str) -> tuple[Path, ...]:
+        """The folders on this machine whose files are the examples, for what follows the colon; none by default."""
+        return ()
 
     @abstractmethod
     def length(self, split: str) -> int | None:

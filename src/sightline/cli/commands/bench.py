@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json as json_module
 import subprocess
 import sys
@@ -63,14 +64,14 @@ def memory(
 
     from sightline import runtime
     from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
-    from sightline.cli.output import claim_file, write_text
+    from sightline.cli.output import claim_rows, write_text
     from sightline.cli.resolutions import parse_size
     from sightline.models import model_config
     from sightline.reports.tables import print_table
 
     size = parse_size(resolution)
     if json is not None:
-        claim_file(json, overwrite=True, option="--json")
+        claim_rows(json)
     where = runtime.resolve_device(device)
     config = model_config(model, encoding=encoding)
     asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
@@ -153,6 +154,22 @@ def _run(name: str, arguments: tuple[str, ...]) -> int:
     script = BENCHMARKS / f"{name}.py"
     if not script.is_file():
         raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
+    _claim_given(arguments)
     sys.stdout.flush()
     code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
     return code if code >= 0 else 128 - code
+
+
+def _claim_given(arguments: tuple[str, ...]) -> None:
+    """Refuse the file of rows among the arguments of a benchmark as `bench memory` does; it is parsed as there."""
+    from sightline.cli.output import claim_rows
+
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--json", type=Path)
+    try:
+        given = parser.parse_known_args(arguments)[0].json
+    except argparse.ArgumentError:
+        # The benchmark itself says what is wrong.
+        return
+    if given is not None:
+        claim_rows(given)

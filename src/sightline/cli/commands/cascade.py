@@ -90,6 +90,7 @@ def cascade(
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cascade_rows import dump_cascade_rows
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.data.discovery import open_source
@@ -116,7 +117,7 @@ def cascade(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
     for name in _WRITTEN:
-        claim_file(out / name, overwrite=overwrite)
+        claim_file(out / name, inputs=Inputs(models=[model], data=[spec]), overwrite=overwrite)
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     loaded = load_model(model).to(where)

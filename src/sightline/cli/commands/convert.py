@@ -38,15 +38,13 @@ def convert(
     """
     from sightline.analysis.verification import save_converted
     from sightline.cli.foreign import read_source
+    from sightline.cli.guard import Inputs
+    from sightline.cli.output import claim_checkpoint
     from sightline.cli.progress import Bars
     from sightline.convert import import_weights
     from sightline.errors import InputError
 
-    if dest.exists() and not overwrite:
-        raise InputError(f"{dest}: exists already; --overwrite replaces it")
-    for given in (source, *((config,) if config else ())):
-        if given.resolve().is_relative_to(dest.resolve()):
-            raise InputError(f"{given}: lies in {dest}, which --overwrite would delete; move it first")
+    claim_checkpoint(dest, inputs=Inputs(files=[source, *([config] if config else [])]), overwrite=overwrite)
     with Bars() as bars:
         bars.move("reading", 0, 3)
         state, arguments = read_source(project, source, config, settings)

@@ -37,6 +37,7 @@ def demo(
         cpu, auto, cuda, mps.
     """
     from sightline import runtime
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_folder, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
@@ -53,10 +54,11 @@ def demo(
     cores = runtime.cores()
     where = runtime.resolve_device(device)
     jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where))
-    claim_folder(out, resume=resume, overwrite=overwrite, inside=ENCODINGS)
-    for job in jobs:
-        save_config(resolve(job.train, open_source(job.train.data), where), job.out)
-    images = resolve(jobs[0].train, open_source(jobs[0].train.data), where).images
+    resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
+    claim_folder(out, inputs=Inputs(), resume=resume, overwrite=overwrite, inside=ENCODINGS)
+    for job, config in zip(jobs, resolved, strict=True):
+        save_config(config, job.out)
+    images = resolved[0].images
     print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
     print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
     if quick:

@@ -70,6 +70,7 @@ def evaluate(
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_file, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
@@ -101,7 +102,7 @@ def evaluate(
     shown = parse_resolutions(resolutions)
     kept = model / "results.jsonl" if out is None else out
     if out is not None:
-        claim_file(out, overwrite=overwrite)
+        claim_file(out, inputs=Inputs(models=[model], data=[spec]), overwrite=overwrite)
     # Read now, so that a damaged file is not found out after the work is done.
     before = read_rows(kept) if out is None and kept.exists() else []
     with Bars() as bars:

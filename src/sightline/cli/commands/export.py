@@ -51,6 +51,7 @@ def export(
     """
     import dataclasses
 
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.errors import SightlineError
@@ -70,7 +71,7 @@ def export(
     check_target(to, int8=int8)
     asked = None if sizes is None else _parse_sizes(sizes)
     file = output or Path(model.resolve().name.rpartition(":")[2] + SUFFIXES[to])
-    claim_file(file, overwrite=overwrite, option="--output")
+    claim_file(file, inputs=Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model)
     check_exportable(loaded, to, int8=int8)
     checked = (default_sizes(loaded) if check or int8 else []) if asked is None else asked

@@ -26,6 +26,7 @@ def report(
     overwrite
         Replace the page if it exists.
     """
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_file, make_parent
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
@@ -34,7 +35,7 @@ def report(
 
     if not runs:
         raise InputError("report: expected at least one folder of a run")
-    claim_file(out, overwrite=overwrite)
+    claim_file(out, inputs=Inputs(models=runs), overwrite=overwrite)
     command = shlex.join(["sightline", "report", *map(str, runs), "--out", str(out)])
     content = compose_report(runs, command, title=title)
     make_parent(out)

@@ -42,13 +42,16 @@ def scenes(
     overwrite
         Replace the picture if it exists.
     """
+    import io
+
     from PIL import Image
 
-    from sightline.cli.output import claim_file, make_parent
+    from sightline.cli.guard import Inputs
+    from sightline.cli.output import claim_file, write_bytes
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
-    from sightline.errors import InputError, StorageError
+    from sightline.errors import InputError
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:
@@ -59,11 +62,10 @@ def scenes(
         raise InputError(f"--seed {seed}: must be at least 0")
     source = open_source(f"scenes:{task}")
     source.check(split)
-    claim_file(out, overwrite=overwrite)
+    claim_file(out, inputs=Inputs(), overwrite=overwrite)
     sheet = contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed)
-    make_parent(out)
-    try:
-        Image.fromarray(sheet).save(out)
-    except OSError as error:
-        raise StorageError(f"{out}: cannot be written ({error.strerror or error})") from error
+    picture = io.BytesIO()
+    # As the name's ending says.
+    Image.fromarray(sheet).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
+    write_bytes(out, picture.getvalue())
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")

@@ -79,6 +79,7 @@ def train(
     import sys
 
     from sightline import runtime
+    from sightline.cli.guard import Inputs
     from sightline.cli.output import check_folder, claim_folder, say_left_out, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
@@ -101,7 +102,10 @@ def train(
     with Bars() as bars:
         called = recipe or asked.data.replace(":", "_").replace("/", "_")
         folder = out or Path("runs") / f"{called}_{asked.encoding}"
-        check_folder(folder, resume=resume, overwrite=overwrite)
+        inputs = Inputs(
+            models=[asked.init_from] if asked.init_from else [], data=[asked.data], files=[config] if config else []
+        )
+        check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
         with named_after(config):
             source = open_training_data(asked)
         with named_after(config or Path("train")):
@@ -117,7 +121,7 @@ def train(
             )
         say_left_out(source.skipped)
         resolved = resolve(asked, source, where)
-        claim_folder(folder, resume=resume, overwrite=overwrite)
+        claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
         save_config(resolved, folder)
         last: Progress | None = None
 

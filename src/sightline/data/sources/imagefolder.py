@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Self
 
-from sightline.data.folder_scan import scan
+from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, read_image_size
 from sightline.data.source import Example, Source, Unreadable
 from sightline.data.transforms import eval_view, train_view
@@ -68,6 +68,16 @@ class ImageFolder(Source):
         if not argument:
             raise InputError("the data set imagefolder needs a folder: imagefolder:DIR")
         return cls(argument)
+
+    @classmethod
+    def folders(cls, argument: str) -> tuple[Path, ...]:
+        """The folder, and those that links among its splits and classes lead to."""
+        root = Path(argument)
+        if not argument or not root.is_dir():
+            return ()
+        patterns = ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
+        links = (link for pattern in patterns for link in root.glob(pattern) if link.is_symlink())
+        return (root, *(link.resolve() for link in links if link.is_dir()))
 
     def _folder(self, split: str) -> str:
         if split not in self._folder_of:

@@ -1,0 +1,226 @@
+"""The guard between what a command reads and what it writes: nothing is replaced, or deleted, that something reads.
+
+Files and folders are told apart by what they are (device and inode), not by how they are written: links, hard links,
+`..` and the case of letters change nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightline.checkpoint import CHECKSUMS
+from sightline.errors import InputError, SightlineError
+
+# What a run keeps in its folder; rows are its own to add to, a page may be written anew.
+PAGE = "report.html"
+RUN_FILES = ("config.yaml", "log.jsonl", "validation.jsonl", "results.jsonl", "predictions.csv")
+CHECKPOINTS = ("checkpoint", "checkpoint.previous", "checkpoint.best")
+# By these a folder is told from any other that has a `config.yaml`.
+_CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}
+_LOG_KEYS = {"step", "images", "loss"}
+_READ_OF_A_MODEL = (".json", ".safetensors", ".bin")
+_HEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a command reads, as its command line names it.
+
+    Attributes:
+        models: what `load_model` takes; those that are no folder here are passed over. What they say that they were
+            trained on is guarded with them.
+        data: data sets, as `imagefolder:DIR`.
+        files: everything else, files or folders.
+    """
+
+    models: Sequence[str | Path] = ()
+    data: Sequence[str] = ()
+    files: Sequence[str | Path] = ()
+
+    def model_folders(self) -> list[Path]:
+        """The folders of the models on this machine."""
+        places = [Path(str(model).removeprefix("local-dir:")) for model in self.models]
+        return [place for place in places if place.is_dir()]
+
+    def data_folders(self) -> list[Path]:
+        """The folders of the data sets, of those too that the models were trained on."""
+        trained = [spec for model in self.model_folders() if (spec := _trained_on(model))]
+        return [folder for spec in dict.fromkeys((*self.data, *trained)) for folder in _folders_of(spec)]
+
+
+def guard_file(out: Path, inputs: Inputs, option: str) -> None:
+    """Refuse a file to write that is an input, that a run or a checkpoint owns, or that lies in a data set.
+
+    Args:
+        option: what named it, for the message.
+
+    Raises:
+        InputError: names the file and what it would harm; nothing was written.
+    """
+    _refuse_owned(out, option)
+    read = [Path(file) for file in inputs.files]
+    for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
+        for part in (folder, *(folder / name for name in CHECKPOINTS)):
+            read += [entry for entry in _entries(part) if entry.suffix in _READ_OF_A_MODEL]
+    for file in read:
+        if _same(out, file):
+            raise InputError(f"{option} {out}: is {file}, which this command reads; give another name")
+    folders = inputs.data_folders()
+    _refuse_in_data(out, folders, option)
+    image = next((image for image in _images(folders) if _same(out, image)), None) if out.exists() else None
+    if image is not None:
+        raise InputError(f"{option} {out}: is {image}, an image of the data; give another name")
+
+
+def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> None:
+    """Refuse a folder to write that is an input, holds one, lies in a data set, or in what a checkpoint owns.
+
+    Args:
+        option: what named it, for the message.
+        deletes: whether what is there is deleted first.
+
+    Raises:
+        InputError: names the folder and what it would harm; nothing was written.
+    """
+    _refuse_owned(out, option)
+    data = inputs.data_folders()
+    _refuse_in_data(out, data, option)
+    # A run may be continued by its own config.yaml.
+    read = [*inputs.model_folders(), *data, *(map(Path, inputs.files) if deletes else ())]
+    for path in read:
+        if _lies_in(path, out):
+            what = "is" if _same(path, out) else "holds"
+            which = f"{path}, which" if str(path) != str(out) else "what"
+            raise InputError(f"{option} {out}: {what} {which} this command reads; give another folder")
+    if deletes and _lies_in(Path.cwd(), out):
+        raise InputError(f"{option} {out}: holds the current folder {Path.cwd()}; it is not deleted")
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run wrote what is in a folder: a checkpoint, a log, or its whole configuration."""
+    if any((folder / name / CHECKSUMS).is_file() for name in CHECKPOINTS):
+        return True
+    if set(re.findall(r"^(\w+):", _head(folder / "config.yaml"), re.MULTILINE)) >= _CONFIG_KEYS:
+        return True
+    return _first_line(folder / "log.jsonl") >= _LOG_KEYS
+
+
+def is_rows(file: Path) -> bool:
+    """Whether a file holds rows of a benchmark, or nothing yet."""
+    return not file.stat().st_size or "benchmark" in _first_line(file)
+
+
+def _first_line(file: Path) -> set[str]:
+    """The keys of the object in the first line of a file of JSON lines; none where there is none."""
+    try:
+        line = json.loads(_head(file).partition("\n")[0])
+    except (ValueError, RecursionError):
+        return set()
+    return set(line) if isinstance(line, dict) else set()
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is one that `save_model` wrote."""
+    return (folder / CHECKSUMS).is_file() and any((folder / name).is_file() for name in _OF_A_MODEL)
+
+
+_OF_A_MODEL = ("config.json", "model.safetensors")
+
+
+def _refuse_owned(out: Path, option: str) -> None:
+    """Refuse what a run keeps for itself, and anything in a checkpoint, which is replaced as a whole."""
+    place = Path(os.path.realpath(out))
+    for node in (place, *place.parents):
+        if node != place and is_checkpoint(node):
+            raise InputError(
+                f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
+            )
+        for name in (*RUN_FILES, *CHECKPOINTS):
+            if _same(node, node.parent / name) and is_run(node.parent):
+                raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
+
+
+def _refuse_in_data(out: Path, folders: Sequence[Path], option: str) -> None:
+    for folder in folders:
+        if _lies_in(out, folder):
+            where = "is" if _same(out, folder) else "lies in"
+            raise InputError(
+                f"{option} {out}: {where} {folder}, a folder of the data, where it would count as data; give another "
+                "folder"
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _same(first: Path, second: Path) -> bool:
+    one, other = _identity(first), _identity(second)
+    if one is None or other is None:
+        return one is other and os.path.realpath(first) == os.path.realpath(second)
+    return one == other
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    """Whether `path` is `folder` or is below it; neither needs to exist."""
+    place, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    if place.is_relative_to(root):
+        return True
+    whole = _identity(root)
+    return whole is not None and any(_identity(node) == whole for node in (place, *place.parents))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _images(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        for parent, _, names in os.walk(folder):
+            yield from (Path(parent, name) for name in names)
+
+
+def _trained_on(model: Path) -> str | None:
+    """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
+    for folder in (model, *(model / name for name in CHECKPOINTS)):
+        try:
+            record = json.loads((folder / "config.json").read_bytes())
+            spec = record["training"]["config"]["data"]
+        except (OSError, ValueError, RecursionError, KeyError, TypeError):
+            continue
+        return spec if isinstance(spec, str) else None
+    return None
+
+
+def _folders_of(spec: str) -> tuple[Path, ...]:
+    from sightline.data.discovery import source_class
+
+    name, _, argument = spec.partition(":")
+    try:
+        return source_class(name).folders(argument)
+    except SightlineError:
+        # The command that opens it says what is wrong with it.
+        return ()
+
+
+def _head(file: Path) -> str:
+    """The beginning of a regular file as text, "" where there is none."""
+    try:
+        if not file.is_file():
+            return ""
+        with file.open("rb") as stream:
+            return stream.read(_HEAD).decode("utf-8", "replace")
+    except OSError:
+        return ""
