@@ -195,3 +195,20 @@ def test_meta_device_beside_the_cpu() -> None:
     assert TokenLayout.uniform((2, 3), 1, device="meta").coords.device.type == "meta"
     with torch.device("meta"):
         assert grid_coords(Grid(4, 3), CPU).device.type == "cpu"
+
+
+def test_found_33_keep_takes_lists() -> None:
+    pack = TokenLayout.packed([(2, 3), (3, 5)])
+    by_list, by_tensor = pack.keep([[0, 4], [14, 2, 7]]), pack.keep([torch.tensor([0, 4]), torch.tensor([14, 2, 7])])
+    assert torch.equal(by_list.coords, by_tensor.coords)
+    assert torch.equal(pack.keep([[], range(15)]).coords, pack.keep([torch.arange(0), torch.arange(15)]).coords)
+    for wrong, words in (
+        ([[0, 6], [1]], "6 for image 0: expected whole numbers from 0 to 5"),
+        ([[0], [-1]], "-1 for image 1: expected whole numbers from 0 to 14"),
+        ([[0], [1.0]], r"1\.0 for image 1"),
+        ([[0], [True]], "True for image 1"),
+        ([0, 1], "0 for image 0: expected a tensor or a list"),
+        ([[0]], "1 index tensors for 2 images"),
+    ):
+        with pytest.raises(InputError, match=words):
+            pack.keep(wrong)

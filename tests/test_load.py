@@ -239,3 +239,26 @@ def test_a_model_in_half_precision_is_saved_and_read(tmp_path):
     read = load_model(tmp_path / "m")
     assert all(value.dtype == torch.float32 for value in read.state_dict().values())
     assert torch.equal(read.encoding.freqs, model.encoding.freqs.float())
+
+
+@pytest.mark.parametrize("asked", [{}, {"num_classes": 3}])
+def test_found_31_loading_leaves_the_random_numbers_alone(asked, model, tmp_path):
+    save_model(model("rope_mixed+learned_1d"), tmp_path / "m")
+    before = torch.get_rng_state()
+    load_model(tmp_path / "m", **asked)
+    assert torch.equal(torch.get_rng_state(), before)
+    if torch.cuda.is_available():
+        kept = torch.cuda.get_rng_state()
+        torch.set_default_device("cuda")
+        try:
+            load_model(tmp_path / "m", **asked)
+        finally:
+            torch.set_default_device("cpu")
+        assert torch.equal(torch.cuda.get_rng_state(), kept)
+
+
+def test_drop_path_that_rises_comes_back(model, tmp_path):
+    save_model(model(drop_path=(0.0, 0.4), depth=3), tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert again.config.drop_path == (0.0, 0.4)
+    assert [round(block.drop_path.rate, 6) for block in again.blocks] == [0.0, 0.2, 0.4]

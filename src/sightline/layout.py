@@ -131,25 +131,39 @@ class TokenLayout:
         segments = [Segment(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile) for grid in grids]
         return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
 
-    def keep(self, indices: Tensor | Sequence[Tensor]) -> TokenLayout:
+    def keep(self, indices: Tensor | Sequence[Tensor | Sequence[int]]) -> TokenLayout:
         """The layout after token dropping; the images keep their original grids.
 
         Args:
             indices: int64 [rows, kept] row-major patch indices for a uniform batch, or for a pack one [kept]
-                tensor for each image.
+                tensor, or list of whole numbers, for each image.
 
         Raises:
-            InputError: the number of index tensors is not the number of images.
+            InputError: the number of index tensors is not the number of images, or a list holds anything but the
+                indices of its image's patches.
         """
-        given = [indices] if isinstance(indices, Tensor) else [index.unsqueeze(0) for index in indices]
-        if len(given) != len(self.segments):
-            raise InputError(f"keep: {len(given)} index tensors for {len(self.segments)} images")
+        count = 1 if isinstance(indices, Tensor) else len(indices)
+        if count != len(self.segments):
+            raise InputError(f"keep: {count} index tensors for {len(self.segments)} images")
         segments = []
-        for segment, index in zip(self.segments, given, strict=True):
+        for number, segment in enumerate(self.segments):
+            index = indices if isinstance(indices, Tensor) else self._indices(number, indices[number]).unsqueeze(0)
             every = grid_coords(segment.grid, index.device).expand(index.shape[0], -1, -1)
             coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, 2))
             segments.append(Segment(segment.grid, coords, complete=False))
         return self._like(segments)
+
+    def _indices(self, number: int, given: Tensor | Sequence[int]) -> Tensor:
+        """The kept patches of image `number` as a tensor; a list is looked at, a tensor may be on another device."""
+        if isinstance(given, Tensor):
+            return given
+        cells = self.segments[number].grid.cells
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise InputError(f"keep: {given!r} for image {number}: expected a tensor or a list of its patches' indices")
+        for index in given:
+            if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < cells:
+                raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
+        return torch.tensor(given, dtype=torch.int64, device=self.device)
 
     def pad_to(self, slots: int) -> TokenLayout:
         """The same images with padding slots at the end, so that a row has `slots` of them.

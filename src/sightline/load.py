@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from sightline.encodings.base import configure
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.runtime import kept_random_state
 
 FORMAT = 1
 
@@ -122,6 +124,8 @@ def load_model(
 ) -> VisionTransformer:
     """A model in evaluation mode, every byte of its files checked.
 
+    torch's random generators are left as they were, whatever is new in the model, except by `pretrained=False`.
+
     Args:
         source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
             for such a folder on the Hugging Face Hub or here, or for one of timm's; `timm:name` for what
@@ -141,10 +145,15 @@ def load_model(
         given = {"model": name, **arguments}
         if num_classes is not None:
             given["num_classes"] = num_classes
-        return import_timm_model(given, pretrained=pretrained)
+        with kept_random_state() if pretrained else contextlib.nullcontext():
+            return import_timm_model(given, pretrained=pretrained)
     if arguments:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
-    folder = local_folder(source)
+    with kept_random_state():
+        return _load(local_folder(source), num_classes, allow_nonfinite)
+
+
+def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
     foreign = read_timm_folder(folder)
     if foreign is None:
         return _load_folder(folder, num_classes, allow_nonfinite)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -243,6 +245,17 @@ def resolve_device(name: str) -> torch.device:
     if name not in there:
         raise choose("device", name, ["auto", *there])
     return torch.device(name)
+
+
+@contextlib.contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Inside, numbers may be drawn; afterwards torch's generators, of the processor and of GPUs, are as they were."""
+    import torch
+
+    # A GPU that nothing was asked of yet is not woken for this.
+    used = torch.cuda.is_initialized() or torch.get_default_device().type == "cuda"
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
+        yield
 
 
 @functools.cache

@@ -89,7 +89,10 @@ def fields_of(**arguments: Any) -> dict[str, Any]:
         field = _FIELDS.get(name, name)
         if field not in known:
             raise UnknownArgumentError(str(choose("argument", name, {*known, *_FIELDS, *_IDLE, *_NEUTRAL}, limit=100)))
-        if name == "global_pool":
+        if name == "drop_path_rate":
+            # timm's rates rise with depth; `drop_path` is one for all layers.
+            value = (0.0, value) if value else 0.0
+        elif name == "global_pool":
             value = TIMM_POOLS.get(value, value)
         elif name == "dynamic_img_pad":
             value = "pad" if value else "exact"

@@ -15,7 +15,7 @@ def field_of_view(model: VisionTransformer, layer: int, grid: Grid) -> np.ndarra
 
     0 where the key is masked. A learned bias above 0 counts as 1. None where the encoding does not bias the scores.
     """
-    layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0, device=model.patch_embed.proj.weight.device)
+    layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=0, device=model.anchor.device)
     pattern = model.encoding.pattern(layer, layout)
     if pattern is None:
         return None

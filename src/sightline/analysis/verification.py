@@ -18,6 +18,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import model_files
 from sightline.models import VisionTransformer
+from sightline.models.modes import evaluation_mode
 
 TOLERANCE = 2e-5
 _SHOWN = 16
@@ -68,11 +69,12 @@ def images_of(size: tuple[int, int], channels: int) -> Tensor:
 
 @torch.inference_mode()
 def fingerprint(model: VisionTransformer) -> list[dict[str, Any]]:
-    """The first outputs on fixed images, as plain values."""
-    return [
-        {"size": list(size), "outputs": model(images_of(size, model.config.channels))[0, :_SHOWN].tolist()}
-        for size in sizes_of(model)
-    ]
+    """The first outputs on fixed images in evaluation mode, as plain values."""
+    with evaluation_mode(model):
+        return [
+            {"size": list(size), "outputs": model(images_of(size, model.config.channels))[0, :_SHOWN].tolist()}
+            for size in sizes_of(model)
+        ]
 
 
 def verify(
@@ -138,7 +140,8 @@ def _against_original(model: VisionTransformer, original: nn.Module) -> list[Com
         if hasattr(original, "patch_embed") and not getattr(original, "dynamic_img_size", False):
             original.set_input_size(size)  # type: ignore[operator]
         theirs = original(images)
-        difference = float((model(images) - theirs).abs().max())
+        with evaluation_mode(model):
+            difference = float((model(images) - theirs).abs().max())
         rows.append(
             Comparison(f"outputs at {size[0]}x{size[1]}", "the original", difference, TOLERANCE, float(theirs.std()))
         )

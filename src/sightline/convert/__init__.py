@@ -16,6 +16,7 @@ from torch import Tensor
 from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer
+from sightline.runtime import kept_random_state
 
 __all__ = ["changed_rules", "export_weights", "import_weights", "list_projects"]
 
@@ -71,7 +72,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     expected = convert_back(entries, shapes)
     check_names(project, state_dict, expected)
     check_tensors(project, state_dict, expected)
-    model = VisionTransformer(ours)
+    with kept_random_state():
+        model = VisionTransformer(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):

@@ -148,7 +148,7 @@ def evaluate(
     """
     check_sizes(model, config)
     labels = labels_of(model, source, identity.data)
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
     rows: list[ResultRow] = []
     for split, resolution in _measurements(source, config, identity.train_resolution):
@@ -234,7 +234,7 @@ def _measure(
     else:
         shown = {"view": SQUARE, "resolution": resolution, "grid": model.config.grid_of(resolution)}
     groups = {name: [int(labels[one]) for one in members] for name, members in source.groups.items()}
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     return [
         ResultRow(
             run=identity.run,

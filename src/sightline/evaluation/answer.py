@@ -15,6 +15,7 @@ from sightline.data.source import Unreadable
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import VisionTransformer
+from sightline.models.modes import evaluation_mode
 
 TOKENS_A_PACK = 4096
 
@@ -66,7 +67,8 @@ def answer_images(
 ) -> Iterator[list[Answer | Unanswered]]:
     """One outcome for each image, in their order, in lists that come as soon as a pack is answered.
 
-    An image is answered as it would be alone. No more is read ahead than fills a pack, and one image.
+    An image is answered as it would be alone, in evaluation mode whatever the model is in. No more is read ahead than
+    fills a pack, and one image.
 
     Args:
         images: paths, and what is known to be unreadable.
@@ -111,9 +113,9 @@ def _prepared(
 
 
 def _answered(model: VisionTransformer, pack: list[_Prepared | Unanswered]) -> list[Answer | Unanswered]:
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     tensors = [one.tensor.to(device) for one in pack if isinstance(one, _Prepared)]
-    with torch.inference_mode(), ever_new_shapes():
+    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes():
         logits = iter(model(tensors).float().cpu())
     return [one if isinstance(one, Unanswered) else _answer(one, next(logits)) for one in pack]
 

@@ -20,6 +20,7 @@ from sightline.evaluation.answer import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer
+from sightline.models.modes import evaluation_mode
 from sightline.tasks.classification import packed_model_input
 
 
@@ -99,7 +100,7 @@ def predict_budget(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
 ) -> BudgetPredictions:
-    """Logits and times of the images at `indices`, each once, with at most `budget` patches.
+    """Logits and times of the images at `indices`, each once, with at most `budget` patches, in evaluation mode.
 
     Args:
         budget: as `plan_budget`.
@@ -110,7 +111,7 @@ def predict_budget(
     Raises:
         NonFiniteError: a logit is not finite.
     """
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     planned = plan_budget(source, split, indices, budget, model.config.patch_size, aspect)
     place = {index: number for number, index in enumerate(indices)}
     logits = np.zeros((len(place), model.num_classes), np.float32)
@@ -124,7 +125,8 @@ def predict_budget(
         grid = batch.grids[0]
         patches = patches.view(len(batch), grid.cells, -1)
         layout = TokenLayout.uniform(grid, len(batch), num_prefix_tokens=model.num_prefix_tokens, device=patches.device)
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+        with evaluation_mode(model), torch.inference_mode(), autocast:
             if not warm:
                 # Kernels and tables of the first pass are made untimed.
                 model(patches, layout=layout).float().cpu()

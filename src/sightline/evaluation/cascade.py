@@ -182,7 +182,7 @@ def measure(
         InputError: as `planned_looks`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
 
     def report(images: int, budget: int) -> None:
@@ -233,7 +233,7 @@ def cascade_rows(
     sigmoid: bool,
 ) -> list[CascadeRow]:
     """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     shared: dict[str, Any] = {
         "run": identity.run,
         "encoding": model.encoding.name,

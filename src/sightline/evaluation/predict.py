@@ -14,6 +14,7 @@ from sightline.data.views import View
 from sightline.errors import NonFiniteError
 from sightline.evaluation.budgets import predict_budget
 from sightline.models import VisionTransformer
+from sightline.models.modes import evaluation_mode
 from sightline.tasks.classification import Predictions, to_model_input
 
 # Tokens of a batch: enough to fill the processor, little enough for the scores of the largest image.
@@ -31,7 +32,7 @@ def predict_split(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
 ) -> Predictions:
-    """Logits of the images at `indices`, in that order.
+    """Logits of the images at `indices`, in that order, in evaluation mode whatever the model is in.
 
     Args:
         resolution: a square side in pixels, or how images are shown at their own aspect.
@@ -43,7 +44,7 @@ def predict_split(
     """
     if isinstance(resolution, View):
         return _predict_view(model, source, split, resolution, indices, precision, workers, advance)
-    device = model.patch_embed.proj.weight.device
+    device = model.anchor.device
     logits, labels, groups, sizes, names = [], [], [], [], []
     started = time.perf_counter()
     for batch in batches(
@@ -55,7 +56,8 @@ def predict_split(
         workers=workers,
     ):
         images = to_model_input(batch.images, model.config.mean, model.config.std, device)
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+        with evaluation_mode(model), torch.inference_mode(), autocast:
             said = model(images).float().cpu()
         if not torch.isfinite(said).all():
             bad = batch.names[int((~torch.isfinite(said)).any(dim=1).nonzero()[0])]

@@ -39,10 +39,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
-        if self.q_bias is None or self.v_bias is None:
-            qkv = self.qkv(x)
-        else:
-            qkv = F.linear(x, self.qkv.weight, torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias)))
+        qkv = self.qkv(x) if self.q_bias is None or self.v_bias is None else self._biased(x, self.q_bias, self.v_bias)
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
@@ -50,6 +47,14 @@ class Attention(nn.Module):
             q, k = rotate(q, rotation), rotate(k, rotation)
         out = attend(q, k, v, encoding.pattern(layer, layout), layout)
         return self.proj(self.norm(out.transpose(1, 2).flatten(2)))
+
+    def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:
+        """q, k and v side by side, of which k has no bias."""
+        bias = torch.cat((q_bias, torch.zeros_like(q_bias), v_bias))
+        # The weight of a layer that was quantised is its own business.
+        if not isinstance(self.qkv.weight, Tensor):
+            return self.qkv(x) + bias
+        return F.linear(x, self.qkv.weight, bias)
 
 
 class LayerScale(nn.Module):
@@ -104,7 +109,7 @@ class Block(nn.Module):
         else:
             self.mlp = Mlp(dim, config.mlp_hidden, gelu=config.gelu, norm=inner, bias=bias)
         self.ls2 = nn.Identity() if scale is None else LayerScale(dim, scale)
-        self.drop_path = DropPath(config.drop_path)
+        self.drop_path = DropPath(config.drop_path_of(layer))
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
+
 from sightline.encodings.base import require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -51,7 +53,8 @@ class ViTConfig:
         mlp: `gelu`, or `swiglu` (gated by a SiLU).
         gelu: `exact`, the `tanh` approximation (big_vision), or `quick` (OpenAI's CLIP).
         layer_scale: initial factor of the residual branches, or None for no LayerScale.
-        drop_path: rate at which an image skips a residual branch in training, the same in all layers.
+        drop_path: rate at which an image skips a residual branch in training, the same in all layers, or (first, last)
+            for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
         fit: what happens to sizes that the patch does not divide.
@@ -88,7 +91,7 @@ class ViTConfig:
     mlp_norm: bool = False
     mlp: MlpKind = "gelu"
     layer_scale: float | None = None
-    drop_path: float = 0.0
+    drop_path: float | tuple[float, float] = 0.0
     norm: Norm = "layer"
     norm_eps: float = 1e-6
     norm_pre: bool = False
@@ -106,7 +109,7 @@ class ViTConfig:
     origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "mean", "std", "class_names"):
+        for name in ("image_size", "mean", "std", "class_names", "drop_path"):
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
@@ -143,9 +146,13 @@ class ViTConfig:
         if self.pool == "cls" and self.class_token is False:
             others = " or ".join(repr(pool) for pool in POOLS if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
-        require_number("drop_path", self.drop_path)
-        if self.drop_path >= 1:
-            raise InputError(f"drop_path {self.drop_path}: expected 0 to less than 1")
+        rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,)
+        if isinstance(self.drop_path, tuple) and len(rates) != 2:
+            raise InputError(f"drop_path {self.drop_path}: expected a rate, or those of the first and last layer")
+        for rate in rates:
+            require_number("drop_path", rate)
+            if rate >= 1:
+                raise InputError(f"drop_path {rate}: expected 0 to less than 1")
         for name in ("layer_scale", "head_bias"):
             value = getattr(self, name)
             if value is not None and not (name == "head_bias" and value is False):
@@ -211,6 +218,13 @@ class ViTConfig:
         """
         height, width = Grid.checked(image_size, "image_size")
         return fitted_grid(height, width, self.patch_size, self.fit)
+
+    def drop_path_of(self, layer: int) -> float:
+        """The rate of a layer's residual branches."""
+        if not isinstance(self.drop_path, tuple):
+            return self.drop_path
+        # On the CPU whatever the default device: a model without memory has rates too.
+        return torch.linspace(*self.drop_path, self.depth, device="cpu")[layer].item()
 
     @property
     def has_class_token(self) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from sightline.attention.transforms import transforming
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.trunk import Images, Trunk
@@ -14,14 +16,24 @@ from sightline.models.trunk import Images, Trunk
 Features = Tensor | list[Tensor]
 
 
+class PackedTokens(Tensor):
+    """Tokens [rows, slots, dim] of several images a row, as they were laid out.
+
+    Attributes:
+        token_layout: where they stand; what is computed of them is of this class too, and has none.
+    """
+
+    token_layout: TokenLayout | None = None
+
+
 class FeatureTrunk(Trunk):
     """A trunk with timm's functions for features; a list of images gives lists of what a tensor gives."""
 
     def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:
         """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
-        dim] as laid out for patches with a layout. Prefix tokens stand first."""
+        dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
         if layout is not None:
-            return self._encode(self._laid_out(images, layout), layout)
+            return _marked(self._encode(self._laid_out(images, layout), layout), layout)
         patches, layout = self.prepare(images)
         return _images_of(self._encode(patches, layout), layout, images)
 
@@ -130,6 +142,20 @@ class FeatureTrunk(Trunk):
             intermediates_only=True,
             attn_mask=attn_mask,
         )
+
+
+def _marked(tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """Tokens that cannot be taken for those of one image a row, where they are not."""
+    if (len(layout.segments) == 1 and not layout.padding) or torch.compiler.is_compiling() or transforming():
+        return tokens
+    packed = tokens.as_subclass(PackedTokens)
+    packed.token_layout = layout
+    return packed
+
+
+def plain(tokens: Tensor) -> Tensor:
+    """Tokens as any tensor."""
+    return tokens.as_subclass(Tensor) if isinstance(tokens, PackedTokens) else tokens
 
 
 def _images_of(tokens: Tensor, layout: TokenLayout, images: Images) -> Features:

@@ -71,6 +71,14 @@ class Trunk(nn.Module):
         config = self.config
         return f"dim={config.dim}, depth={config.depth}, heads={config.heads}, patch_size={config.patch_size}"
 
+    @property
+    def anchor(self) -> Tensor:
+        """A weight that says where the model computes and in which precision."""
+        weight = self.patch_embed.proj.weight
+        # A layer that was quantised holds whole numbers, or no tensor at all.
+        usable = isinstance(weight, Tensor) and weight.is_floating_point()
+        return weight if usable else next(one for one in self.parameters() if one.is_floating_point())
+
     def _make_norm(self, width: int | None = None) -> nn.Module:
         return make_norm(self.config.norm, width or self.config.dim, self.config.norm_eps)
 
@@ -84,8 +92,8 @@ class Trunk(nn.Module):
             [rows, patches, channels * patch_size**2] and the layout.
 
         Raises:
-            InputError: wrong dimensions or channels, an empty image, or a size that the patch does not divide while
-                `fit` is `exact`.
+            InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
+                `fit` is `exact`, or another precision or device than the model's.
         """
         config = self.config
         if isinstance(images, Tensor):
@@ -103,7 +111,7 @@ class Trunk(nn.Module):
             fitted, grid = fit_to_patches(image.unsqueeze(0), config.patch_size, config.fit)
             pieces.append(patchify(fitted, config.patch_size))
             grids.append(grid)
-        device = self.patch_embed.proj.weight.device
+        device = self.anchor.device
         layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
         if not pieces:
             return torch.zeros(1, 0, config.channels * config.patch_size**2, device=device), layout
@@ -124,6 +132,21 @@ class Trunk(nn.Module):
             raise InputError(f"{what}: expected [{axes}] with {self.config.channels} channels, got {got}")
         if not image.is_floating_point():
             raise InputError(f"{what}: expected normalised floating point values, got {image.dtype}")
+        self._check_kind(image, what)
+
+    def _check_kind(self, values: Tensor, what: str) -> None:
+        """Refuse another precision than that of the weights, except under autocast, and values elsewhere."""
+        anchor = self.anchor
+        # Weights whose values are brought when they are needed stand on the meta device.
+        if not anchor.is_meta and values.device.type != anchor.device.type:
+            said = "the meta device, and has no values" if values.is_meta else str(values.device)
+            raise InputError(f"{what}: is on {said} (expected {anchor.device}, as the model)")
+        if values.dtype == anchor.dtype or anchor.dtype.itemsize < 2:
+            return
+        if torch.is_autocast_enabled(values.device.type) and values.dtype != torch.float64:
+            return
+        ours = str(anchor.dtype).removeprefix("torch.")
+        raise InputError(f"{what}: is {values.dtype}, expected torch.{ours} as the model's weights (.to(torch.{ours}))")
 
     def _laid_out(self, patches: Images, layout: TokenLayout) -> Tensor:
         """Flat patches that someone else laid out, checked."""
@@ -133,6 +156,7 @@ class Trunk(nn.Module):
         if not isinstance(patches, Tensor) or patches.shape != expected:
             got = list(patches.shape) if isinstance(patches, Tensor) else type(patches).__name__
             raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")
+        self._check_kind(patches, "patches")
         return patches
 
     def _embed(self, patches: Tensor, layout: TokenLayout) -> Tensor:
@@ -147,7 +171,7 @@ class Trunk(nn.Module):
             # What stands there is never read, since a mask does not stop a NaN: `join` makes these slots zero.
             patches = patches[:, : -layout.padding]
         # The residual stream keeps the parameters' precision, also under autocast.
-        tokens = self.patch_embed(patches).to(self.patch_embed.proj.weight.dtype)
+        tokens = self.patch_embed(patches).to(self.anchor.dtype)
         prefix = [token[0] for token in (self.cls_token, self.reg_token) if token is not None]
         return layout.join(tokens, torch.cat(prefix) if prefix else None)
 

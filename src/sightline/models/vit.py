@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from sightline.encodings import Knob
+from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
-from sightline.models.features import Features, FeatureTrunk
+from sightline.models.features import Features, FeatureTrunk, PackedTokens, plain
 from sightline.models.head import make_head
 from sightline.models.initialise import initialise_head, initialise_trunk
 from sightline.models.mlp import Mlp
@@ -96,7 +97,19 @@ class VisionTransformer(FeatureTrunk):
         return pooled if pre_logits else self.head(pooled)
 
     def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Any:
-        """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim]."""
+        """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim].
+
+        Raises:
+            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose.
+        """
+        if isinstance(features, PackedTokens) and self.attn_pool is not None:
+            layout = layout or features.token_layout
+            if layout is None:
+                raise InputError(
+                    f"features: computed of {list(features.shape)} tokens of a pack, which are not one image (expected "
+                    "forward_head(features, layout=layout), or a list of the images' tokens)"
+                )
+        features = plain(features) if isinstance(features, Tensor) else [plain(image) for image in features]
         if self.attn_pool is None:
             if isinstance(features, Tensor):
                 return self._logits(features, pre_logits)
@@ -104,7 +117,7 @@ class VisionTransformer(FeatureTrunk):
         if layout is None:
             layout = self._layout_of(features)
         if not isinstance(features, Tensor):
-            none = self.patch_embed.proj.weight.new_zeros(0, self.embed_dim)
+            none = self.anchor.new_zeros(0, self.embed_dim)
             features = torch.cat([none, *features]).unsqueeze(0)
         return self._classify(features, layout, pre_logits)
 
@@ -160,7 +173,7 @@ class VisionTransformer(FeatureTrunk):
         Raises:
             InputError: an unknown pooling, or `cls` without a CLS token; the model is as it was.
         """
-        device, dtype = self.patch_embed.proj.weight.device, self.patch_embed.proj.weight.dtype
+        device, dtype = self.anchor.device, self.anchor.dtype
         config = self.config
         pool: Any = config.pool if global_pool is None else TIMM_POOLS.get(global_pool, global_pool)
         if pool == "":

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
+from sightline.attention.transforms import transforming
 from sightline.errors import InputError
 from sightline.layout import Segment, TokenLayout
 
@@ -95,7 +96,8 @@ def _one_image(
         for part, block in _query_blocks(heads, query, key, queries.num_prefix_tokens, images * k.shape[2]):
             here = (q[:, heads, block], k[:, heads], v[:, heads])
             # SDPA would keep its mask for the backward pass, a bias for every layer.
-            if torch.is_grad_enabled():
+            # Under torch.func's transforms there is no such saving, nor the hooks that checkpoints need.
+            if torch.is_grad_enabled() and not transforming():
                 rows.append(checkpoint(biased, *here, part, use_reentrant=False, preserve_rng_state=False))
             else:
                 rows.append(biased(*here, part))
