@@ -39,6 +39,9 @@ EVENTFUL = tiny_config(
 )
 
 
+ENDLESS = dataclasses.replace(EVENTFUL, data="scenes", images=96, batch_size=16, checkpoint_every=32)
+
+
 def pictures(folder: Path, classes: Sequence[str] = ("a", "b"), count: int = 4) -> str:
     """A data set `imagefolder:FOLDER` with train and test: `count` noisy PNGs a class, all of other sizes."""
     draws = np.random.default_rng(0)
@@ -123,3 +126,36 @@ class KillAt:
 
 def kill_me(*_: object, **__: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after(count: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work` with its first `count` calls done, and death in the next."""
+    left = [count]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if left[0] == 0:
+            kill_me()
+        left[0] -= 1
+        return work(*arguments, **options)
+
+    return call
+
+
+class Stopped(Exception):
+    """What a test stops a training with."""
+
+
+def stop_at(step: int) -> Callable[[Any], None]:
+    """Observes a training and stops it after a step."""
+
+    def observe(at: Any) -> None:
+        if at.step == step:
+            raise Stopped
+
+    return observe
+
+
+def flip_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 16
+    file.write_bytes(content)

@@ -3,11 +3,11 @@
 A folder holds plain files and `checksums.json`, which is written last and names each file's size and SHA-256. It is
 made beside its place and renamed into it, so a reader finds the old folder or the new one, never a mixture. Between
 the two renames that replace an old folder it stands aside as `.NAME.sightline-old`, where all of this looks for it.
+What is whole is not deleted before another whole one stands.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.errors import InputError, StorageError, nearest
+from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,11 +27,17 @@ CHECKSUMS = "checksums.json"
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
 
-def write_folder(path: str | Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+def write_folder(
+    path: str | Path, files: Mapping[str, bytes | Callable[[Path], None]], *, keep_previous: bool = False
+) -> None:
     """Write `files` (name -> bytes, or a function that writes to the path it is given) as one checkpoint folder.
 
     An old checkpoint at `path` is replaced, whatever else was put into it included; a symbolic link is followed.
     Killed at any moment, this leaves the old folder or the new one complete. Files get the modes that umask says.
+
+    Args:
+        keep_previous: an old checkpoint that is whole becomes that at `previous_of(path)` once the new one stands;
+            one that is damaged never does, and what is there and is no checkpoint stays.
 
     Raises:
         InputError: `path` is a file, or a folder that is no checkpoint and not empty.
@@ -43,12 +50,17 @@ def write_folder(path: str | Path, files: Mapping[str, bytes | Callable[[Path], 
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(place)
         _refuse_foreign(place, path)
+        tidy(place, _is_whole)
+        previous = previous_of(place)
+        if not keep_previous or previous.is_symlink() or previous.is_file() or _is_foreign(previous):
+            previous = None
+        else:
+            tidy(previous, _is_whole)
         temporary.mkdir()
         try:
             _fill(temporary, files)
-            _move_in(temporary, place)
+            move_in(temporary, place, previous, _is_whole)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -68,71 +80,21 @@ def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> 
             content(file)
         file.chmod(mode)
         table[name] = {"bytes": file.stat().st_size, "sha256": _digest(file)}
-        _flush(file)
+        flush(file)
     (folder / CHECKSUMS).write_bytes(_dump_table(table))
-    _flush(folder / CHECKSUMS)
-    _flush(folder)
+    flush(folder / CHECKSUMS)
+    flush(folder)
 
 
-def _move_in(temporary: Path, place: Path) -> None:
-    aside = _aside(place)
-    replaces = place.exists()
-    if replaces:
-        os.replace(place, aside)
-    try:
-        os.replace(temporary, place)
-    except BaseException:
-        if replaces:
-            os.replace(aside, place)
-        raise
-    # Both folders are whole by now; a file system that cannot flush a folder is no reason to fail.
-    with contextlib.suppress(OSError):
-        _flush(place.parent)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _tidy(place: Path) -> None:
-    """Put right what a writer that was killed left beside `place`."""
-    aside = _aside(place)
-    if aside.exists():
-        if place.exists():
-            shutil.rmtree(aside)
-        else:
-            os.replace(aside, place)
-    for entry in place.parent.iterdir():
-        if entry.name.startswith(f".{place.name}.writing-"):
-            process = entry.name.split("-")[-2]
-            if process.isdigit() and not _is_alive(int(process)):
-                shutil.rmtree(entry, ignore_errors=True)
+def _is_foreign(place: Path) -> bool:
+    return place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir())
 
 
 def _refuse_foreign(place: Path, path: str | Path) -> None:
     if place.exists() and not place.is_dir():
         raise InputError(f"{path}: is a file; a checkpoint is a folder")
-    if place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir()):
+    if _is_foreign(place):
         raise InputError(f"{path}: holds other files and no {CHECKSUMS}, so it is not a checkpoint to be replaced")
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-def _aside(place: Path) -> Path:
-    return place.with_name(f".{place.name}.sightline-old")
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(file: Path) -> str:
@@ -144,10 +106,17 @@ def _dump_table(table: object) -> bytes:
     return (json.dumps({"files": table}, indent=2, sort_keys=True) + "\n").encode()
 
 
+def _is_whole(place: Path) -> bool:
+    try:
+        return place.exists() and bool(read_folder(place))
+    except InputError:
+        return False
+
+
 def folder_exists(path: str | Path) -> bool:
     """Whether there is something at `path` to read, the copy that a killed writer left aside included."""
     place = Path(os.path.realpath(path))
-    return place.exists() or _aside(place).exists()
+    return place.exists() or aside_of(place).exists()
 
 
 def read_folder(path: str | Path) -> dict[str, Path]:
@@ -157,8 +126,8 @@ def read_folder(path: str | Path) -> dict[str, Path]:
         InputError: there is no checkpoint, or one of its files is missing, truncated or altered; it is named.
     """
     place = Path(os.path.realpath(path))
-    if not place.exists() and _aside(place).exists():
-        place = _aside(place)
+    if not place.exists() and aside_of(place).exists():
+        place = aside_of(place)
     if place.is_file():
         raise InputError(
             f"{path}: is one file; weights alone do not say which model they belong to: give the folder that "

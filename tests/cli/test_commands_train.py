@@ -30,7 +30,7 @@ def _own_folder(tmp_path, monkeypatch):
 def test_what_a_run_leaves(tiny_run):
     assert set(os.listdir(tiny_run)) == {"checkpoint", "config.yaml", "log.jsonl", "results.jsonl"}
     assert set(os.listdir(tiny_run / "checkpoint")) == {
-        "checksums.json", "config.json", "model.safetensors", "training.safetensors",
+        "checksums.json", "config.json", "log.jsonl", "model.safetensors", "training.safetensors",
     }  # fmt: skip
     rows = read_rows(tiny_run / "results.jsonl")
     assert {(row.run, row.data, row.split, row.resolution, row.metric, row.images) for row in rows} == {

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
-_IN_CHECKPOINT = {"model.safetensors", "training.safetensors", "config.json", "checksums.json", "results.jsonl"}
+_IN_CHECKPOINT = {
+    "model.safetensors", "training.safetensors", "config.json", "checksums.json", "log.jsonl", "validation.jsonl",
+    "results.jsonl",
+}  # fmt: skip
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
 _SHOWN = 20

@@ -39,7 +39,7 @@ def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[Resu
 
 def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
-    from sightline.training.state import LOG, read_log
+    from sightline.training.log import LOG, read_log
 
     log = read_log(folder / LOG)
     knob = model.knob

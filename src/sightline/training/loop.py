@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from sightline import runtime
-from sightline.checkpoint import folder_exists
 from sightline.data.discovery import open_source
 from sightline.data.loader import Batch
 from sightline.data.packs import PackedBatch
@@ -29,19 +28,17 @@ from sightline.tasks.classification import classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
+from sightline.training.log import LOG, restore_file, write_lines
 from sightline.training.optim import make_optimizer
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     CHECKPOINT,
-    LOG,
-    PREVIOUS,
     RunState,
-    keep_previous,
+    drop_previous,
+    has_checkpoint,
     last_good,
-    open_log,
     restore_state,
     save_state,
-    write_log,
 )
 
 
@@ -189,9 +186,10 @@ def train(
     with _deterministic():
         state = _first_state(config, source, where)
         course = course_of(config, state.model.config, source)
-        if resume and folder_exists(out / CHECKPOINT):
+        out.mkdir(parents=True, exist_ok=True)
+        if resume and has_checkpoint(out):
             restore_state(state, config, last_good(out, warn), warn)
-        log = open_log(out / LOG, state.step)
+            restore_file(out / LOG, state.log, warn)
         started, before = time.perf_counter(), state.seconds
         for step, batch in course.from_step(state.step, position=state.position, pin=where.type == "cuda"):
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
@@ -200,17 +198,16 @@ def train(
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
             spent = step.after
-            log.append({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate})
+            state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             if step.last or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
-                keep_previous(out)
-                write_log(out / LOG, log)
+                write_lines(out / LOG, state.log)
                 save_state(state, config, source, out / CHECKPOINT, where)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
                 steps = round(state.step / step.ends)
                 observe(Progress(state.step, steps, spent.images, total, *spent[1:], loss, state.seconds))
-    shutil.rmtree(out / PREVIOUS, ignore_errors=True)
+    drop_previous(out)
     if state.ema is not None:
         state.ema.exchange(state.model)
     return state.model.eval()

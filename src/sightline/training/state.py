@@ -1,33 +1,39 @@
-"""What changes in a run, and how it is kept: the checkpoint, the one before it, and the log."""
+"""What changes in a run, and how it is kept: the checkpoint, and the one before it."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sightline import runtime
-from sightline.checkpoint import check_state, load_tensors, read_folder, tensor_writer, write_folder
+from sightline.checkpoint import (
+    CHECKSUMS,
+    check_state,
+    folder_exists,
+    load_tensors,
+    read_folder,
+    tensor_writer,
+    write_folder,
+)
 from sightline.data.source import Source
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
+from sightline.replacing import previous_of
 from sightline.training.config import TrainConfig
 from sightline.training.course import Position
 from sightline.training.ema import Ema
+from sightline.training.log import LOG, older_log, text_of
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
 
 CHECKPOINT = "checkpoint"
-# The checkpoint before the last, while a run is under way.
-PREVIOUS = "checkpoint.previous"
-LOG = "log.jsonl"
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("workers", "checkpoint_every")
 
@@ -38,6 +44,7 @@ class RunState:
 
     Attributes:
         position: of a packed run, where its plan goes on from.
+        log: a line a step, as JSON.
     """
 
     model: VisionTransformer
@@ -46,39 +53,56 @@ class RunState:
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
+    log: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> dict[int, str]:
         return {id(parameter): name for name, parameter in self.model.named_parameters()}
 
 
+def has_checkpoint(out: Path) -> bool:
+    """Whether there is a checkpoint to go on from, or one that was."""
+    return folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT))
+
+
 def last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
-    """The last checkpoint, or the one before it where the last is damaged; raises InputError where both are."""
+    """The last checkpoint, or the one before it where the last is damaged; raises InputError where both are.
+
+    Args:
+        warn: called with a line where it is the one before; also where there is something else in its place.
+    """
+    previous = previous_of(out / CHECKPOINT)
+    if warn is not None and (previous.is_symlink() or previous.is_file()):
+        warn(f"{previous}: is a {'link' if previous.is_symlink() else 'file'}; no checkpoint is kept there as a spare")
     try:
         read_folder(out / CHECKPOINT)
     except InputError as error:
-        if not (out / PREVIOUS).exists():
+        if not folder_exists(previous):
             raise
-        read_folder(out / PREVIOUS)
+        try:
+            read_folder(previous)
+        except InputError as also:
+            raise InputError(f"{error}; and {also}") from None
         if warn is not None:
-            warn(f"{error}; going on from {out / PREVIOUS}")
-        return out / PREVIOUS
+            warn(f"{error}; going on from {previous}")
+        return previous
     return out / CHECKPOINT
 
 
-def keep_previous(out: Path) -> None:
-    """Keep the checkpoint that is about to be replaced, by links to the same files."""
-    if not (out / CHECKPOINT).exists():
+def drop_previous(out: Path) -> None:
+    """Delete the spare of a run that is complete, unless it is all that can be read, or no checkpoint."""
+    previous = previous_of(out / CHECKPOINT)
+    if previous.is_symlink() or not (previous / CHECKSUMS).exists():
         return
     try:
-        shutil.rmtree(out / PREVIOUS, ignore_errors=True)
-        shutil.copytree(out / CHECKPOINT, out / PREVIOUS, copy_function=os.link)
-    except OSError as error:
-        raise StorageError(f"{out / PREVIOUS}: cannot be written ({error.strerror or error})") from error
+        read_folder(out / CHECKPOINT)
+    except InputError:
+        return
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def save_state(state: RunState, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:
-    """Write a checkpoint: the model's folder with the state of its training beside it."""
+    """Write a checkpoint: the model's folder with the state of its training, and its log, beside it."""
     tensors = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.names).items()}
     if state.ema is not None:
         # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
@@ -99,7 +123,8 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
     if state.ema is not None:
         state.ema.exchange(state.model)
-    write_folder(path, {**files, "training.safetensors": tensor_writer(plain)})
+    files |= {"training.safetensors": tensor_writer(plain), LOG: text_of(state.log)}
+    write_folder(path, files, keep_previous=True)
 
 
 def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callable[[str], None] | None) -> None:
@@ -132,6 +157,11 @@ def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callab
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
     load_optimizer_tensors(state.optimizer, state.names, moments)
     state.step, state.seconds = training["step"], training["seconds"]
+    state.log = (
+        files[LOG].read_text(encoding="utf-8").splitlines()
+        if LOG in files
+        else older_log(path.parent / LOG, state.step)
+    )
     if training.get("course") is not None:
         state.position = Position.of(training["course"])
 
@@ -156,17 +186,17 @@ def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) ->
 def _completed(saved: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """`saved` with the fields of `config` that the version which wrote it did not have."""
     completed = dict(saved)
-    for field in dataclasses.fields(config):
-        inner = getattr(config, field.name)
-        if field.name in saved:
-            if dataclasses.is_dataclass(inner) and isinstance(saved[field.name], Mapping):
-                completed[field.name] = _completed(saved[field.name], inner)
-        elif "before" in field.metadata:
-            completed[field.name] = _plain(field.metadata["before"])
-        elif field.default is not dataclasses.MISSING:
-            completed[field.name] = _plain(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            completed[field.name] = _plain(field.default_factory())
+    for one in dataclasses.fields(config):
+        inner = getattr(config, one.name)
+        if one.name in saved:
+            if dataclasses.is_dataclass(inner) and isinstance(saved[one.name], Mapping):
+                completed[one.name] = _completed(saved[one.name], inner)
+        elif "before" in one.metadata:
+            completed[one.name] = _plain(one.metadata["before"])
+        elif one.default is not dataclasses.MISSING:
+            completed[one.name] = _plain(one.default)
+        elif one.default_factory is not dataclasses.MISSING:
+            completed[one.name] = _plain(one.default_factory())
     return completed
 
 
@@ -182,36 +212,3 @@ def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterato
             yield from ((f"{key}.{inner}", *both) for inner, *both in _differences(there, value))
         elif there != value:
             yield key, there, value
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The lines of a run's log.
-
-    Raises:
-        InputError: it cannot be read, or is damaged.
-    """
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if not all(isinstance(line, dict) and {"step", "images", "loss"} <= set(line) for line in lines):
-            raise ValueError("a line is no record of a step")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as the log of a run ({error})") from None
-    return lines
-
-
-def open_log(path: Path, steps: int) -> list[dict[str, Any]]:
-    """The lines of the steps that the checkpoint holds; later ones belong to a killed sitting."""
-    if steps == 0 or not path.exists():
-        return []
-    return [line for line in read_log(path) if line["step"] <= steps]
-
-
-def write_log(path: Path, log: list[dict[str, Any]]) -> None:
-    """Replace the log whole, so that a kill leaves the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in log), encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,67 @@
+"""Which processes live, and a short lock between those that change one file. No torch here."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is a process of that id on this machine, whoever it is."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def started_at(process: int) -> int | None:
+    """When a process began, in ticks since the machine did; None where there is none, it has ended, or is not told.
+
+    With the id it names one process: ids are used again, beginnings are not.
+    """
+    try:
+        # The second field is the program's name in brackets, which may hold anything.
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def machine() -> str | None:
+    """What the processes that can see one another share: a boot of a machine and a space of process ids."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` while inside; others wait. It goes with its holder, killed or not.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A file system without locks is no reason to fail: what they guard is then as it was without them.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                break
+        # The one before deleted it at its end: this was a lock on nothing.
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+"""A folder put in the place of another by renames, so that at every moment one that is whole can be found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from sightline.processes import is_alive
+
+
+def aside_of(place: Path) -> Path:
+    """Where the old folder stands between the two renames that replace it."""
+    return place.with_name(f".{place.name}.sightline-old")
+
+
+def previous_of(path: str | Path) -> Path:
+    """Where `write_folder` keeps the checkpoint before the one at `path`."""
+    place = Path(os.path.realpath(path))
+    return place.with_name(f"{place.name}.previous")
+
+
+def flush(path: Path) -> None:
+    """Bring a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move_in(temporary: Path, place: Path, previous: Path | None, is_whole: Callable[[Path], bool]) -> None:
+    """Put a complete folder into its place; what stood there becomes `previous`, where that is given and it is whole.
+
+    Raises:
+        OSError: a rename failed; the old folder stands in its place again.
+    """
+    aside = aside_of(place)
+    replaces = place.exists()
+    kept = previous if replaces and previous is not None and is_whole(place) else None
+    if replaces:
+        os.replace(place, aside)
+    try:
+        os.replace(temporary, place)
+    except BaseException:
+        if replaces:
+            os.replace(aside, place)
+        raise
+    # Both folders are whole by now; a file system that cannot flush a folder is no reason to fail.
+    with contextlib.suppress(OSError):
+        flush(place.parent)
+    if kept is not None:
+        if kept.exists():
+            os.replace(kept, aside_of(kept))
+        os.replace(aside, kept)
+        shutil.rmtree(aside_of(kept), ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def tidy(place: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Put right what a writer that was killed left beside `place`."""
+    aside = aside_of(place)
+    if aside.exists():
+        if is_whole(place):
+            shutil.rmtree(aside)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+            os.replace(aside, place)
+    for entry in place.parent.iterdir():
+        if entry.name.startswith(f".{place.name}.writing-"):
+            process = entry.name.split("-")[-2]
+            if process.isdigit() and not is_alive(int(process)):
+                shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""The records of a run that grow line by line: its log, and its validation curve.
+
+A checkpoint holds the lines up to its step, under its checksums. What stands in the run's folder is for readers; where
+it is missing or damaged, a continuation writes it anew from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sightline.errors import InputError, StorageError
+
+LOG = "log.jsonl"
+# What every line of a log has, and what later versions added: all of them numbers.
+_NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log.
+
+    Raises:
+        InputError: it cannot be read, or is damaged; names the line and what is wrong in it.
+    """
+    number = 0
+    try:
+        lines = []
+        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):  # noqa: B007
+            lines.append(json.loads(text))
+            _check_line(lines[-1])
+    except (OSError, ValueError, RecursionError) as error:
+        where = f"line {number}: " if number else ""
+        raise InputError(f"{path}: cannot be read as the log of a run ({where}{error})") from None
+    return lines
+
+
+def _check_line(line: Any) -> None:
+    if not isinstance(line, dict) or not set(_NEEDED) <= set(line):
+        raise ValueError("it is no record of a step")
+    for key in _NUMBERS:
+        value = line.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{key} {value!r}, expected a number")
+
+
+def older_log(path: Path, steps: int) -> list[str]:
+    """The lines of the first `steps` steps, where the checkpoint is of a version that did not hold them itself.
+
+    Raises:
+        InputError: one of them is missing; names the first.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: is missing; the checkpoint has {steps} steps (put it back, or --overwrite the run)")
+    # Later ones belong to a killed sitting.
+    lines = [line for line in read_log(path) if line["step"] <= steps]
+    found = [line["step"] for line in lines]
+    if found != list(range(1, steps + 1)):
+        wrong = next((step for step, there in zip(range(1, steps + 1), found, strict=False) if step != there), None)
+        raise InputError(
+            f"{path}: has {len(found)} lines for the {steps} steps of the checkpoint, the first that is missing or "
+            f"wrong is step {wrong or min(len(found), steps) + 1} (put the file back, or --overwrite the run)"
+        )
+    return [json.dumps(line) for line in lines]
+
+
+def text_of(lines: Sequence[str]) -> bytes:
+    """The file of some lines."""
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] | None) -> None:
+    """See that a record begins with the lines that the checkpoint holds; where it does not, it is written anew.
+
+    Args:
+        warn: called with a line that says so.
+    """
+    whole = text_of(lines)
+    try:
+        found = path.read_bytes() if path.exists() else None
+    except OSError:
+        found = b""
+    if whole and (found is None or not found.startswith(whole)):
+        write_lines(path, lines)
+        if warn is not None:
+            what = "was missing" if found is None else "was not as the run had written it"
+            warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Replace a record whole, so that a kill leaves the old one or the new one; raises StorageError."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        temporary.write_bytes(text_of(lines))
+        temporary.replace(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,191 @@
+"""What is known to be whole stays until another whole one stands: checkpoints, the one before, and the log in them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+
+import pytest
+
+from sightline import checkpoint
+from sightline.checkpoint import read_folder
+from sightline.errors import InputError
+from sightline.load import read_record
+from sightline.training import state, train
+from sightline.training.log import read_log
+from tests.tiny import ENDLESS, Stopped, after, digest, flip_a_byte, killed, log_lines, reseal, stop_at, tree, weights
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """(digest of the weights, log) of the run trained at one go."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(ENDLESS, out)
+    return weights(out), log_lines(out)
+
+
+@pytest.mark.parametrize("log", [None, "", "{bad", '{"step": 1}\n', "[]\n", "\x00"])
+def test_found_17_a_log_that_is_gone_or_damaged_is_written_anew_from_the_checkpoint(log, undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
+    file = tmp_path / "a" / "log.jsonl"
+    file.unlink()
+    if log is not None:
+        file.write_text(log)
+    warnings = []
+    train(ENDLESS, tmp_path / "a", resume=True, warn=warnings.append)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+    (line,) = warnings
+    assert f"{file}: was {'missing' if log is None else 'not as the run had written it'}; its 4 lines" in line
+    # Of a run that is complete, too.
+    file.write_text("")
+    train(ENDLESS, tmp_path / "a", resume=True)
+    assert log_lines(tmp_path / "a") == undisturbed[1]
+
+
+def older_checkpoint(out):
+    """As an older version left it: without the log."""
+    (out / "checkpoint" / "log.jsonl").unlink()
+    reseal(out / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("keep", "says"),
+    [
+        (None, "log.jsonl: is missing; the checkpoint has 4 steps"),
+        ([], "log.jsonl: has 0 lines for the 4 steps of the checkpoint, the first that is missing or wrong is step 1"),
+        ([0, 1, 3], "has 3 lines for the 4 steps of the checkpoint, the first that is missing or wrong is step 3"),
+        ([0, 1, 1, 2, 3], "has 5 lines for the 4 steps"),
+    ],
+)
+def test_found_17_the_log_of_an_older_run_must_have_every_step(keep, says, undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
+    older_checkpoint(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "a" / "log.jsonl"
+    lines = log_lines(tmp_path / "a")
+    file.unlink()
+    if keep is not None:
+        file.write_text("".join(lines[number] + "\n" for number in keep))
+    with pytest.raises(InputError) as error:
+        train(ENDLESS, tmp_path / "a", resume=True)
+    assert says in str(error.value)
+    train(ENDLESS, tmp_path / "b", resume=True)
+    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"step": 2, "images": 64, "loss": "low"}', "line 2: loss 'low', expected a number"),
+        ('{"step": "2", "images": 64, "loss": 1.0}', "line 2: step '2', expected a number"),
+        ('{"step": 2, "images": null, "loss": 1.0}', "line 2: images None, expected a number"),
+        ('{"step": 2, "images": 64, "loss": NaN}', "line 2: loss nan, expected a number"),
+        ('{"step": 2, "images": 64}', "line 2: it is no record of a step"),
+    ],
+)
+def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, says, tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "images": 32, "loss": 2.0}\n' + line + "\n")
+    with pytest.raises(InputError) as error:
+        read_log(tmp_path / "log.jsonl")
+    assert str(error.value).startswith(f"{tmp_path / 'log.jsonl'}: cannot be read as the log of a run ({says}")
+
+
+def resume_and_fail_to_save(out):
+    """A disk that is full, then death between the two renames of a save that works."""
+    writer, left = state.tensor_writer, [1]
+
+    def full(tensors):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(28, "No space left on device")
+        return writer(tensors)
+
+    state.tensor_writer = full
+    with contextlib.suppress(OSError):
+        train(ENDLESS, out, resume=True)
+    checkpoint.os.replace = after(2, checkpoint.os.replace)
+    train(ENDLESS, out, resume=True)
+
+
+def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undisturbed, tmp_path):
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=stop_at(5))
+    flip_a_byte(out / "checkpoint" / "model.safetensors")
+    spare = digest(out / "checkpoint.previous" / "model.safetensors")
+    killed(resume_and_fail_to_save, out)
+    assert digest(out / "checkpoint.previous" / "model.safetensors") == spare
+    read_folder(out / "checkpoint.previous")
+    train(ENDLESS, out, resume=True)
+    assert (weights(out), log_lines(out)) == undisturbed
+
+
+def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, tmp_path):
+    out = tmp_path / "a"
+
+    def damage(at):
+        if at.step == 5:
+            flip_a_byte(out / "checkpoint" / "model.safetensors")
+        if at.step == 6:
+            assert read_record(out / "checkpoint.previous")["training"]["step"] == 2
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=damage)
+    train(ENDLESS, out, resume=True)
+    assert (weights(out), log_lines(out)) == undisturbed
+
+
+def test_found_02_the_previous_one_goes_only_when_the_last_is_whole(tmp_path):
+    """Also where nothing was left to do."""
+    config = dataclasses.replace(ENDLESS, images=64)
+    train(config, tmp_path / "a")
+    shutil.copytree(tmp_path / "a" / "checkpoint", tmp_path / "a" / "checkpoint.previous")
+    flip_a_byte(tmp_path / "a" / "checkpoint" / "model.safetensors")
+    train(config, tmp_path / "a", resume=True)
+    assert read_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 4
+    shutil.rmtree(tmp_path / "a" / "checkpoint")
+    warnings = []
+    train(config, tmp_path / "a", resume=True, warn=warnings.append)
+    assert "no such checkpoint folder" in warnings[0]
+    flip_a_byte(tmp_path / "a" / "checkpoint.previous" / "model.safetensors")
+    with pytest.raises(InputError, match=r"no such checkpoint folder.*; and .*previous/model.safetensors: differs"):
+        train(config, tmp_path / "a", resume=True)
+
+
+def test_found_25_no_hard_links_are_needed(undisturbed, tmp_path, monkeypatch):
+    def no_links(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(checkpoint.os, "link", no_links)
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=stop_at(5))
+    assert read_record(tmp_path / "a" / "checkpoint.previous")["training"]["step"] == 2
+    train(ENDLESS, tmp_path / "a", resume=True)
+    assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_found_30_something_else_in_the_place_of_the_previous_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=stop_at(3))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    there = out / "checkpoint.previous"
+    if kind == "file":
+        there.write_text("years of work")
+    elif kind == "link":
+        there.symlink_to(tmp_path / "mine")
+    else:
+        (tmp_path / "mine").rename(there)
+    before = tree(there) if kind != "file" else there.read_text()
+    warnings = []
+    train(ENDLESS, out, resume=True, warn=warnings.append)
+    assert (weights(out), log_lines(out)) == undisturbed
+    assert (tree(there) if kind != "file" else there.read_text()) == before
+    assert there.is_symlink() == (kind == "link")
+    assert [f"is a {kind}" in line for line in warnings] == ([] if kind == "folder" else [True])
