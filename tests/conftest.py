@@ -12,6 +12,8 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ["MPLBACKEND"] = "Agg"
 # No test talks to a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Nor remembers anything in the folder of a user.
+os.environ["SIGHTLINE_CACHE"] = ""
 
 # The same examples every time, and no time limit for one: other work may share the machine.
 settings.register_profile("sightline", deadline=None, derandomize=True)

@@ -24,6 +24,10 @@ class UnreadableDataError(SightlineError):
     exit_code = 3
 
 
+class InaccessibleDataError(UnreadableDataError):
+    """The system did not let a file be read: it may be whole, and readable another time."""
+
+
 class NonFiniteError(SightlineError):
     """Training stopped before an optimiser step because a number was not finite."""
 

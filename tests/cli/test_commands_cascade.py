@@ -76,7 +76,7 @@ def test_tables_and_the_alpha_for_a_budget(cli, run_copy, tmp_path):
         (["--aspect", "squar"], ["squar"]),
         (["--precision", "half"], ["precision 'half'"]),
         (["--device", "gpu"], ["device 'gpu'"]),
-        (["--max-unreadable", "-1"], ["--max-unreadable -1"]),
+        (["--skip-unreadable", "-1"], ["--skip-unreadable -1"]),
         (["scenes"], ["24 classes", "head 10"]),
         (["digit"], ["'digit'", "did you mean 'digits'?"]),
     ],

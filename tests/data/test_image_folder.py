@@ -11,12 +11,16 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.folder_scan import check_disjoint
+from sightline.data.duplicates import same_files
+from sightline.data.file_listing import FileListing, FileStamp
 from sightline.data.image_file import read_image
 from sightline.data.loader import batches
+from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.transforms import eval_view, train_view
 from sightline.errors import InputError, UnreadableDataError
+from sightline.training.config import TrainConfig
+from sightline.training.loop import open_training_data
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
@@ -90,8 +94,19 @@ def test_class_folders_alone_are_a_test_split(tmp_path: Path) -> None:
     source = open_source(f"imagefolder:{tmp_path / 'train'}")
     assert source.splits == ("test",)
     assert source.length("test") == 8
-    with pytest.raises(InputError, match="to train, put class folders into DIR/train"):
+    with pytest.raises(InputError, match=f"did you mean imagefolder:{tmp_path}"):
         source.length("train")
+    (tmp_path / "train").rename(tmp_path / "mine")
+    with pytest.raises(InputError, match="to train, put class folders into DIR/train"):
+        ImageFolder(tmp_path / "mine").length("train")
+
+
+def test_found_39_a_path_alone_and_a_split_say_what_was_meant(tmp_path: Path) -> None:
+    make(tmp_path, ("train",))
+    with pytest.raises(InputError, match=f"did you mean imagefolder:{tmp_path}"):
+        open_source(str(tmp_path))
+    with pytest.raises(InputError, match=f"did you mean imagefolder:{tmp_path}"):
+        open_training_data(TrainConfig(data=f"imagefolder:{tmp_path / 'train'}"))
 
 
 def test_a_test_split_may_lack_a_class_and_keeps_the_labels(tmp_path: Path) -> None:
@@ -164,26 +179,38 @@ def test_a_class_that_train_lacks_is_named(tmp_path: Path) -> None:
     assert "bird" in refused(tmp_path)
 
 
-def test_an_image_in_two_splits_is_named(tmp_path: Path) -> None:
+def test_an_image_in_two_splits_is_measured_in_none_that_another_saw(tmp_path: Path) -> None:
+    """Left out of test and named; the folders of a split that holds nothing else are refused."""
     make(tmp_path)
-    shutil.copyfile(tmp_path / "train" / "cat" / "2.png", tmp_path / "test" / "dog" / "other name.png")
-    text = refused(tmp_path)
-    assert str(tmp_path / "train" / "cat" / "2.png") in text
-    assert str(tmp_path / "test" / "dog" / "other name.png") in text
+    twin = tmp_path / "test" / "dog" / "other name.png"
+    shutil.copyfile(tmp_path / "train" / "cat" / "2.png", twin)
+    source = ImageFolder(tmp_path)
+    assert (source.length("train"), source.length("test")) == (8, 8)
+    assert str(twin) not in [path for path, _ in source.files("test")]
+    [left] = [item for item in source.skipped if item.path == str(twin)]
+    assert left.reason == f"the same image as {tmp_path / 'train' / 'cat' / '2.png'}, left out of test"
+    shutil.rmtree(tmp_path / "test")
+    shutil.copytree(tmp_path / "train", tmp_path / "test")
+    assert "overlap" in refused(tmp_path)
 
 
 def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> None:
-    first, second, third = (tmp_path / name for name in ("a", "b", "c"))
-    first.write_bytes(b"a" + b"x" * 10_000)
-    second.write_bytes(b"b" + b"x" * 10_000)
-    third.write_bytes(b"")
-    fourth = tmp_path / "d"
-    fourth.write_bytes(b"")
-    missing = str(tmp_path / "missing")
-    check_disjoint({"train": [str(first), str(third), missing], "test": [str(second), str(fourth), missing]})
-    check_disjoint({"train": [str(first), str(first)]})
-    with pytest.raises(InputError, match="overlap"):
-        check_disjoint({"train": [str(first)], "test": [str(second), str(first)]})
+    contents = {"a": b"a" + b"x" * 40_000, "b": b"b" + b"x" * 40_000, "c": b"", "d": b"", "e": b"a" + b"x" * 40_000}
+    # One differs where no sample is taken.
+    contents["f"] = contents["a"][:8000] + b"y" + contents["a"][8001:]
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    names = [*contents, "missing"]
+    paths = [str(tmp_path / name) for name in names]
+
+    def groups(splits: str, across: bool) -> list[list[str]]:
+        stamps = [FileStamp(len(contents[name]), 1, 1) if name in contents else FileStamp() for name in names]
+        found = same_files(FileListing.of(names, stamps), paths, list(splits), across=across)
+        return [[names[row] for row in group] for group in found]
+
+    assert groups("1212212", across=True) == [["a", "e"]]
+    assert groups("1111111", across=True) == []
+    assert groups("1111111", across=False) == [["a", "e"]]
 
 
 @pytest.fixture
@@ -202,12 +229,13 @@ def test_unreadable_images_are_refused_by_default(damaged: Path) -> None:
     source = ImageFolder(damaged)
     assert source.length("test") == 14
     with pytest.raises(UnreadableDataError) as caught:
-        source.check_readable("test", max_unreadable=5)
+        source.check_readable("test", skip_unreadable=4)
     text = str(caught.value)
-    assert "6 of 14 images" in text
-    assert "(allowed: 5)" in text
+    assert "5 of 14 images" in text
+    assert "(allowed: 4)" in text
     assert "1_bomb_100000x100000.png: " in text
-    assert "and 3 more" in text
+    assert "and 2 more" in text
+    assert "--skip-unreadable N or all" in text
     assert "\n" not in text
     assert source.check_readable("train")[1] == ()
 
@@ -215,23 +243,53 @@ def test_unreadable_images_are_refused_by_default(damaged: Path) -> None:
 def test_unreadable_images_are_left_out_and_no_label_is_shifted(damaged: Path) -> None:
     calls: list[tuple[int, int]] = []
     source = ImageFolder(damaged)
-    remaining, bad = source.check_readable("test", max_unreadable=6, progress=lambda *call: calls.append(call))
-    assert calls == [(done, 14) for done in range(1, 15)]
+    remaining, bad = source.check_readable("test", skip_unreadable=6, progress=lambda *call: calls.append(call))
+    # Some were read to tell whether they stand in train too.
+    assert calls == [(done, 14) for done in range(calls[0][0], 15)]
     assert [Path(item.path).name for item in bad] == [
         "1_bomb_100000x100000.png",
         "1_folder.png",
         "1_link.png",
         "1_text.jpg",
-        "1_truncated.jpg",
         "1_zero_bytes.jpg",
     ]
     assert "link to a missing file" in bad[2].reason
-    assert remaining.length("test") == 8
+    # Of the truncated one, the header is good.
+    assert remaining.length("test") == 9
     assert source.length("test") == 14
     assert remaining.length("train") == 8
-    for index in range(8):
-        example = remaining.example("test", index, (6, 6))
-        assert Path(example.name).parent.name == remaining.classes[example.label]
+    [batch] = batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=9)
+    assert len(batch) == 8
+    assert [Path(item.path).name for item in batch.left_out] == ["1_truncated.jpg"]
+    assert remaining.allowance is not None
+    assert len(remaining.allowance.left_out("test")) == 6
+    for label, name in zip(batch.labels.tolist(), batch.names, strict=True):
+        assert Path(name).parent.name == remaining.classes[label]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed(damaged: Path, workers: int) -> None:
+    """Headers are read before, pixels when their turn comes: one line too many names the file and the ways on."""
+    source = ImageFolder(damaged)
+    options = {"indices": range(9), "image_size": (6, 6), "batch_size": 3, "workers": workers}
+    allowed, _ = source.check_readable("test", skip_unreadable=6)
+    got = list(batches(allowed, "test", **options))
+    assert sorted(map(len, got)) == [2, 3, 3]
+    alone = ImageFolder(damaged).check_readable("test", skip_unreadable="all")[0]
+    assert [batch.names for batch in batches(alone, "test", **options)] == [batch.names for batch in got]
+    refusing, _ = source.check_readable("test", skip_unreadable=5)
+    with pytest.raises(UnreadableDataError, match=r"6 images of test.*allowed: 5.*--skip-unreadable N or all"):
+        list(batches(refusing, "test", **options))
+
+
+def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    real = imagefolder.read_image
+    monkeypatch.setattr(imagefolder, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
+    source, _ = ImageFolder(damaged).check_readable("train")
+    assert read == []
+    next(iter(batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2)))
+    assert read == [source.files("train")[index][0] for index in (3, 1)]
 
 
 def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:
@@ -240,15 +298,15 @@ def test_a_split_without_any_readable_image_is_refused(tmp_path: Path) -> None:
         (tmp_path / "test" / name).mkdir(parents=True)
         shutil.copyfile(INPUTS / "text.jpg", tmp_path / "test" / name / "a.jpg")
     with pytest.raises(UnreadableDataError, match="no image of test"):
-        ImageFolder(tmp_path).check_readable("test", max_unreadable=9)
+        ImageFolder(tmp_path).check_readable("test", skip_unreadable=9)
 
 
 def test_workers_give_the_same_batches_and_the_same_refusal(damaged: Path) -> None:
     source = ImageFolder(damaged)
-    remaining, _ = source.check_readable("test", max_unreadable=6)
+    remaining, _ = source.check_readable("test", skip_unreadable=6)
     outcomes = []
     for workers in (0, 2):
-        got = list(batches(remaining, "test", indices=range(8), image_size=(6, 6), batch_size=3, workers=workers))
+        got = list(batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=3, workers=workers))
         with pytest.raises(UnreadableDataError) as caught:
             list(batches(source, "test", indices=range(14), image_size=(6, 6), batch_size=3, workers=workers))
         outcomes.append((torch.cat([batch.images for batch in got]), [batch.names for batch in got], str(caught.value)))

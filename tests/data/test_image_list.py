@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from sightline.data.allowance import Unreadable
 from sightline.data.image_list import list_images, natural_order
-from sightline.data.source import Unreadable
 from sightline.errors import InputError
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline.data import file_listing
 from sightline.data.discovery import open_source
 from sightline.data.packs import Planner, of_rank, packed_batches, plan
 from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, Showing
-from sightline.data.sources import imagefolder
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
 from sightline.models import create_model
@@ -198,8 +198,8 @@ def test_headers_are_read_once(tmp_path, monkeypatch):
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (20 + number, 20)).save(folder / f"{number}.png")
     opened = []
-    real = imagefolder.read_image_size
-    monkeypatch.setattr(imagefolder, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
+    real = file_listing.read_image_size
+    monkeypatch.setattr(file_listing, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
     source = open_source(f"imagefolder:{tmp_path}")
     assert sum(map(len, plan(source, "train", SHOWING, capacity=64, images=60))) == 60
     assert len(opened) == 6

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import sightline
+from sightline.data.allowance import Unreadable
 from sightline.data.image_file import read_image
-from sightline.data.source import Unreadable
 from sightline.evaluation import answer as module
 from sightline.evaluation.answer import Answer, Unanswered, answer_images
 from tests.tiny import INPUTS

@@ -76,7 +76,7 @@ WRONG = [
     ("seed", 2**64, ["seed 18446744073709551616"]),
     ("workers", -1, ["workers -1"]),
     ("checkpoint_every", 0, ["checkpoint_every 0"]),
-    ("max_unreadable", -1, ["max_unreadable -1"]),
+    ("skip_unreadable", -1, ["skip_unreadable -1"]),
     ("data", "digit", ["'digit'", "did you mean 'digits'?"]),
     ("data", 3, ["data = 3", "text"]),
 ]

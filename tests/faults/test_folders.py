@@ -87,13 +87,15 @@ def damaged(folder):
 
 def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, tmp_path):
     before = tree(tmp_path)
-    for allowed, says in ((0, "3 of 18"), (2, "3 of 18")):
-        code, out, err = train("--set", f"max_unreadable={allowed}")
+    for allowed, says in ((0, "2 of 18"), (1, "2 of 18")):
+        code, out, err = train("--skip-unreadable", allowed)
         assert (code, out) == (3, "")
         last = err.splitlines()[-1]
         assert last.startswith("sightline: error: ")
         assert says in last
-        assert "0 truncated.jpg: " in last
+        assert "0 zero_bytes.jpg: " in last
+        assert "--skip-unreadable N or all" in last
+        assert "--max-pixels N" in last
         assert f"allowed: {allowed}" in last
     # The test split is looked at before the training too.
     for file in damaged.glob("train/*/0 *"):
@@ -109,23 +111,25 @@ def test_images_that_cannot_be_read_stop_a_run_before_it_begins(train, damaged, 
 def test_some_may_be_left_out_and_are_named(train, cli, folder, damaged, tmp_path):
     """The others are used with the labels that they had: the weights are those of a folder without the bad files."""
     (damaged / "train" / CLASSES[0] / "notes.txt").write_text("not an image")
-    code, _, err = train("--set", "max_unreadable=3")
+    code, _, err = train("--skip-unreadable", 3)
     assert code == 0
-    for name in ("0 truncated.jpg", "0 zero_bytes.jpg", "0 bomb_100000x100000.png", "0 text.jpg", "notes.txt"):
+    for name in ("0 zero_bytes.jpg", "0 bomb_100000x100000.png", "0 text.jpg", "notes.txt", "0 truncated.jpg"):
         assert sum(line.startswith("left out: ") and name in line for line in err.splitlines()) == 1, name
     run = tmp_path / "run"
-    assert json.loads(log_lines(run)[-1])["images"] == 15
+    # The truncated one has its turn, and is not there.
+    assert json.loads(log_lines(run)[-1])["images"] == 16
     assert {row.images for row in read_rows(run / "results.jsonl")} == {6}
-    code, _, err = cli("evaluate", run, "--resolutions", "16", "--json")
+    code, _, err = cli("evaluate", run, "--resolutions", "16", "--json", "--skip-unreadable", 0)
     assert code == 3
-    code, out, err = cli("evaluate", run, "--resolutions", "16", "--max-unreadable", 1, "--json", "--workers", 2)
+    # What the run may leave out, its evaluation may.
+    code, out, err = cli("evaluate", run, "--resolutions", "16", "--json", "--workers", 2)
     assert code == 0
     assert {json.loads(line)["images"] for line in out.splitlines()} == {6}
     assert "left out: " in err
-    for file in [*damaged.glob("*/*/0 *"), *damaged.glob("*/*/notes.txt")]:
+    for file in [*damaged.glob("*/*/0 [!t]*"), *damaged.glob("test/*/0 *"), *damaged.glob("*/*/notes.txt")]:
         file.unlink()
-    # The same run but for what it allows, which is in its configuration and not in its weights.
-    assert train("--set", "max_unreadable=3", out="clean")[0] == 0
+    # The same run but for what headers tell, which is in its configuration and not in its weights.
+    assert train("--skip-unreadable", 3, out="clean")[0] == 0
     assert weights(tmp_path / "clean") == weights(run)
 
 
@@ -167,9 +171,9 @@ FAULTS = {
         lambda root: shutil.copytree(root / "test" / "zebra", root / "test" / "new"),
         ["new", "lacks"],
     ),
-    "a file in two splits": (
-        lambda root: shutil.copy(root / "train/zebra/bild 1 ü.png", root / "test/zebra/x.png"),
-        ["x.png", "the same image as", "overlap"],
+    "splits of the same files": (
+        lambda root: (shutil.rmtree(root / "test"), shutil.copytree(root / "train", root / "test")),
+        ["bild 0 ü.png", "the same image as", "overlap"],
     ),
     "a file": (lambda root: (shutil.rmtree(root), root.write_text("x")), ["no such folder"]),
     "nothing": (shutil.rmtree, ["no such folder"]),
@@ -226,7 +230,7 @@ def test_links_and_folders_with_an_images_name(train, folder):
     assert "2 of 17" in err
     assert "dangling.png: a link to a missing file" in err
     assert "folder.png: a folder" in err
-    assert train("--set", "max_unreadable=2")[0] == 0
+    assert train("--skip-unreadable", 2)[0] == 0
 
 
 def test_two_images_are_enough(train, folder, tmp_path):

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file
 from sightline.errors import InputError, StorageError
 
 if TYPE_CHECKING:
-    from sightline.data.source import Unreadable
+    from sightline.data.source import Source
 
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
@@ -150,12 +150,22 @@ def make_parent(out: Path) -> None:
         raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
 
 
-def say_left_out(images: Sequence[Unreadable]) -> None:
-    """Name on stderr the files that are not used, and why."""
-    for image in images[:_SHOWN]:
-        print(f"left out: {image.path}: {image.reason}", file=sys.stderr)
-    if len(images) > _SHOWN:
-        print(f"left out: {len(images) - _SHOWN} more", file=sys.stderr)
+class LeftOut:
+    """Names on stderr the files that are not used, and why, each once: some are found out in the middle of the work."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, source: Source) -> None:
+        """Name those that were not named yet."""
+        found = [] if source.allowance is None else list(source.allowance.found)
+        images = [*source.skipped, *(image for split in found for image in source.allowance.left_out(split))]  # pyright: ignore[reportOptionalMemberAccess]  # empty then
+        fresh = {image.path: image.reason for image in images if image.path not in self._said}
+        self._said |= set(fresh)
+        for path, reason in list(fresh.items())[:_SHOWN]:
+            print(f"left out: {path}: {reason}", file=sys.stderr)
+        if len(fresh) > _SHOWN:
+            print(f"left out: {len(fresh) - _SHOWN} more", file=sys.stderr)
 
 
 def write_text(path: Path, text: str) -> None:

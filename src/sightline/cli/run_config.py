@@ -38,14 +38,14 @@ def training_config(
     from sightline.load import load_model
     from sightline.recipes import recipe as named_recipe
     from sightline.recipes import recipe_for
-    from sightline.training.config import BUDGETS, TrainConfig
+    from sightline.training.config import BUDGETS, TrainConfig, renamed
 
     given = {key: value for key, value in flags.items() if value is not None}
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if key in given:
-            raise InputError(f"--set {setting}: --{key} is given as well, expected one of them")
-    asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
+            raise InputError(f"--set {setting}: --{key.replace('_', '-')} is given as well, expected one of them")
+    asked = renamed(apply_settings({**(read_yaml(file) if file else {}), **given}, settings))
     where = str(file) if file else "train"
     # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
     # may be a part of the recipe's.

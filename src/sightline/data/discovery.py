@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from pathlib import Path
 
 from sightline.data import sources
 from sightline.data.source import Source
-from sightline.errors import choose
+from sightline.errors import InputError, choose
 
 
 def list_sources() -> tuple[str, ...]:
@@ -37,4 +38,6 @@ def open_source(spec: str) -> Source:
         InputError: the name or the argument is not known.
     """
     name, _, argument = spec.partition(":")
+    if name not in list_sources() and Path(spec).exists():
+        raise InputError(f"data {spec}: a path alone; did you mean imagefolder:{spec}?")
     return source_class(name).open(argument)

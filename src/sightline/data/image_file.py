@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from sightline.errors import UnreadableDataError
+from sightline.errors import InaccessibleDataError, UnreadableDataError
 
 MAX_PIXELS = 89_478_485
-"""The largest image that is decoded: the number from which Pillow warns of a decompression bomb."""
+"""The largest image that is decoded unless asked for more: from here on Pillow warns of a decompression bomb."""
 
 BACKGROUND = (255, 255, 255)
 """What shows through where an image is transparent: white, as on the pages that such images were made for."""
@@ -24,14 +24,15 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow's names of the formats that are read; others run programs (EPS) or are not photographs."""
 
 _ORIENTATION = 0x0112
-_UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    2: lambda stored: stored[:, ::-1],
-    3: lambda stored: stored[::-1, ::-1],
-    4: lambda stored: stored[::-1],
-    5: lambda stored: stored.swapaxes(0, 1),
-    6: lambda stored: np.rot90(stored, -1),
-    7: lambda stored: stored[::-1, ::-1].swapaxes(0, 1),
-    8: lambda stored: np.rot90(stored),
+# The upright pixels as they are stored, by the EXIF orientation: views, so that what is written there is upright.
+_AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda upright: upright[:, ::-1],
+    3: lambda upright: upright[::-1, ::-1],
+    4: lambda upright: upright[::-1],
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: np.rot90(upright),
+    7: lambda upright: upright.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda upright: np.rot90(upright, -1),
 }
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _STRIP_PIXELS = 1 << 22
@@ -47,8 +48,7 @@ def read_image(
 
     Args:
         path: the file.
-        max_pixels: largest height x width, checked before anything is decoded. Twice `MAX_PIXELS` is the most that
-            Pillow itself allows.
+        max_pixels: largest width x height, checked before anything is decoded.
         least: (height, width) that are enough: a JPEG is then decoded at 1/2, 1/4 or 1/8 where that leaves as much,
             which skips most of the work. None decodes it whole.
 
@@ -67,8 +67,11 @@ def read_image(
         return rgb_pixels(image, path)
 
 
-def read_image_size(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+def read_image_size(path: str | os.PathLike[str], *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
     """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded.
+
+    Args:
+        max_pixels: as `read_image`; None takes any number.
 
     Raises:
         UnreadableDataError: as `read_image`, where the header shows it.
@@ -80,7 +83,7 @@ def read_image_size(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXEL
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str], max_pixels: int) -> Iterator[Image.Image]:
+def _opened(path: str | os.PathLike[str], max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
     reason = _not_a_file(Path(path))
     if reason:
@@ -89,18 +92,41 @@ def _opened(path: str | os.PathLike[str], max_pixels: int) -> Iterator[Image.Ima
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(path, formats=FORMATS) as image:
+            with _identified(path) as image:
                 _check_size(image, path, max_pixels)
                 yield image
     except UnreadableDataError:
         raise
     except UnidentifiedImageError:
         raise UnreadableDataError(f"{path}: not an image in a known format ({', '.join(FORMATS)})") from None
-    except Image.DecompressionBombError:
-        raise UnreadableDataError(f"{path}: {_too_large('what its header declares', max_pixels)}") from None
     # Pillow's decoders raise nearly anything on a damaged file.
     except Exception as error:
-        raise UnreadableDataError(f"{path}: {_one_line(error)}") from None
+        # A number is of the system: the file itself may be whole.
+        kind = InaccessibleDataError if isinstance(error, OSError) and error.errno else UnreadableDataError
+        raise kind(f"{path}: {_one_line(error)}") from None
+
+
+def _identified(path: str | os.PathLike[str]) -> Image.Image:
+    """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
+    try:
+        return Image.open(path, formats=FORMATS)
+    except Image.DecompressionBombError:
+        pass
+    file = open(path, "rb")  # noqa: SIM115  # the image closes it
+    try:
+        prefix = file.read(16)
+        for name in FORMATS:
+            factory, accepts = Image.OPEN[name]
+            if accepts is None or accepts(prefix):
+                file.seek(0)
+                image = factory(file, os.fspath(path))
+                image._exclusive_fp = True  # pyright: ignore[reportAttributeAccessIssue]  # closed with the image
+                return image
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    raise UnidentifiedImageError
 
 
 def _not_a_file(path: Path) -> str | None:
@@ -123,14 +149,16 @@ def _one_line(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def _too_large(size: str, max_pixels: int) -> str:
-    return f"{size} is too large (allowed: {max_pixels} pixels); shrink it first"
+def too_large(height: int, width: int, max_pixels: int) -> str | None:
+    """Why an image of this size is not decoded, or None."""
+    if width * height <= max_pixels:
+        return None
+    return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def _check_size(image: Image.Image, path: str | os.PathLike[str], max_pixels: int) -> None:
+def _check_size(image: Image.Image, path: str | os.PathLike[str], max_pixels: int | None) -> None:
     width, height = image.size
-    if width * height > max_pixels:
-        reason = _too_large(f"{width}x{height} = {width * height} pixels", max_pixels)
+    if max_pixels is not None and (reason := too_large(height, width, max_pixels)):
         raise UnreadableDataError(f"{path}: {reason}")
     if width * height == 0:
         raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
@@ -149,13 +177,15 @@ def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np
     image.load()
     _check_range(image, name)
     width, height = image.size
-    pixels = np.empty((height, width, 3), dtype=np.uint8)
-    # In strips of whole rows: a large image as RGBA, RGB and array at once would take over a gigabyte.
+    upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), dtype=np.uint8)
+    pixels = _AS_STORED[orientation](upright) if orientation in _AS_STORED else upright
+    # In strips of whole rows, each turned as it is written: a large image as RGBA, RGB and array at once, or as two
+    # arrays, would take over a gigabyte.
     step = max(_STRIP_PIXELS // width, 1)
     for top in range(0, height, step):
         bottom = min(top + step, height)
         pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, width, bottom))))
-    return np.ascontiguousarray(_UPRIGHT[orientation](pixels)) if orientation in _UPRIGHT else pixels
+    return upright
 
 
 def _orientation(image: Image.Image) -> int:
@@ -165,7 +195,7 @@ def _orientation(image: Image.Image) -> int:
     # Damaged metadata raises many things, and leaves a good image.
     except Exception:
         return 1
-    return value if isinstance(value, int) else 1
+    return value if isinstance(value, int) and value in _AS_STORED else 1
 
 
 def _check_range(image: Image.Image, path: str | os.PathLike[str]) -> None:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from sightline.data.allowance import Unreadable
 from sightline.data.folder_scan import IMAGE_SUFFIXES
-from sightline.data.source import Unreadable
 from sightline.errors import InputError
 
 STDIN = "-"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 
-from sightline.data.mixing import MixingConfig, mixed_example
+from sightline.data.allowance import Unreadable
+from sightline.data.mixing import Asked, MixingConfig, mixed_examples
 from sightline.data.source import Source
 from sightline.data.streams import generator
 from sightline.errors import InputError, SightlineError
@@ -25,6 +26,7 @@ class Pinnable:
     """A batch, whose tensors a GPU can fetch while it computes once they are pinned."""
 
     names: list[str]
+    left_out: tuple[Unreadable, ...]
 
     def __len__(self) -> int:
         """The number of images."""
@@ -55,6 +57,7 @@ class Batch(Pinnable):
         names: for each image the name of its example, such as its file.
         others, shares: torch.int64 [b], the label of what an image was mixed with, and torch.float32 [b], the part of
             `labels`; None where nothing is mixed.
+        left_out: images that belong here and cannot be read; none of the others takes their place.
     """
 
     images: torch.Tensor
@@ -65,6 +68,7 @@ class Batch(Pinnable):
     names: list[str]
     others: torch.Tensor | None = None
     shares: torch.Tensor | None = None
+    left_out: tuple[Unreadable, ...] = ()
 
 
 def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
@@ -87,12 +91,10 @@ class _Examples:
         import torch
 
         height, width = self.image_size
-        mixed = [
-            mixed_example(
-                self.source, self.split, index, self.image_size, seed=self.seed, epoch=self.epoch, mixing=self.mixing
-            )
-            for index in indices
-        ]
+        asked = [Asked(index, self.image_size, self.epoch) for index in indices]
+        found, left_out = mixed_examples(self.source, self.split, asked, seed=self.seed, mixing=self.mixing)
+        indices = [index for index, one in zip(indices, found, strict=True) if one is not None]
+        mixed = [one for one in found if one is not None]
         examples = [one.example for one in mixed]
         images = torch.empty((len(examples), 3, height, width), dtype=torch.uint8)
         for image, example in zip(images.numpy(), examples, strict=True):
@@ -107,6 +109,7 @@ class _Examples:
             names=[example.name for example in examples],
             others=torch.tensor([one.other for one in mixed], dtype=torch.int64) if self.mixing else None,
             shares=torch.tensor([one.share for one in mixed], dtype=torch.float32) if self.mixing else None,
+            left_out=left_out,
         )
 
 
@@ -142,7 +145,7 @@ def batches(
     Raises:
         InputError: the batch size or the number of workers is out of range, or the source refuses an argument; what
             can be checked without reading an image is checked before the first batch.
-        UnreadableDataError: an image could not be read, when its batch is asked for.
+        UnreadableDataError: an image could not be read, when its batch is asked for, beyond the source's allowance.
     """
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} is out of range (expected: at least 1)")
@@ -153,7 +156,19 @@ def batches(
         source.check(split, index, image_size)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     examples = _Examples(source, split, (int(image_size[0]), int(image_size[1])), seed, epoch, mixing)
-    return made(examples.batch, parts, min(workers, len(parts)), pin)
+    return counted(source, split, made(examples.batch, parts, min(workers, len(parts)), pin))
+
+
+def counted(source: Source, split: str, made: Iterable[Made]) -> Iterator[Made]:
+    """The batches, each one's left-out images counted when its turn comes: the same for any number of workers.
+
+    Raises:
+        UnreadableDataError: more are left out than the source's allowance.
+    """
+    for batch in made:
+        if batch.left_out and source.allowance is not None:
+            source.allowance.note(split, batch.left_out)
+        yield batch
 
 
 def made(make: Callable[[Key], Made], keys: Iterable[Key], workers: int, pin: bool) -> Iterator[Made]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from sightline.data.allowance import Unreadable
 from sightline.data.source import Example, Source
 from sightline.data.streams import generator
-from sightline.errors import InputError
+from sightline.errors import InputError, UnreadableDataError
 
 # An endless split has an example at any of them.
 _ANY_INDEX = 2**62
@@ -41,11 +43,53 @@ class MixingConfig:
 
 
 class Mixed(NamedTuple):
-    """An example, perhaps mixed: `other` is the second label and `share` the part of the first, 1 where unmixed."""
+    """An example, perhaps mixed: `other` is the second label and `share` the part of the first, 1 where unmixed;
+    `lost` is an image that it would have been mixed with, had that been readable."""
 
     example: Example
     other: int
     share: float
+    lost: Unreadable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One image of a batch: which, at what (height, width) in pixels, in which pass."""
+
+    index: int
+    image_size: tuple[int, int]
+    epoch: int
+
+
+def mixed_examples(
+    source: Source, split: str, asked: Iterable[Asked], *, seed: int, mixing: MixingConfig | None
+) -> tuple[list[Mixed | None], tuple[Unreadable, ...]]:
+    """The examples of a batch, with None in place of each that cannot be read, and what was left out.
+
+    A function of its arguments and the files alone, so that any worker, and a run that goes on, leaves out the same.
+
+    Raises:
+        UnreadableDataError: one cannot be read, and the source has no allowance for that.
+    """
+    made: list[Mixed | None] = []
+    lost: list[Unreadable] = []
+    for one in asked:
+        try:
+            mixed = mixed_example(source, split, one.index, one.image_size, seed=seed, epoch=one.epoch, mixing=mixing)
+        except UnreadableDataError as error:
+            if source.allowance is None:
+                raise
+            lost.append(_unreadable(source, split, one.index, error))
+            made.append(None)
+        else:
+            lost += [] if mixed.lost is None else [mixed.lost]
+            made.append(mixed)
+    return made, tuple(lost)
+
+
+def _unreadable(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:
+    path = source.example_name(split, index)
+    return Unreadable(path, str(error).removeprefix(f"{path}: "))
 
 
 def mixed_example(
@@ -78,7 +122,12 @@ def mixed_example(
     share = float(draws.beta(alpha, alpha))
     if not happens:
         return Mixed(example, example.label, 1.0)
-    other = source.example(split, partner, image_size, seed=seed, epoch=epoch)
+    try:
+        other = source.example(split, partner, image_size, seed=seed, epoch=epoch)
+    except UnreadableDataError as error:
+        if source.allowance is None:
+            raise
+        return Mixed(example, example.label, 1.0, _unreadable(source, split, partner, error))
     if cuts:
         image, share = _cut(example.image, other.image, share, centre)
     else:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.data.loader import Pinnable, epoch_order, made
-from sightline.data.mixing import MixingConfig, mixed_example
+from sightline.data.allowance import Unreadable
+from sightline.data.loader import Pinnable, counted, epoch_order, made
+from sightline.data.mixing import Asked, MixingConfig, mixed_examples
 from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
 from sightline.data.source import Source
@@ -117,7 +118,7 @@ class PackedBatch(Pinnable):
         labels: torch.int64 [images].
         indices: torch.int64 [images], the index of each image in its split.
         names: for each image the name of its example, such as its file.
-        others, shares: as in `Batch`.
+        others, shares, left_out: as in `Batch`; of an image that is left out, no token is here.
     """
 
     patches: torch.Tensor
@@ -128,6 +129,7 @@ class PackedBatch(Pinnable):
     names: list[str]
     others: torch.Tensor | None = None
     shares: torch.Tensor | None = None
+    left_out: tuple[Unreadable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,25 +274,27 @@ class _Packs:
 
         from sightline.patchify import patchify
 
-        pieces, mixed = [], []
-        for one in planned:
-            size = (one.shown.grid.rows * self.patch_size, one.shown.grid.cols * self.patch_size)
-            made = mixed_example(
-                self.source, self.split, one.index, size, seed=self.seed, epoch=one.epoch, mixing=self.mixing
-            )
-            pixels = torch.from_numpy(made.example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
+        asked = [
+            Asked(one.index, (one.shown.grid.rows * self.patch_size, one.shown.grid.cols * self.patch_size), one.epoch)
+            for one in planned
+        ]
+        found, left_out = mixed_examples(self.source, self.split, asked, seed=self.seed, mixing=self.mixing)
+        here = [(one, shown) for one, shown in zip(planned, found, strict=True) if shown is not None]
+        pieces, mixed = [], [shown for _, shown in here]
+        for one, shown in here:
+            pixels = torch.from_numpy(shown.example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
             pieces.append(patchify(pixels, self.patch_size)[0][torch.from_numpy(one.shown.kept)])
-            mixed.append(made)
         none = torch.empty((0, 3 * self.patch_size**2), dtype=torch.uint8)
         return PackedBatch(
             patches=torch.cat(pieces) if pieces else none,
-            grids=[one.shown.grid for one in planned],
-            kept=[torch.from_numpy(one.shown.kept) for one in planned],
-            labels=torch.tensor([made.example.label for made in mixed], dtype=torch.int64),
-            indices=torch.tensor([one.index for one in planned], dtype=torch.int64),
-            names=[made.example.name for made in mixed],
-            others=torch.tensor([made.other for made in mixed], dtype=torch.int64) if self.mixing else None,
-            shares=torch.tensor([made.share for made in mixed], dtype=torch.float32) if self.mixing else None,
+            grids=[one.shown.grid for one, _ in here],
+            kept=[torch.from_numpy(one.shown.kept) for one, _ in here],
+            labels=torch.tensor([shown.example.label for shown in mixed], dtype=torch.int64),
+            indices=torch.tensor([one.index for one, _ in here], dtype=torch.int64),
+            names=[shown.example.name for shown in mixed],
+            others=torch.tensor([shown.other for shown in mixed], dtype=torch.int64) if self.mixing else None,
+            shares=torch.tensor([shown.share for shown in mixed], dtype=torch.float32) if self.mixing else None,
+            left_out=left_out,
         )
 
 
@@ -311,7 +315,7 @@ def packed_batches(
         planned: what `plan` gives; workers, mixing, pin: as for `batches`.
 
     Raises:
-        UnreadableDataError: an image could not be read, when its batch is asked for.
+        UnreadableDataError: an image could not be read, when its batch is asked for, beyond the source's allowance.
     """
     packs = _Packs(source, split, patch_size, seed, mixing)
-    return made(packs.batch, planned, workers, pin)
+    return counted(source, split, made(packs.batch, planned, workers, pin))

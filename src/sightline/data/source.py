@@ -10,6 +10,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
+from sightline.data.fingerprint import Fingerprint
 from sightline.data.resize import check_image_size
 from sightline.errors import InputError, choose
 
@@ -33,14 +35,6 @@ class Example:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An example that could not be read, and why, in one line."""
-
-    path: str
-    reason: str
-
-
 class Source(ABC):
     """A data set with named splits.
 
@@ -54,6 +48,8 @@ class Source(ABC):
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
+        allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
+            image that cannot be read is then refused.
     """
 
     name: ClassVar[str]
@@ -62,6 +58,7 @@ class Source(ABC):
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
+    allowance: Allowance | None = None
 
     @classmethod
     @abstractmethod
@@ -101,6 +98,11 @@ class Source(ABC):
             UnreadableDataError: the image could not be read.
         """
 
+    def example_name(self, split: str, index: int) -> str:
+        """The `name` of an example, without reading it; raises InputError as `example`."""
+        self.check(split, index)
+        return f"{self.name}/{self.task}/{split}/{index}"
+
     def keeping_aspect(self) -> Self:
         """The same data set, whose training images are not stretched where they are augmented."""
         return self
@@ -116,22 +118,40 @@ class Source(ABC):
         self.check(split, index)
         return None
 
+    def up_to(self, max_pixels: int) -> Self:
+        """The same data set, of which images of at most so many pixels are read."""
+        return self
+
+    def fingerprint(self) -> Fingerprint:
+        """What tells the data that a run trains on from other data: classes, names, sizes and contents of its files.
+
+        The same for a copy elsewhere, and whatever is left out. One that comes with the package has its name and
+        version.
+        """
+        return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
+
     def check_readable(
-        self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None
+        self,
+        split: str,
+        *,
+        skip_unreadable: SkipUnreadable = 0,
+        progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Self, tuple[Unreadable, ...]]:
-        """Read every image of a split once, before hours of work depend on it.
+        """Read every header of a split, before hours of work depend on it; no pixel is decoded.
+
+        An image that turns out damaged later, when it is decoded, leaves its batch, within the same number.
 
         Args:
             split: one of `splits`.
-            max_unreadable: how many unreadable images may be left out.
-            progress: called with (images read, images in all).
+            skip_unreadable: how many unreadable images of a split may be left out, or "all".
+            progress: called with (headers read, images in all).
 
         Returns:
             The source to use from here on, without the unreadable images and with every other label as it was, and
             the images left out, in order.
 
         Raises:
-            UnreadableDataError: more than `max_unreadable` images could not be read; the line names the first ones.
+            UnreadableDataError: more images than that cannot be read; the line names the first ones and the way on.
         """
         self.check(split)
         return self, ()

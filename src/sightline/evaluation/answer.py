@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sightline.attention.products import ever_new_shapes
-from sightline.data.image_file import read_image
+from sightline.data.allowance import Unreadable
+from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Preprocessing, Resolution, preprocessing
-from sightline.data.source import Unreadable
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import VisionTransformer
@@ -64,6 +64,7 @@ def answer_images(
     max_tokens: int | None = None,
     *,
     tokens_a_pack: int = TOKENS_A_PACK,
+    max_pixels: int = MAX_PIXELS,
 ) -> Iterator[list[Answer | Unanswered]]:
     """One outcome for each image, in their order, in lists that come as soon as a pack is answered.
 
@@ -74,12 +75,13 @@ def answer_images(
         images: paths, and what is known to be unreadable.
         resolution, max_tokens: what the model sees, as `Preprocessing.view`.
         tokens_a_pack: the most patches and prefix tokens of a pass; a larger image goes alone.
+        max_pixels: of an image that is read.
     """
     prepare = preprocessing(model)
     pack: list[_Prepared | Unanswered] = []
     tokens = 0
     for image in images:
-        one = _prepared(model, prepare, image, resolution, max_tokens)
+        one = _prepared(model, prepare, image, resolution, max_tokens, max_pixels)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
             yield _answered(model, pack)
@@ -100,11 +102,12 @@ def _prepared(
     image: str | Unreadable,
     resolution: Resolution | None,
     max_tokens: int | None,
+    max_pixels: int,
 ) -> _Prepared | Unanswered:
     if isinstance(image, Unreadable):
         return Unanswered(image.path, image.reason, UnreadableDataError.exit_code)
     try:
-        pixels = read_image(image)
+        pixels = read_image(image, max_pixels=max_pixels)
     except UnreadableDataError as error:
         return Unanswered(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
     tensor = prepare(pixels, resolution, max_tokens)

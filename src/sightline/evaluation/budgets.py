@@ -15,7 +15,7 @@ from sightline.data.packs import Planned, packed_batches, size_of
 from sightline.data.sampling import Aspect, Shown
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.errors import InputError, NonFiniteError
+from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 from sightline.evaluation.answer import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -26,7 +26,7 @@ from sightline.tasks.classification import packed_model_input
 
 @dataclass(frozen=True, eq=False)
 class BudgetPredictions:
-    """What a model said of some images at one token budget, in their order.
+    """What a model said of some images at one token budget, in their order; without those that cannot be read.
 
     Attributes:
         budget: the most patches of an image.
@@ -47,8 +47,13 @@ class BudgetPredictions:
 
 def check_view(source: Source, split: str, view: View) -> None:
     """Raise InputError where images are to keep their own size and have none."""
-    # The first is enough: either all of a source are stored or none is.
-    if view.kind == "native" and source.length(split) != 0 and source.stored_size(split, 0) is None:
+    try:
+        # The first is enough: either all of a source are stored or none is.
+        drawn = view.kind == "native" and source.length(split) != 0 and source.stored_size(split, 0) is None
+    except UnreadableDataError:
+        # Stored, and left out or refused where the split is read.
+        return
+    if drawn:
         raise InputError(
             f"resolution {view.name}: {source.name} has images of no size of their own (expected: sides in pixels, or "
             "tokens:PATCHES)"
@@ -121,6 +126,9 @@ def predict_budget(
     asked = time.perf_counter()
     for batch in packed_batches(source, split, planned, patch_size=model.config.patch_size, workers=workers):
         reading += time.perf_counter() - asked
+        if not len(batch):
+            asked = time.perf_counter()
+            continue
         patches, _ = packed_model_input(batch, model.config.mean, model.config.std, model.num_prefix_tokens, device)
         grid = batch.grids[0]
         patches = patches.view(len(batch), grid.cells, -1)
@@ -147,7 +155,17 @@ def predict_budget(
             advance(len(batch))
         asked = time.perf_counter()
     most = budget.patches if isinstance(budget, View) else budget
-    return BudgetPredictions(most, logits, labels, tokens, seconds, reading / max(len(place), 1), names)
+    # One that could not be read was in no batch.
+    here = tokens > 0
+    return BudgetPredictions(
+        most,
+        logits[here],
+        labels[here],
+        tokens[here],
+        seconds[here],
+        reading / max(int(here.sum()), 1),
+        [name for name, seen in zip(names, here, strict=True) if seen],
+    )
 
 
 def _finish(device: torch.device) -> None:

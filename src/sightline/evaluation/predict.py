@@ -55,6 +55,8 @@ def predict_split(
         batch_size=max(1, _TOKENS_A_BATCH // model.config.grid_of(resolution).cells),
         workers=workers,
     ):
+        if not len(batch):
+            continue
         images = to_model_input(batch.images, model.config.mean, model.config.std, device)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
         with evaluation_mode(model), torch.inference_mode(), autocast:

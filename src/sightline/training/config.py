@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sightline.data.allowance import SkipUnreadable, check_skip
+from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.encodings.base import require, require_number, require_whole
@@ -89,7 +92,8 @@ class TrainConfig:
         seed: of the first weights, the order of the images and their augmentation.
         checkpoint_every: images between checkpoints; None saves twenty times in a run.
         workers: processes that make batches ahead; they do not change the result.
-        max_unreadable: images that may be left out because they cannot be read.
+        skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
+        max_pixels: of the largest image that is read; larger ones cannot be read.
     """
 
     data: str = "scenes"
@@ -113,7 +117,8 @@ class TrainConfig:
     seed: int = 0
     checkpoint_every: int | None = None
     workers: int = 0
-    max_unreadable: int = 0
+    skip_unreadable: SkipUnreadable = 0
+    max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         given = [(name, getattr(self, name)) for name in BUDGETS if getattr(self, name) is not None]
@@ -122,8 +127,9 @@ class TrainConfig:
             raise InputError(f"{one} {value} and {other} {there}: expected one of them, not both")
         if self.model is not None and self.init_from is not None:
             raise InputError(f"model {self.model} and init_from {self.init_from}: expected one of them, not both")
-        for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_unreadable", 0)):
+        for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
             require_whole(name, getattr(self, name), low)
+        check_skip(self.skip_unreadable)
         if self.seed > MAX_SEED:
             raise InputError(f"seed {self.seed}: must be at most {MAX_SEED}")
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
@@ -142,3 +148,8 @@ class TrainConfig:
         for key, instead in _DECIDED_BY.items():
             if key in self.model_options:
                 raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")
+
+
+def renamed(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration with the names of today: `max_unreadable` was what `skip_unreadable` is."""
+    return {"skip_unreadable" if key == "max_unreadable" else key: value for key, value in saved.items()}

@@ -138,9 +138,9 @@ def open_training_data(config: TrainConfig) -> Source:
     Raises:
         InputError: it has no training split, or one class alone.
     """
-    source = open_source(config.data)
+    source = open_source(config.data).up_to(config.max_pixels)
     if "train" not in source.splits:
-        raise InputError(f"data {config.data!r}: has no split 'train' (has: {', '.join(source.splits)})")
+        source.check("train")
     if len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
     return source
@@ -174,13 +174,13 @@ def train(
 
     Raises:
         InputError: the configuration, or what is in `out`, is wrong.
-        UnreadableDataError: more images are unreadable than `max_unreadable`.
+        UnreadableDataError: more images are unreadable than `skip_unreadable`.
         NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
         StorageError: a checkpoint cannot be written; the last one still loads.
     """
     where = runtime.resolve_device(device)
     if source is None:
-        source, _ = open_training_data(config).check_readable("train", max_unreadable=config.max_unreadable)
+        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
     config = resolve(config, source, where)
     out = Path(out)
     with _deterministic():

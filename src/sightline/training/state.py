@@ -27,7 +27,7 @@ from sightline.errors import InputError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
 from sightline.replacing import previous_of
-from sightline.training.config import TrainConfig
+from sightline.training.config import TrainConfig, renamed
 from sightline.training.course import Position
 from sightline.training.ema import Ema
 from sightline.training.log import LOG, older_log, text_of
@@ -35,7 +35,7 @@ from sightline.training.optim import expected_tensors, load_optimizer_tensors, o
 
 CHECKPOINT = "checkpoint"
 # What may change between a run and its continuation without changing the weights.
-_FREE_TO_CHANGE = ("workers", "checkpoint_every")
+_FREE_TO_CHANGE = ("workers", "checkpoint_every", "skip_unreadable")
 
 
 @dataclass
@@ -175,7 +175,7 @@ def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) ->
     Args:
         saved: the resolved configuration of what is there; config: the resolved one that was asked for.
     """
-    for key, there, value in _differences(_completed(saved, config), _plain(config)):
+    for key, there, value in _differences(_completed(renamed(saved), config), _plain(config)):
         if key not in _FREE_TO_CHANGE:
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "

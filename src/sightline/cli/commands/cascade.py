@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def cascade(
     split: str | None = None,
     images: int | None = None,
     aspect: Literal["native", "square"] = "native",
-    max_unreadable: int = 0,
+    skip_unreadable: SkipUnreadable = None,
+    max_pixels: MaxPixels = None,
     precision: str = "auto",
     out: Path = Path("cascade"),
     overwrite: bool = False,
@@ -68,8 +70,6 @@ def cascade(
         At most this many of a split; 2000 of an embedded one unless given.
     aspect
         native keeps each image's own, square cuts its longer side.
-    max_unreadable
-        Images that may be left out because they cannot be read.
     precision
         auto, float32 or bfloat16.
     out
@@ -90,10 +90,10 @@ def cascade(
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cascade_rows import dump_cascade_rows
+    from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import claim_file, say_left_out, write_text
+    from sightline.cli.output import LeftOut, claim_file, write_text
     from sightline.cli.progress import Bars
-    from sightline.data.discovery import open_source
     from sightline.evaluation.accuracy import RunIdentity, labels_of, usual_images
     from sightline.evaluation.answer import TOKENS_A_PACK
     from sightline.evaluation.cascade import (
@@ -107,10 +107,9 @@ def cascade(
     from sightline.load import load_model, read_record
     from sightline.reports import cascade_page, cascade_plot, style
 
-    if max_unreadable < 0:
-        raise InputError(f"--max-unreadable {max_unreadable}: must be at least 0")
     training = read_record(model)["training"]
     trained = training.get("config", {})
+    options = data_options(skip_unreadable, max_pixels, trained)
     spec = data or trained.get("data")
     if not isinstance(spec, str):
         raise InputError(f"{model}: does not say what it was trained on; give its data")
@@ -123,7 +122,7 @@ def cascade(
     loaded = load_model(model).to(where)
     side = trained.get("resolution") or loaded.config.image_size
     side = side if isinstance(side, int) else min(side)
-    source = open_source(spec)
+    source = open_data(spec, options)
     labels = labels_of(loaded, source, spec)
     usual = loaded.config.grid_of(side).cells
     config = CascadeConfig(
@@ -146,13 +145,9 @@ def cascade(
         loaded.config, most, asked=f"tokens {most}", what=str(model), batch=batch, device=where
     )
     with Bars() as bars:
-        for name in dict.fromkeys(look.split for look in looks):
-            source, _ = source.check_readable(
-                name,
-                max_unreadable=max_unreadable,
-                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
-            )
-        say_left_out(source.skipped)
+        source = read_headers(source, (look.split for look in looks), options, bars)
+        left_out = LeftOut()
+        left_out.say(source)
         total, done = planned_tokens(planned_looks(source, config)), 0
 
         def advance(count: int) -> None:
@@ -162,6 +157,7 @@ def cascade(
 
         sigmoid = trained.get("loss") == "bce"
         result = measure(loaded, source, config, labels, sigmoid=sigmoid, advance=advance)
+        left_out.say(source)
     place = model.resolve()
     name = place.parent.name if place.name == "checkpoint" else place.name
     identity = RunIdentity(name, spec, side, trained.get("seed", 0))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
+
 # Test sizes over the training size: the demo's, from 20 px to 148 px of 32.
 _FACTORS = (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)
 
@@ -20,7 +22,8 @@ def evaluate(
     images: int | None = None,
     tune: bool = False,
     tune_images: int = 500,
-    max_unreadable: int = 0,
+    skip_unreadable: SkipUnreadable = None,
+    max_pixels: MaxPixels = None,
     precision: str = "auto",
     out: Path | None = None,
     overwrite: bool = False,
@@ -51,8 +54,6 @@ def evaluate(
         Also search the encoding's knob on minival at each resolution.
     tune_images
         Images of minival for that search.
-    max_unreadable
-        Images that may be left out because they cannot be read.
     precision
         auto, float32 or bfloat16.
     out
@@ -70,11 +71,11 @@ def evaluate(
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import claim_file, say_left_out, write_text
+    from sightline.cli.output import LeftOut, claim_file, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
-    from sightline.data.discovery import open_source
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
@@ -84,10 +85,9 @@ def evaluate(
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, merge_rows, read_rows
 
-    if max_unreadable < 0:
-        raise InputError(f"--max-unreadable {max_unreadable}: must be at least 0")
     training = read_record(model)["training"]
     trained = training.get("config", {})
+    options = data_options(skip_unreadable, max_pixels, trained)
     spec = data or trained.get("data")
     if not isinstance(spec, str):
         raise InputError(f"{model}: does not say what it was trained on; give --data")
@@ -106,7 +106,7 @@ def evaluate(
     # Read now, so that a damaged file is not found out after the work is done.
     before = read_rows(kept) if out is None and kept.exists() else []
     with Bars() as bars:
-        source = open_source(spec)
+        source = open_data(spec, options)
         labels_of(loaded, source, spec)
         chosen = tuple(word for part in split for word in part.split(",") if word)
         chosen = chosen or tuple(name for name in ("test", "heldout_fonts") if name in source.splits)
@@ -129,13 +129,9 @@ def evaluate(
                 loaded.config, view.patches, asked=f"resolution {view.name}", what=str(model), device=where
             )
         planned_images(source, loaded, config, side)
-        for name in dict.fromkeys((*chosen, *(("minival",) if tune else ()))):
-            source, _ = source.check_readable(
-                name,
-                max_unreadable=max_unreadable,
-                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
-            )
-        say_left_out(source.skipped)
+        source = read_headers(source, (*chosen, *(("minival",) if tune else ())), options, bars)
+        left_out = LeftOut()
+        left_out.say(source)
         total, done = planned_images(source, loaded, config, side), 0
 
         def advance(count: int) -> None:
@@ -147,6 +143,7 @@ def evaluate(
         name = place.parent.name if place.name == "checkpoint" else place.name
         identity = RunIdentity(name, spec, side, trained.get("seed", 0))
         rows = measure(loaded, source, config, identity, advance=advance)
+        left_out.say(source)
     write_text(kept, dump_rows(merge_rows(before, rows)))
     if json:
         print(dump_rows(rows), end="")

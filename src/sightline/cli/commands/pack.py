@@ -7,6 +7,8 @@ from typing import Literal
 
 from cyclopts import App
 
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
+
 pack = App(help="Images of every size in sequences without padding.")
 
 _BAR = 40
@@ -28,6 +30,8 @@ def stats(
     distribution: Literal["uniform", "normal", "low", "high"] = "uniform",
     drop: float | None = None,
     images: int | None = None,
+    skip_unreadable: SkipUnreadable = None,
+    max_pixels: MaxPixels = None,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -64,10 +68,11 @@ def stats(
     """
     import statistics
 
+    from sightline.cli.data_options import data_options, open_data, read_headers
+    from sightline.cli.output import LeftOut
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
     from sightline.data.buckets import bucket_lengths, padding_share
-    from sightline.data.discovery import open_source
     from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
     from sightline.errors import InputError
@@ -81,8 +86,10 @@ def stats(
         low, high = parse_range(resolutions)
         sampling = ResolutionSampling(low, high, measure, distribution)
     showing = Showing(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
-    source = open_source(data)
+    options = data_options(skip_unreadable, max_pixels)
     with Bars() as bars:
+        source = read_headers(open_data(data, options), (split,), options, bars)
+        LeftOut().say(source)
         found = pack_statistics(
             source,
             split,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def predict(
     *images: Annotated[str, Parameter(help="Files, folders, 'patterns/*.jpg', or -.", allow_leading_hyphen=True)],
     resolution: str = "native",
     topk: int = 5,
+    skip_unreadable: SkipUnreadable = "0",
+    max_pixels: MaxPixels = None,
     device: str = "auto",
     json: bool = False,
 ) -> int:
@@ -39,8 +42,8 @@ def predict(
     A file is opened whatever it is called; of a folder, and the folders in it, the files with the usual endings of
     images are taken, in natural order. A quoted pattern ("photos/**/*.jpg") is matched here, and - is a list of paths
     on standard input, one a line. Each image is answered in its place as soon as its pack is done. One that cannot be
-    read is named with the reason, and the others are still answered: the exit code is then 3, or 4 where logits were
-    not finite.
+    read is named with the reason, and the others are still answered: the exit code is then 3 (unless
+    --skip-unreadable allows as many), or 4 where logits were not finite.
 
     Parameters
     ----------
@@ -56,6 +59,7 @@ def predict(
         Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
+    from sightline.cli.data_options import data_options
     from sightline.cli.resolutions import check_multiples, parse_view
     from sightline.data.image_list import list_images
     from sightline.evaluation.answer import Unanswered, answer_images
@@ -67,6 +71,7 @@ def predict(
     if topk < 1:
         raise InputError("--topk: expected a whole number of at least 1")
     view, max_tokens = parse_view(resolution)
+    options = data_options(skip_unreadable, max_pixels)
     where = runtime.resolve_device(device)
     files = list_images(images, getattr(sys.stdin, "buffer", None))
     loaded = load_model(model).to(where)
@@ -81,14 +86,16 @@ def predict(
     say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), json=json)
     missing: list[Unanswered] = []
     with _Progress(len(files)) as progress:
-        for outcomes in answer_images(loaded, files, view, max_tokens):
+        for outcomes in answer_images(loaded, files, view, max_tokens, max_pixels=options.max_pixels):
             for outcome in outcomes:
                 say(outcome)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unanswered)]
             progress.move(len(outcomes))
     if missing and len(files) > 1:
         _complain(_summary(missing, len(files)))
-    return max((one.exit_code for one in missing), default=0)
+    unread = [one for one in missing if one.exit_code == UnreadableDataError.exit_code]
+    skipped = options.skip_unreadable == "all" or len(unread) <= options.skip_unreadable
+    return max((one.exit_code for one in missing if not (skipped and one in unread)), default=0)
 
 
 def _refuse_options(images: tuple[str, ...]) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
+
 
 def train(
     *,
@@ -21,6 +23,8 @@ def train(
     tokens: int | None = None,
     flops: float | None = None,
     seed: int | None = None,
+    skip_unreadable: SkipUnreadable = None,
+    max_pixels: MaxPixels = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     out: Path | None = None,
@@ -79,8 +83,9 @@ def train(
     import sys
 
     from sightline import runtime
+    from sightline.cli.data_options import DataOptions, parse_skip, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import check_folder, claim_folder, say_left_out, write_text
+    from sightline.cli.output import LeftOut, check_folder, claim_folder, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
     from sightline.evaluation import EvaluateConfig, evaluate
@@ -95,6 +100,7 @@ def train(
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
         "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
+        "skip_unreadable": None if skip_unreadable is None else parse_skip(skip_unreadable), "max_pixels": max_pixels,
     }  # fmt: skip
     asked = training_config(config, flags, settings, recipe)
     runtime.set_threads(threads)
@@ -113,13 +119,10 @@ def train(
         check_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
-        for name in ("train", *((split,) if split else ())):
-            source, _ = source.check_readable(
-                name,
-                max_unreadable=asked.max_unreadable,
-                progress=lambda done, total, name=name: bars.move(f"reading {name}", done, total),
-            )
-        say_left_out(source.skipped)
+        options = DataOptions(asked.skip_unreadable, asked.max_pixels)
+        source = read_headers(source, ("train", *((split,) if split else ())), options, bars)
+        left_out = LeftOut()
+        left_out.say(source)
         resolved = resolve(asked, source, where)
         claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
         save_config(resolved, folder)
@@ -134,6 +137,7 @@ def train(
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
         run(asked, folder, source=source, device=device, resume=resume, observe=observe, warn=warn)
+        left_out.say(source)
         if split is None:
             if not json:
                 print(f"trained; {folder}/checkpoint (the data has no split to test on)")
@@ -152,6 +156,7 @@ def train(
 
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
         rows = evaluate(trained, source, measured, identity, advance=advance)
+        left_out.say(source)
     kept = folder / "results.jsonl"
     # What was measured before is of other weights, unless the run was complete already.
     before = read_rows(kept) if kept.exists() and last is None else []

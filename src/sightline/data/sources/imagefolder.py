@@ -7,13 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
+
+from sightline.data import scan_cache
+from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
+from sightline.data.duplicates import same_files
+from sightline.data.file_listing import FileListing
+from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
-from sightline.data.image_file import MAX_PIXELS, read_image, read_image_size
-from sightline.data.source import Example, Source, Unreadable
+from sightline.data.image_file import MAX_PIXELS, read_image, too_large
+from sightline.data.source import Example, Source
 from sightline.data.transforms import eval_view, train_view
 from sightline.errors import InputError, UnreadableDataError, choose
 
-_SHOWN = 3
+# Whose image it is where a file stands in several splits.
+_KEEPS = ("train", "test", "val", "validation", "minival")
 
 
 class ImageFolder(Source):
@@ -25,8 +33,10 @@ class ImageFolder(Source):
     evaluated on, not trained on.
 
     One class is enough to evaluate; a `train` split needs two. Hidden files and unknown extensions are passed over,
-    and listed in `skipped`. `train` shows random parts of the images (`train_view`), the others their centre
-    (`eval_view`).
+    and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
+    random parts of the images (`train_view`), the others their centre (`eval_view`).
+
+    What was found out is remembered (`scan_cache`), and asked for again where a file's size or times changed.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -49,8 +59,6 @@ class ImageFolder(Source):
         self.root = Path(root)
         self.crop, self.interpolation, self.max_pixels = crop, interpolation, max_pixels
         self._stretch = (3 / 4, 4 / 3)
-        # (height, width) of files whose headers were read: a run asks for each in every pass.
-        self._sizes: dict[str, tuple[int, int]] = {}
         found = scan(self.root)
         if "train" in found.files and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
@@ -58,9 +66,46 @@ class ImageFolder(Source):
         self.classes = found.classes
         self.groups = {}
         self.skipped = found.skipped
-        self._files = found.files
         self._folder_of = _roles(tuple(found.files))
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
+        every = [(folder, file) for folder, files in found.files.items() for file in files]
+        # What follows has a row a file, of all splits.
+        self._paths = [file.path for _, file in every]
+        self._labels = np.array([file.label for _, file in every], np.int64)
+        self._files = FileListing.of([file.name for _, file in every], [file.stamp for _, file in every])
+        before = scan_cache.recall(self.root)
+        if before is not None:
+            self._files.remember(before)
+        folders = [folder for folder, _ in every]
+        own = np.array(folders)
+        self._rows = {folder: np.flatnonzero(own == folder) for folder in found.files}
+        self._leave_out_twins(folders)
+
+    def _leave_out_twins(self, folders: list[str]) -> None:
+        """A file that stands in two splits is measured in none that another one has seen."""
+        twins: dict[int, int] = {}
+        for group in same_files(self._files, self._paths, folders, across=True):
+            first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
+            twins |= {row: first for row in group if folders[row] != folders[first]}
+        for folder, rows in self._rows.items():
+            here = [int(row) for row in rows if int(row) in twins]
+            self._rows[folder] = np.array([row for row in rows if int(row) not in twins], np.int64)
+            if here and len(self._rows[folder]) == 0:
+                first, other = self._paths[twins[here[0]]], folders[twins[here[0]]]
+                raise InputError(
+                    f"{self._paths[here[0]]}: the same image as {first}; the splits {other} and {folder} overlap, and "
+                    f"nothing of {folder} is left (expected: no file in two splits)"
+                )
+            said = tuple(
+                Unreadable(self._paths[row], f"the same image as {self._paths[twins[row]]}, left out of {folder}")
+                for row in here
+            )
+            self.skipped = (*self.skipped, *said)
+        self._remember()
+
+    def _remember(self) -> None:
+        if self._files.changed:
+            scan_cache.keep(self.root, self._files)
 
     @classmethod
     def open(cls, argument: str) -> Self:
@@ -82,16 +127,19 @@ class ImageFolder(Source):
     def _folder(self, split: str) -> str:
         if split not in self._folder_of:
             hint = "; to train, put class folders into DIR/train" if split == "train" else ""
+            # A split of a data set was named instead of the data set.
+            if self.root.name in SPLIT_FOLDERS and (self.root.parent / "train").is_dir():
+                hint = f"; did you mean imagefolder:{self.root.parent}?"
             raise InputError(f"{self.root}: {choose('split', split, self.splits)}{hint}")
         return self._folder_of[split]
 
     def files(self, split: str) -> tuple[tuple[str, int], ...]:
         """(path, label) of each image of a split, in the order of the indices."""
-        return self._files[self._folder(split)]
+        return tuple((self._paths[row], int(self._labels[row])) for row in self._rows[self._folder(split)])
 
     def length(self, split: str) -> int:
         """The number of images in a split."""
-        return len(self.files(split))
+        return len(self._rows[self._folder(split)])
 
     def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
         """As `Source.check`; a split may also be asked for by its folder's name."""
@@ -101,7 +149,10 @@ class ImageFolder(Source):
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """One image, as it is seen in training or in evaluation; `name` is its path."""
         self.check(split, index, image_size)
-        path, label = self.files(split)[index]
+        row = int(self._rows[self._folder(split)][index])
+        path, label = self._paths[row], int(self._labels[row])
+        if row in self._files.damaged:
+            raise UnreadableDataError(f"{path}: {self._files.damaged[row]}")
         # A drawn part has at least half of the image's sides; what is measured is decoded whole.
         least = (2 * image_size[0], 2 * image_size[1]) if split == "train" else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
@@ -119,13 +170,27 @@ class ImageFolder(Source):
             view = eval_view(image, image_size, interpolation=self.interpolation, crop=self.crop)
         return Example(image=view, label=label, name=path)
 
-    def stored_size(self, split: str, index: int) -> tuple[int, int]:
-        """As `Source.stored_size`, from the file's header."""
+    def example_name(self, split: str, index: int) -> str:
+        """As `Source.example_name`: its path."""
         self.check(split, index)
-        path = self.files(split)[index][0]
-        if path not in self._sizes:
-            self._sizes[path] = read_image_size(path, max_pixels=self.max_pixels)
-        return self._sizes[path]
+        return self._paths[self._rows[self._folder(split)][index]]
+
+    def stored_size(self, split: str, index: int) -> tuple[int, int]:
+        """As `Source.stored_size`, from the file's header, which is read once."""
+        self.check(split, index)
+        row = int(self._rows[self._folder(split)][index])
+        if not self._files.read[row]:
+            self._files.read_headers([self._paths[row]], [row])
+        reason = self._fault(row)
+        if reason is not None:
+            raise UnreadableDataError(f"{self._paths[row]}: {reason}")
+        height, width = self._files.sizes[row].tolist()
+        return height, width
+
+    def _fault(self, row: int) -> str | None:
+        """Why a file whose header was read is not to be used, as far as the header says."""
+        height, width = self._files.sizes[row].tolist()
+        return self._files.faults.get(row) or too_large(height, width, self.max_pixels)
 
     def keeping_aspect(self) -> Self:
         """As `Source.keeping_aspect`."""
@@ -133,35 +198,53 @@ class ImageFolder(Source):
         kept._stretch = (1.0, 1.0)
         return kept
 
+    def up_to(self, max_pixels: int) -> Self:
+        """As `Source.up_to`."""
+        allowed = copy.copy(self)
+        allowed.max_pixels = max_pixels
+        return allowed
+
+    def fingerprint(self) -> Fingerprint:
+        """As `Source.fingerprint`: of all files of `train`, or where there is none of all splits."""
+        folders = [self._folder_of["train"]] if "train" in self._folder_of else sorted(self._rows)
+        rows = [row for row, name in enumerate(self._files.names) if name.partition("/")[0] in folders]
+        self._files.read_headers([self._paths[row] for row in rows], rows)
+        self._remember()
+        files = self._files
+        return Fingerprint.of(
+            self.name,
+            self.classes,
+            ((files.names[row], int(files.stamps[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
+        )
+
     def check_readable(
-        self, split: str, *, max_unreadable: int = 0, progress: Callable[[int, int], None] | None = None
+        self,
+        split: str,
+        *,
+        skip_unreadable: SkipUnreadable = 0,
+        progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Self, tuple[Unreadable, ...]]:
-        """As `Source.check_readable`: every image is decoded once."""
-        files = self.files(split)
-        good: list[tuple[str, int]] = []
-        bad: list[Unreadable] = []
-        for done, (path, label) in enumerate(files, start=1):
-            try:
-                height, width = read_image(path, max_pixels=self.max_pixels).shape[:2]
-                self._sizes[path] = (height, width)
-                good.append((path, label))
-            except UnreadableDataError as error:
-                bad.append(Unreadable(path, str(error).removeprefix(f"{path}: ")))
-            if progress:
-                progress(done, len(files))
-        if len(bad) > max_unreadable:
-            shown = "; ".join(f"{item.path}: {item.reason}" for item in bad[:_SHOWN])
-            more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-            raise UnreadableDataError(
-                f"{len(bad)} of {len(files)} images of {self.root}/{self._folder(split)} cannot be read "
-                f"(allowed: {max_unreadable}): {shown}{more}"
-            )
-        if not good:
+        """As `Source.check_readable`; what is known of damaged pixels counts too."""
+        folder = self._folder(split)
+        rows = self._rows[folder].tolist()
+        self._files.read_headers([self._paths[row] for row in rows], rows, progress)
+        self._remember()
+        faults = {row: reason for row in rows if (reason := self._fault(row)) is not None}
+        bad = tuple(Unreadable(self._paths[row], reason) for row, reason in faults.items())
+        damaged = [Unreadable(self._paths[row], self._files.damaged[row]) for row in rows if row in self._files.damaged]
+        allowance = Allowance(skip_unreadable, {} if self.allowance is None else dict(self.allowance.found))
+        # Of all that are there, in their order.
+        unread = sorted((*bad, *damaged), key=lambda image: image.path)
+        where = f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read"
+        allowance.found.pop(split, None)
+        allowance.note(split, unread, where)
+        if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         remaining = copy.copy(self)
-        remaining._files = self._files | {self._folder(split): tuple(good)}
-        remaining.skipped = tuple(dict.fromkeys((*self.skipped, *bad)))
-        return remaining, tuple(bad)
+        remaining._rows = self._rows | {folder: np.array([row for row in rows if row not in faults], np.int64)}
+        remaining.skipped = tuple(dict.fromkeys((*self.skipped, *unread)))
+        remaining.allowance = allowance
+        return remaining, bad
 
 
 def _roles(folders: tuple[str, ...]) -> dict[str, str]:

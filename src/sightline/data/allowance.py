@@ -1,0 +1,73 @@
+"""How many images may be left out because they cannot be read, and which were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sightline.errors import InputError, UnreadableDataError
+
+SkipUnreadable = int | Literal["all"]
+"""A number of images of a split, or all that cannot be read."""
+
+WAY_ON = "--skip-unreadable N or all leaves out what cannot be read"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An example that could not be read, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+def check_skip(value: object, name: str = "skip_unreadable") -> SkipUnreadable:
+    """The value, where it is a whole number of 0 or more or "all"; else raises InputError."""
+    if value == "all" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value  # pyright: ignore[reportReturnType]  # just compared
+    raise InputError(f"{name} {value}: must be at least 0, or all")
+
+
+@dataclass(eq=False)
+class Allowance:
+    """What a source may leave out of each split; shared by the copies of the source in one process.
+
+    Attributes:
+        allowed: how many of a split.
+        found: split -> path -> reason of those left out until now.
+    """
+
+    allowed: SkipUnreadable = 0
+    found: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def note(self, split: str, images: Iterable[Unreadable], where: str = "") -> None:
+        """Count images that are left out of a split; one that is met again counts once.
+
+        Args:
+            where: what an error begins with.
+
+        Raises:
+            UnreadableDataError: they are more than is allowed; the line names the first ones and the way on.
+        """
+        found = self.found.setdefault(split, {})
+        for image in images:
+            found.setdefault(image.path, image.reason)
+        if self.allowed == "all" or len(found) <= self.allowed:
+            return
+        shown = "; ".join(f"{path}: {reason}" for path, reason in list(found.items())[:_SHOWN])
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise UnreadableDataError(
+            f"{where or f'{len(found)} images of {split} cannot be read'} (allowed: {self.allowed}): {shown}{more} "
+            f"({WAY_ON})"
+        )
+
+    def left_out(self, split: str) -> tuple[Unreadable, ...]:
+        """Those left out of a split, in the order in which they were met."""
+        return tuple(Unreadable(path, reason) for path, reason in self.found.get(split, {}).items())
+
+    def restore(self, found: Mapping[str, Mapping[str, str]]) -> None:
+        """Count also what an earlier sitting of a run left out."""
+        for split, images in found.items():
+            self.found[split] = {**images, **self.found.get(split, {})}

@@ -1,0 +1,116 @@
+"""What tells a data set from another: a run that goes on must see what it saw before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sightline.errors import InputError
+
+_SHOWN = 3
+# Of a listing that is read back: about five million files.
+_MOST_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Of what a run trains on.
+
+    Attributes:
+        digest: of everything below; equal for equal data, and for a copy of it elsewhere.
+        classes: in the order of the labels.
+        files: (path below the folder, size in bytes, digest of a sample of its content) of each image, in order;
+            empty for a data set that comes with the package.
+    """
+
+    digest: str
+    classes: tuple[str, ...]
+    files: tuple[tuple[str, int, str], ...] = ()
+
+    @classmethod
+    def of(cls, kind: str, classes: Sequence[str], files: Iterable[tuple[str, int, str]] = ()) -> Fingerprint:
+        """The fingerprint of these classes and files; `kind` is the data set's name, with a version."""
+        listed = tuple(files)
+        seen = hashlib.sha256(json.dumps([kind, *classes]).encode())
+        for name, size, sample in listed:
+            seen.update(f"{name}\0{size}\0{sample}\n".encode(errors="surrogateescape"))
+        return cls(seen.hexdigest()[:32], tuple(classes), listed)
+
+    def packed(self) -> bytes:
+        """The classes and files, compressed."""
+        lines = [json.dumps({"digest": self.digest, "classes": self.classes})]
+        lines += [f"{size}\t{sample}\t{json.dumps(name)}" for name, size, sample in self.files]
+        return zlib.compress("\n".join(lines).encode(), 1)
+
+    @classmethod
+    def unpacked(cls, content: bytes, where: str) -> Fingerprint:
+        """The inverse of `packed`; raises InputError where it is damaged."""
+        try:
+            first, *lines = zlib.decompressobj().decompress(content, _MOST_BYTES).decode().splitlines()
+            record = json.loads(first)
+            files = []
+            for line in lines:
+                size, sample, name = line.split("\t", 2)
+                files.append((json.loads(name), int(size), sample))
+            return cls(record["digest"], tuple(record["classes"]), tuple(files))
+        except (zlib.error, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{where}: cannot be read as the listing of a data set ({error})") from None
+
+
+def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
+    """What differs, in words, the first names of each kind; empty where nothing does."""
+    if before.digest == now.digest:
+        return []
+    said = _classes(before, now)
+    there, here = ({name: (size, sample) for name, size, sample in one.files} for one in (before, now))
+    kinds = {
+        "added": [name for name in here if name not in there],
+        "removed": [name for name in there if name not in here],
+        "replaced": [name for name in here if name in there and here[name] != there[name]],
+    }
+    for kind, names in kinds.items():
+        if names:
+            more = ", ..." if len(names) > _SHOWN else ""
+            said.append(f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{more})")
+    return said or ["another data set"]
+
+
+def _classes(before: Fingerprint, now: Fingerprint) -> list[str]:
+    """Classes that were renamed, exchanged, added or removed."""
+    there, here = _contents(before), _contents(now)
+    named = {content: name for name, content in there.items()}
+    said = []
+    for name, content in here.items():
+        was = named.get(content)
+        if content and was is not None and was != name:
+            said.append(f"class {name} is what {was} was")
+    explained = {line.split(" is what ")[0].removeprefix("class ") for line in said}
+    for words, names in (
+        ("new class", [name for name in now.classes if name not in before.classes and name not in explained]),
+        ("class gone", [name for name in before.classes if name not in now.classes and not explained]),
+    ):
+        if names:
+            said.append(f"{words} {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}")
+    if not said and before.classes != now.classes:
+        said.append("other classes, or in another order")
+    return said[: 2 * _SHOWN]
+
+
+def _contents(one: Fingerprint) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Class -> the sizes and samples of its files, whatever they are called."""
+    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, size, sample in one.files:
+        _, label, *_ = f"{name}/".split("/", 2)
+        found[label].append((size, sample))
+    return {label: tuple(sorted(files)) for label, files in found.items()}
+
+
+def of_record(record: Mapping[str, Any]) -> str | None:
+    """The digest that a checkpoint's record holds; None in one of before there were any."""
+    kept = record.get("data")
+    return str(kept["digest"]) if isinstance(kept, Mapping) and "digest" in kept else None

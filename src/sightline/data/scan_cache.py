@@ -1,0 +1,122 @@
+"""What was found out about folders, kept between commands and checked by `stat` alone: a file a folder in the user's
+cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from sightline.data.file_listing import FileListing
+
+CACHE_VARIABLE = "SIGHTLINE_CACHE"
+"""Environment variable: the folder of the cache; empty for none."""
+
+# Of all folders together; the oldest are dropped. A million files take about 100 MB.
+_MOST_BYTES = 512 * 2**20
+_VERSION = 1
+
+
+def cache_folder() -> Path | None:
+    """Where scans are kept: $SIGHTLINE_CACHE, or sightline in $XDG_CACHE_HOME or ~/.cache; None for nowhere."""
+    asked = os.environ.get(CACHE_VARIABLE)
+    if asked is not None:
+        return Path(asked) / "scans" if asked else None
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "sightline" / "scans"
+    except RuntimeError:
+        return None
+
+
+def _file(root: Path) -> Path | None:
+    folder = cache_folder()
+    name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
+    return None if folder is None else folder / f"{name}.npz"
+
+
+def recall(root: Path) -> FileListing | None:
+    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+    path = _file(root)
+    if path is None:
+        return None
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        with np.load(path, allow_pickle=False) as kept:
+            about = json.loads(kept["about"].tobytes())
+            if about["version"] != _VERSION:
+                return None
+            text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
+            names = os.fsdecode(text).split("\0") if text else []
+            count = len(names)
+            listing = FileListing(names, *(kept[name] for name in ("stamps", "sizes", "samples", "read")))
+        shapes = [(listing.stamps, (count, 3)), (listing.sizes, (count, 2)), (listing.samples, (count, 16)),
+                  (listing.read, (count,))]  # fmt: skip
+        if any(column.shape != shape for column, shape in shapes):
+            return None
+        for name in ("faults", "damaged", "digests"):
+            setattr(listing, name, {int(row): str(value) for row, value in about[name].items() if int(row) < count})
+        listing.notes = dict(about["notes"])
+    # A damaged file is anything at all; what it said is found out anew.
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None
+    return listing
+
+
+def keep(root: Path, listing: FileListing) -> None:
+    """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
+    path = _file(root)
+    if path is None:
+        return
+    known = listing.to_keep()
+    about = {
+        "version": _VERSION,
+        "faults": {row: reason for row, reason in listing.faults.items() if known[row]},
+        "damaged": listing.damaged,
+        "digests": listing.digests,
+        "notes": listing.notes,
+    }
+    names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own: of two commands at once the later one stays.
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".writing", delete=False) as file:
+            try:
+                np.savez(
+                    file,
+                    names=np.frombuffer(names, np.uint8),
+                    stamps=listing.stamps,
+                    sizes=listing.sizes,
+                    samples=listing.samples,
+                    read=known,
+                    about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+                )
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+        listing.changed = False
+        _drop_oldest(path)
+
+
+def _drop_oldest(newest: Path) -> None:
+    """Keep all files together within the bound; what a killed writer left goes first."""
+    found = sorted(
+        ((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(newest.parent)),
+        reverse=True,
+    )
+    total = 0
+    for _, size, path in found:
+        total += size
+        if total > _MOST_BYTES and path != str(newest):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
