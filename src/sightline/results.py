@@ -11,6 +11,8 @@ from pathlib import Path
 
 from sightline.errors import InputError
 
+# Of the normal distribution: 95 % lie within so many standard deviations.
+DEVIATIONS = 1.959964
 _METRIC = re.compile(r"top1|top5|top1_group_[^\s]+|top1_within_group|top1_size_q[1-5]")
 SQUARE = "square"
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
@@ -88,6 +90,23 @@ def _is_of(kind: object, value: object) -> bool:
 def binomial_stderr(fraction: float, count: int) -> float:
     """Standard error of a proportion, sqrt(p (1 - p) / n); 0 for no images."""
     return math.sqrt(max(fraction * (1 - fraction), 0.0) / count) if count else 0.0
+
+
+def wilson(fraction: float, count: int, deviations: float = DEVIATIONS) -> tuple[float, float]:
+    """Where a proportion that was `fraction` of `count` images lies with 95 % (Wilson's interval).
+
+    Args:
+        deviations: of the normal distribution, for another certainty than 95 %.
+
+    Raises:
+        InputError: there is no image.
+    """
+    if count < 1:
+        raise InputError(f"interval of {count} images: expected at least one")
+    square = deviations**2 / count
+    middle = (fraction + square / 2) / (1 + square)
+    reach = math.sqrt(square * (fraction * (1 - fraction) + square / 4)) / (1 + square)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
 def dump_rows(rows: Iterable[ResultRow]) -> str:

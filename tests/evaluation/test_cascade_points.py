@@ -16,8 +16,8 @@ from sightline.evaluation.cascade_points import (
     choose_pair,
     measure_cascade,
     threshold_for,
-    wilson,
 )
+from sightline.results import wilson
 
 
 def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> Scored:

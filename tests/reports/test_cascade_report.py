@@ -64,7 +64,7 @@ def test_figures_are_whole_and_the_same_each_time():
 def test_both_curves_by_tokens_and_by_time():
     written = names(accuracy_by_cost([*ROWS, CHOSEN]))
     assert "patches an image, mean" in written
-    assert "milliseconds an image, mean (forward pass)" in written
+    assert "ms an image, mean (forward pass)" in written
     # Once in each panel; 16 also stands for a tick.
     for name in ("36", "144", "10 %", "100 %"):
         assert written.count(name) == 2, name

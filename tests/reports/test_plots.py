@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import InputError
-from sightline.reports import plots, style
+from sightline.reports import panels, plots, style, training_plots
 from sightline.reports.content import FieldsOfView, LossCurve
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
 
@@ -29,8 +29,8 @@ def figures() -> dict[str, str]:
     return {
         "accuracy": plots.accuracy_by_resolution(all_rows(), chance=1 / 24),
         "quintiles": plots.quintile_plot(all_rows()),
-        "loss": plots.loss_plot({name: LossCurve([1, 2, 3], [3.0, 2.0, 1.0]) for name in VALUES}),
-        "view": plots.fields_of_view(view()),
+        "loss": training_plots.loss_plot({name: LossCurve([1, 2, 3], [3.0, 2.0, 1.0]) for name in VALUES}),
+        "view": panels.fields_of_view(view()),
     }
 
 
@@ -66,9 +66,9 @@ def test_points_stand_at_their_values():
         for y in re.findall(r'id="patch_2">\s*<path d="M [\d.]+ ([\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ ([\d.]+)', svg)[0]
     ]
     markers = re.findall(rf'<use href="#\w+" x="([\d.]+)" y="([\d.]+)" style="fill: {style.PALETTE[0].lower()}', svg)
-    # The caps of the error bars are markers too: with a standard error of 0 they lie on their points.
-    left, right = sorted({(float(x), float(y)) for x, y in markers})
-    assert (left[1], right[1]) == pytest.approx((max(frame), min(frame)), abs=0.1)
+    # The caps of the intervals are markers too: one lies on its point, the other inside the axes.
+    heights = sorted(float(y) for _, y in markers)
+    assert (heights[-1], heights[0]) == pytest.approx((max(frame), min(frame)), abs=0.1)
 
 
 def test_default_is_dashed_only_beside_a_tuned_line():
@@ -114,27 +114,27 @@ def test_label_heights_keep_apart():
 
 
 def test_long_loss_curves_are_averaged_and_broken_ones_refused():
-    x, y = plots._averaged("a", LossCurve(list(range(3000)), [float(number % 10) for number in range(3000)]))
+    x, y = training_plots._averaged("a", LossCurve(list(range(3000)), [float(number % 10) for number in range(3000)]))
     assert len(x) == 300
     assert y == pytest.approx(np.full(300, 4.5))
     with pytest.raises(InputError, match="run a: 1 losses for 2"):
-        plots.loss_plot({"a": LossCurve([1, 2], [1.0])})
+        training_plots.loss_plot({"a": LossCurve([1, 2], [1.0])})
     with pytest.raises(InputError, match="no training loss"):
-        plots.loss_plot({"a": LossCurve([1], [float("nan")])})
+        training_plots.loss_plot({"a": LossCurve([1], [float("nan")])})
 
 
 def test_fields_of_view_have_a_panel_a_head_and_one_where_all_are_alike():
-    written = texts(plots.fields_of_view(view(heads=3)))
+    written = texts(panels.fields_of_view(view(heads=3)))
     assert [text for text in written if "head" in text] == ["head 0", "head 1", "head 2"]
     same = FieldsOfView("a", 0, (2, 3), np.ones((12, 2, 3), np.float32))
-    assert "all 12 heads alike" in texts(plots.fields_of_view(same))
+    assert "all 12 heads alike" in texts(panels.fields_of_view(same))
 
 
 def test_masked_cells_differ_from_far_ones():
     """A masked cell is left out, so that the hatching shows; a far one is drawn, however small its weight."""
     weight = np.full((1, 2, 3), 1e-6, np.float32)
     weight[0, 0, 2] = 0
-    svg = plots.fields_of_view(FieldsOfView("a", 0, (2, 3), weight))
+    svg = panels.fields_of_view(FieldsOfView("a", 0, (2, 3), weight))
     picture = re.search(r'href="data:image/png;base64,\s*([^"]+)"', svg)
     assert picture
     opaque = np.asarray(Image.open(BytesIO(base64.b64decode(picture[1]))).convert("RGBA"))[..., 3] > 0
@@ -150,7 +150,7 @@ def test_masked_cells_differ_from_far_ones():
 )
 def test_wrong_weights_are_refused(weight):
     with pytest.raises(InputError):
-        plots.fields_of_view(FieldsOfView("a", 0, (2, 4), weight.astype(np.float32)))
+        panels.fields_of_view(FieldsOfView("a", 0, (2, 4), weight.astype(np.float32)))
 
 
 def test_missing_rows_are_refused():

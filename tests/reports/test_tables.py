@@ -37,11 +37,12 @@ def test_best_is_bold():
     assert "bold" in str(b.style)
 
 
-def test_standard_errors_stand_under_their_numbers():
+def test_intervals_stand_under_their_numbers():
     lines = printed(accuracy_rows({"a": [0.5, 0.9]}, [32, 64])).splitlines()
     place = next(number for number, line in enumerate(lines) if line.split()[:1] == ["a"])
-    # sqrt(.5 * .5 / 400) = 2.5 %, sqrt(.9 * .1 / 400) = 1.5 %
-    assert lines[place + 1].split() == ["±2.5", "±1.5"]
+    # Wilson's, of 400 images.
+    assert lines[place + 1].split() == ["45.1", "86.7"]
+    assert lines[place + 2].split() == ["54.9", "92.6"]
 
 
 def test_training_resolution_is_marked():
@@ -52,7 +53,7 @@ def test_training_resolution_is_marked():
 
 
 def test_one_run_has_no_best():
-    assert "*" not in printed(accuracy_rows({"a": [0.5]}, [32])).replace("*: best", "")
+    assert "*" not in printed(accuracy_rows({"a": [0.5]}, [32])).replace("*: highest", "")
 
 
 def test_tuned_and_default_knob_are_separate_lines():
@@ -92,7 +93,7 @@ def test_ascii_terminals_get_ascii():
     name = "名 … and a name that is longer than its column"
     rows = [row(name, 0.5, 64, knob=1.0), row(name, 0.7, 64, knob=0.25, tuned=True)]
     text = printed(rows, encoding="ascii")
-    assert "+-2.5" in text
+    assert "45.1" in text
     assert "70.0*" in text
 
 

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.errors import InputError
+from sightline.cli.run_answers import best_step, read_answers, read_validation
+from sightline.errors import InputError, SightlineError
 
 if TYPE_CHECKING:
+    from sightline.data.source import Source
     from sightline.models import VisionTransformer
     from sightline.reports.content import FieldsOfView, Report, RunSummary, SampleRow
     from sightline.results import ResultRow
 
-_SAMPLES_A_ROW = 8
+_SAMPLES_A_ROW = 6
+# Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
+_LOOKED_AT = 200
+_SMALL = 16
 
 
 def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[ResultRow]]:
@@ -39,12 +44,16 @@ def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[Resu
 
 def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
+    from sightline.reports.seen import loss_kind, seen_sizes
     from sightline.training.log import LOG, read_log
 
     log = read_log(folder / LOG)
-    knob = model.knob
+    config, knob = training["config"], model.knob
     # Rows of one pass share its seconds.
     passes = {(row.split, row.view, row.resolution, row.tuned): row.seconds for row in rows}
+    # What was seen is what the log counted until the checkpoint.
+    spent = [line for line in log if line["step"] <= training.get("step", line["step"])][-1:]
+    last = spent[0] if spent else {"images": config.get("images") or 0}
     return RunSummary(
         name=rows[0].run,
         encoding=model.encoding.name,
@@ -52,31 +61,68 @@ def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], r
         knob_name=knob.name if knob else None,
         knob_default=knob.default if knob else None,
         parameters=training["parameters"],
-        train_images=training["config"]["images"],
+        train_images=last["images"],
+        train_tokens=last.get("tokens", 0),
+        train_flops=last.get("flops", 0),
         train_seconds=training["seconds"],
         evaluate_seconds=sum(passes.values()),
-        precision=training["config"]["precision"],
-        config=training["config"],
-        loss=LossCurve([line["images"] for line in log], [line["loss"] for line in log]),
+        precision=config["precision"],
+        config=config,
+        loss=LossCurve(
+            [line["images"] for line in log], [line["loss"] for line in log], loss_kind(config, model.num_classes)
+        ),
+        seen=seen_sizes(config, model.config.patch_size),
+        validation=read_validation(folder),
+        best_step=best_step(folder),
     )
 
 
-def _samples(data: str, resolutions: Sequence[int]) -> list[SampleRow]:
-    from sightline.data.discovery import open_source
+def _samples(source: Source | None, resolutions: Sequence[int]) -> list[SampleRow]:
+    """Images of different classes at some sizes; none where the data is not there any more."""
     from sightline.reports.content import Sample, SampleRow
 
-    source = open_source(data)
+    if source is None:
+        return []
     split = "test" if "test" in source.splits else source.splits[0]
-    length = source.length(split)
-    indices = range(_SAMPLES_A_ROW if length is None else min(_SAMPLES_A_ROW, length))
     rows = []
+    indices = _of_many_classes(source, split)
     for side in resolutions:
         shown = [source.example(split, index, (side, side)) for index in indices]
         rows.append(SampleRow(side, [Sample(one.image, source.classes[one.label]) for one in shown]))
     return rows
 
 
-def _fields(model: VisionTransformer) -> list[FieldsOfView]:
+def _of_many_classes(source: Source, split: str) -> list[int]:
+    """Indices of a few images of a split, of as many classes as there are among those that are looked at."""
+    length = source.length(split)
+    most = _LOOKED_AT if length is None else min(_LOOKED_AT, length)
+    found: dict[int, list[int]] = {}
+    for number in range(most):
+        # Spread over the split: a folder's images are sorted by class.
+        index = number if length is None else number * length // most
+        try:
+            label = source.example(split, index, (_SMALL, _SMALL)).label
+        except SightlineError:
+            continue
+        found.setdefault(label, []).append(index)
+        if len(found) == _SAMPLES_A_ROW:
+            break
+    # One of each class, then a second one of each.
+    ranked = sorted((place, index) for indices in found.values() for place, index in enumerate(indices))
+    return [index for _, index in ranked[:_SAMPLES_A_ROW]]
+
+
+def _open_data(data: str) -> Source | None:
+    """The data set; None where it is not there any more."""
+    from sightline.data.discovery import open_source
+
+    try:
+        return open_source(data)
+    except SightlineError:
+        return None
+
+
+def _fields(model: VisionTransformer, run: str) -> list[FieldsOfView]:
     from sightline.analysis.fields_of_view import field_of_view
     from sightline.grid import Grid
     from sightline.reports.content import FieldsOfView
@@ -87,7 +133,7 @@ def _fields(model: VisionTransformer) -> list[FieldsOfView]:
     for layer in dict.fromkeys((0, model.config.depth - 1)):
         weight = field_of_view(model, layer, grid)
         if weight is not None:
-            found.append(FieldsOfView(model.encoding.name, layer, (grid.rows, grid.cols), weight))
+            found.append(FieldsOfView(model.encoding.name, layer, (grid.rows, grid.cols), weight, run))
     return found
 
 
@@ -99,31 +145,35 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     """
     import datetime
 
-    from sightline import runtime
     from sightline.reports.content import Report
 
     runs = [(folder, *read_run(folder)) for folder in folders]
-    # The page's curves are about square sizes.
-    rows = [row for *_, measured in runs for row in measured if row.resolution is not None]
+    rows = [row for *_, measured in runs for row in measured]
     summaries = [_summary(folder, model, training, measured) for folder, model, training, measured in runs]
     data = {training["config"]["data"] for _, _, training, _ in runs}
     if len(data) > 1:
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
+    source = _open_data(data.pop())
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
-    classes = runs[0][1].num_classes
+    said = [
+        read_answers(folder, summary.name, training["config"].get("resolution"), source)
+        for (folder, _, training, _), summary in zip(runs, summaries, strict=True)
+    ]
     precision = sorted({summary.precision for summary in summaries})
+    again = [f"sightline evaluate {folders[0]} --tune"] if runs[0][1].knob is not None else []
     return Report(
         title=title,
         command=command,
         runs=summaries,
         rows=rows,
-        samples=_samples(data.pop(), resolutions),
-        fields=[field for _, model, _, _ in runs for field in _fields(model)],
+        samples=_samples(source, resolutions),
+        fields=[field for _, model, _, measured in runs for field in _fields(model, measured[0].run)],
+        answers=[one for one in said if one is not None],
         seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
-        hardware=runs[0][2]["hardware"],
-        commit=runtime.commit(),
+        hardware="; ".join(dict.fromkeys(training["hardware"] for _, _, training, _ in runs)),
+        commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=[f"Trained and tested in {', '.join(precision)}.", *notes],
-        other_commands=[f"sightline evaluate {folders[0]} --tune", f"sightline predict {folders[0]} IMAGE"],
-        chance=1 / classes,
+        notes=[f"Trained in {', '.join(precision)}.", *notes],
+        other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
+        chance=1 / runs[0][1].num_classes,
     )

@@ -26,9 +26,9 @@ from sightline.evaluation.cascade_points import (
     choose_pair,
     measure_cascade,
     threshold_for,
-    wilson,
 )
 from sightline.models import VisionTransformer
+from sightline.results import wilson
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 

@@ -17,10 +17,9 @@ from sightline.data.streams import generator
 from sightline.errors import InputError
 from sightline.evaluation.budgets import BudgetPredictions
 from sightline.evaluation.calibration import confidences, expected_calibration_error
+from sightline.results import wilson
 
 REPLICATES = 2000
-# Of the normal distribution: 95 % lie within so many standard deviations.
-_DEVIATIONS = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +84,6 @@ class CascadePoint:
     ece: float
     ahead: float | None
     ahead_interval: tuple[float, float] | None
-
-
-def wilson(fraction: float, count: int) -> tuple[float, float]:
-    """Where a proportion that was `fraction` of `count` images lies with 95 % (Wilson's interval)."""
-    if count < 1:
-        raise InputError(f"interval of {count} images: expected at least one")
-    square = _DEVIATIONS**2 / count
-    middle = (fraction + square / 2) / (1 + square)
-    reach = math.sqrt(square * (fraction * (1 - fraction) + square / 4)) / (1 + square)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
 def threshold_for(confidence: np.ndarray, fraction: float) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from importlib.resources import files
 
 from sightline.cascade_rows import CascadeRow
-from sightline.reports import style
+from sightline.reports import page, style
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
 from sightline.reports.findings import percent
 from sightline.reports.tables import print_table
@@ -39,21 +37,23 @@ def render(rows: Sequence[CascadeRow], command: str) -> str:
     Raises:
         InputError: there is no row of a single budget.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    parts = files("sightline.reports")
-    # The look of the other report, which holds it.
-    look = re.search(r"<style>.*?</style>", parts.joinpath("template.html").read_text("utf-8"), re.DOTALL)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(parts.joinpath("cascade.html").read_text("utf-8"))
-    return template.render(
-        look=look[0] if look else "",
-        row=rows[0],
+    return page.render(
+        "cascade.html",
+        title=f"{rows[0].run}: accuracy by tokens and time",
         command=command,
+        row=rows[0],
         finding=_finding(rows),
         chosen=_chosen(rows),
-        curve=style.inline(accuracy_by_cost(rows), "curve", "Top-1 accuracy by mean tokens and by mean time"),
-        calibration=style.inline(calibration_by_tokens(rows), "ece", "Expected calibration error by mean tokens"),
+        curve=style.both(
+            lambda narrow: accuracy_by_cost(rows, narrow=narrow),
+            "curve",
+            "Top-1 accuracy by mean tokens and by mean time",
+        ),
+        calibration=style.both(
+            lambda narrow: calibration_by_tokens(rows, narrow=narrow),
+            "ece",
+            "Expected calibration error by mean tokens",
+        ),
         singles=_singles(rows),
         cascades=_cascades(rows),
         cascade_title=_cascade_title(rows),

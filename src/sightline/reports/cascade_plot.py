@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SINGLE, CASCADE = style.PALETTE[0], style.PALETTE[1]
 # Of a name: its height, and the width of a character of it.
-_TALL = 8.5
+_TALL = 9.5
 _WIDE = 0.62 * _TALL
 _GAP = 4.0
 
@@ -30,9 +30,9 @@ def of_kind(rows: Sequence[CascadeRow], kind: str) -> list[CascadeRow]:
     return sorted((row for row in rows if row.kind == kind and not row.chosen), key=lambda row: row.tokens)
 
 
-def accuracy_by_cost(rows: Sequence[CascadeRow]) -> str:
-    """Top-1 accuracy (percent, bars: 95 %) of single budgets and of the cascade by mean tokens, and by mean time of
-    the forward pass; SVG text.
+def accuracy_by_cost(rows: Sequence[CascadeRow], *, narrow: bool = False) -> str:
+    """Top-1 accuracy (percent) of single budgets (bars: 95 %) and of the cascade (band: 95 %) by mean tokens, and by
+    mean time of the forward pass; SVG text.
 
     A budget is named at its point, a point of the cascade by the fraction that was seen again; the point chosen for a
     budget is a star.
@@ -44,31 +44,33 @@ def accuracy_by_cost(rows: Sequence[CascadeRow]) -> str:
     chosen = [row for row in rows if row.chosen]
 
     def paint(figure: Figure) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
+        panels = figure.subplots(2, 1) if narrow else figure.subplots(1, 2, sharey=True)
         costs: list[tuple[str, Callable[[CascadeRow], float]]] = [
             ("patches an image, mean", lambda row: row.tokens),
-            ("milliseconds an image, mean (forward pass)", lambda row: row.milliseconds),
+            ("ms an image, mean (forward pass)", lambda row: row.milliseconds),
         ]
         for axes, (title, cost) in zip(panels, costs, strict=True):
-            _line(axes, single, cost, SINGLE, "o")
-            _line(axes, cascade, cost, CASCADE, "s")
+            _line(axes, single, cost)
+            _band(axes, cascade, cost)
             for row in chosen:
                 axes.plot(cost(row), 100 * row.top1, color=CASCADE, marker="*", markersize=13, zorder=4, clip_on=False)
             axes.margins(y=0.12)
+            if narrow:
+                axes.set_ylabel("top-1 accuracy (%)")
             axes.set_xlabel(title)
             _log_axis(axes, [cost(row) for row in rows])
         panels[0].set_ylabel("top-1 accuracy (%)")
-        _legend(figure, single, cascade, chosen)
+        _legend(figure, single, cascade, chosen, narrow=narrow)
         figure.draw_without_rendering()
         for axes, (_, cost) in zip(panels, costs, strict=True):
             named = [_Named(cost(row), *_percents(row), f"{row.budget}", SINGLE) for row in single]
             named += [_Named(cost(row), *_percents(row), f"{100 * (row.alpha or 0):.3g} %", CASCADE) for row in cascade]
             _label(axes, named, [sorted((cost(row), 100 * row.top1) for row in line) for line in (single, cascade)])
 
-    return style.draw(9.2, 4.6, paint)
+    return style.draw(style.width(narrow=narrow), 6.6 if narrow else 4.6, paint)
 
 
-def calibration_by_tokens(rows: Sequence[CascadeRow]) -> str:
+def calibration_by_tokens(rows: Sequence[CascadeRow], *, narrow: bool = False) -> str:
     """The expected calibration error (15 bins) of single budgets by mean tokens; SVG text.
 
     Raises:
@@ -89,7 +91,7 @@ def calibration_by_tokens(rows: Sequence[CascadeRow]) -> str:
             axes, [_Named(row.tokens, row.ece, row.ece, row.ece, f"{row.budget}", SINGLE) for row in single], [points]
         )
 
-    return style.draw(9.2, 3.0, paint)
+    return style.draw(style.width(narrow=narrow), 3.0, paint)
 
 
 def _checked(rows: Sequence[CascadeRow]) -> list[CascadeRow]:
@@ -99,22 +101,30 @@ def _checked(rows: Sequence[CascadeRow]) -> list[CascadeRow]:
     return single
 
 
-def _line(
-    axes: Axes, rows: Sequence[CascadeRow], cost: Callable[[CascadeRow], float], colour: str, marker: str
-) -> None:
+def _line(axes: Axes, rows: Sequence[CascadeRow], cost: Callable[[CascadeRow], float]) -> None:
+    """Single budgets, each with a bar."""
     rows = sorted(rows, key=cost)
     axes.errorbar(
         [cost(row) for row in rows],
         [100 * row.top1 for row in rows],
         yerr=[[100 * (row.top1 - row.low) for row in rows], [100 * (row.high - row.top1) for row in rows]],
-        color=colour,
-        marker=marker,
+        color=SINGLE,
+        marker="o",
         markersize=5.5,
         linewidth=2,
         elinewidth=0.9,
         capsize=2.5,
         zorder=3,
     )
+
+
+def _band(axes: Axes, rows: Sequence[CascadeRow], cost: Callable[[CascadeRow], float]) -> None:
+    """The cascade, its points so near to each other that bars would make a fence."""
+    rows = sorted(rows, key=cost)
+    at = [cost(row) for row in rows]
+    low, high = [100 * row.low for row in rows], [100 * row.high for row in rows]
+    axes.plot(at, [100 * row.top1 for row in rows], color=CASCADE, marker="s", markersize=5, linewidth=2, zorder=3)
+    axes.fill_between(at, low, high, color=CASCADE, alpha=0.18, linewidth=0, zorder=2)
 
 
 def _log_axis(axes: Axes, values: Sequence[float]) -> None:
@@ -130,7 +140,12 @@ def _log_axis(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _legend(
-    figure: Figure, single: Sequence[CascadeRow], cascade: Sequence[CascadeRow], chosen: Sequence[CascadeRow]
+    figure: Figure,
+    single: Sequence[CascadeRow],
+    cascade: Sequence[CascadeRow],
+    chosen: Sequence[CascadeRow],
+    *,
+    narrow: bool,
 ) -> None:
     from matplotlib.lines import Line2D
 
@@ -142,7 +157,9 @@ def _legend(
     if chosen:
         words = f"chosen: {100 * (chosen[0].alpha or 0):.3g} %"
         handles.append(Line2D([], [], color=CASCADE, marker="*", markersize=11, linestyle="", label=words))
-    figure.legend(handles=handles, loc="outside upper left", ncols=3, frameon=False)
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=style.legend_columns(3, narrow=narrow), frameon=False
+    )
 
 
 @dataclass(frozen=True)

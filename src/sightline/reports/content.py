@@ -13,10 +13,60 @@ from sightline.results import ResultRow
 
 @dataclass(frozen=True, slots=True)
 class LossCurve:
-    """Training loss: `loss[i]` was measured when `images[i]` images had been seen. Same length; both may be empty."""
+    """Training loss: `loss[i]` was measured when `images[i]` images had been seen. Same length; both may be empty.
+
+    `kind` says what was summed or averaged: curves of different kinds share no axis.
+    """
 
     images: Sequence[int] = ()
     loss: Sequence[float] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationPoint:
+    """A fraction `top1` of `count` images of `split`, measured when `images` images had been seen in training."""
+
+    step: int
+    images: int
+    split: str
+    top1: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSizes:
+    """The sizes of the images that a run saw in training.
+
+    `low` and `high` are sides in pixels, of a square with as many pixels where an image kept its aspect; None where
+    the run's configuration leaves it to the images. `words` says it in full ("16 to 32 px, cut to squares"). `drop`
+    says which share of the tokens was left out, empty where none. `fine_tuned_from` is the model that the run began
+    with, whose own training is not counted here; empty where there is none.
+    """
+
+    low: float | None
+    high: float | None
+    words: str
+    drop: str = ""
+    fine_tuned_from: str = ""
+
+    @classmethod
+    def of_one(cls, side: int) -> SeenSizes:
+        """All images were squares of `side` px."""
+        return cls(side, side, f"{side}\u00a0\N{MULTIPLICATION SIGN}\u00a0{side}\u00a0px")
+
+    @property
+    def one(self) -> int | None:
+        """The side that all images had, in pixels; None where they had several."""
+        return round(self.low) if self.low is not None and self.low == self.high else None
+
+    def holds(self, side: int) -> bool:
+        """Whether images of so many pixels are known to have been among them."""
+        return self.low is not None and self.high is not None and self.low <= side <= self.high
+
+    def is_exceeded_by(self, side: int) -> bool:
+        """Whether an image of that side is larger than all of them."""
+        return self.high is not None and side > self.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +75,11 @@ class RunSummary:
 
     `name` is the `run` of its rows; `encoding` the registered name. `knob` is the value it was trained with and
     `knob_default` the encoding's own; all three knob fields are None where the encoding has no knob. `parameters`
-    counts the model's parameters, `train_images` the images seen in training (0: not trained here), the times are in
-    seconds, `precision` as in "bf16". `config` is the resolved configuration, in the order in which it should be read.
-    `about` is one line that says what the encoding does; empty: the report's own words, where it has some.
+    counts the model's parameters; `train_images`, `train_tokens` and `train_flops` are what was seen in training (0:
+    not known), the times are in seconds, `precision` as in "bf16". `config` is the resolved configuration, in the order
+    in which it should be read. `about` is one line that says what the encoding does; empty: the report's own words,
+    where it has some. `seen` are the sizes of training; None: the one that its rows name. `validation` is the curve
+    while training, and `best_step` the step of the best checkpoint, where one was kept.
     """
 
     name: str
@@ -37,12 +89,39 @@ class RunSummary:
     knob_default: float | None = None
     parameters: int = 0
     train_images: int = 0
+    train_tokens: int = 0
+    train_flops: int = 0
     train_seconds: float = 0.0
     evaluate_seconds: float = 0.0
     precision: str = ""
     config: Mapping[str, object] = field(default_factory=dict)
     loss: LossCurve = field(default_factory=LossCurve)
     about: str = ""
+    seen: SeenSizes | None = None
+    validation: Sequence[ValidationPoint] = ()
+    best_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run said of one image of a split: names of classes, and the score of the predicted one."""
+
+    index: int
+    name: str
+    label: str
+    predicted: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a run said of the images of a split, all shown in the way that `shown` says ("64 px"): one or more."""
+
+    run: str
+    split: str
+    shown: str
+    answers: Sequence[Answer]
+    mistakes: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,13 +145,14 @@ class FieldsOfView:
     """What the query at the centre of the grid may attend to, before the content of the image has a say.
 
     `weight` is float32 [heads, rows, cols] in [0, 1]: exp(bias), and exactly 0 where the cell is masked. The centre is
-    cell (rows // 2, cols // 2). `grid` is (rows, cols); `layer` counts from 0.
+    cell (rows // 2, cols // 2). `grid` is (rows, cols); `layer` counts from 0; `run` is whose model it is.
     """
 
     encoding: str
     layer: int
     grid: tuple[int, int]
     weight: NDArray[np.float32]
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +169,7 @@ class Report:
     rows: Sequence[ResultRow]
     samples: Sequence[SampleRow] = ()
     fields: Sequence[FieldsOfView] = ()
+    answers: Sequence[Answers] = ()
     seconds_total: float = 0.0
     hardware: str = ""
     commit: str = ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from sightline.reports.content import RunSummary
+from sightline.reports import series
+from sightline.reports.content import RunSummary, SeenSizes
 from sightline.reports.findings import TIMES
 from sightline.results import ResultRow
 
@@ -72,41 +73,115 @@ def guessing(row: ResultRow) -> float | None:
     return next((1 / _CLASSES[kind] for kind in (row.task, row.data) if kind in _CLASSES), None)
 
 
-def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow]) -> str:
-    """What was trained and how it was tested, in a paragraph."""
+def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Mapping[str, SeenSizes]) -> str:
+    """What was trained and how it was tested, in a paragraph.
+
+    Args:
+        seen: run -> the sizes of its training.
+    """
     names = list(dict.fromkeys(row.run for row in rows))
-    trained = sorted({row.train_resolution for row in rows})
-    tested = sorted({row.resolution for row in rows if row.resolution})
-    patches = sorted({row.resolution // row.grid[0] for row in rows if row.resolution and row.grid and row.grid[0]})
+    grids = series.grids(rows)
+    patches = sorted({size // grid[0] for size, grid in grids.items() if grid[0] > 0 and size % grid[0] == 0})
     known = [run for run in runs if run.name in names]
     sizes = sorted({run.parameters for run in known if run.parameters})
-    seen = sorted({run.train_images for run in known if run.train_images})
-    text = f"{_count(len(names))} vision transformer{'s' if len(names) > 1 else ''}"
+    many = len(names) > 1
+    text = f"{_count(len(names))} vision transformer{'s' if many else ''}"
     details = []
     if sizes:
-        details.append(f"{_span([_millions(size) for size in sizes])} million parameters{' each' * (len(names) > 1)}")
+        details.append(f"{_span([_millions(size) for size in sizes])} million parameters{' each' * many}")
     if len(patches) == 1:
         details.append(f"patches of {patches[0]} {TIMES} {patches[0]} px")
     text += f" ({', '.join(details)})" if details else ""
-    text += " were" if len(names) > 1 else " was"
-    text += f" trained on {_span([f'{count:,}' for count in seen])} images" if seen else " trained on images"
-    text += f" of {_span([f'{size} {TIMES} {size}' for size in trained])} px"
-    others = [size for size in tested if size not in trained]
-    if others:
-        text += f", and then tested, with no further training, on images of {_span([str(size) for size in tested])} px"
-    else:
-        text += ", and tested at that size"
+    text += (" were trained " if many else " was trained ") + _trainings(names, known, seen)
+    text += _tests(sorted(grids), [seen[name] for name in names if name in seen])
     encodings = {row.encoding for row in rows}
     if len(encodings) > 1:
         text += (
-            ". What is compared is their position encoding: the part of a transformer that tells it where in the image "
-            "each patch stands"
+            " What is compared is their position encoding: the part of a transformer that tells it where in the image "
+            "each patch stands."
         )
     else:
-        text += f". Where in the image each patch stands is told by the position encoding {next(iter(encodings))}"
-    if others:
-        text += ". The question is how much of what was learned at one size still holds at sizes never seen in training"
-    return text + "."
+        text += f" Where in the image each patch stands is told by the position encoding {next(iter(encodings))}."
+    for name in names:
+        if name in seen and seen[name].fine_tuned_from:
+            text += (
+                f" {name} began with the weights of {seen[name].fine_tuned_from}; what those were trained on before is "
+                "not counted here."
+            )
+    return text
+
+
+def _trainings(names: Sequence[str], known: Sequence[RunSummary], seen: Mapping[str, SeenSizes]) -> str:
+    """ "on 48,000 images of 32 px", and where runs differ what each of them saw."""
+    said: dict[str, list[str]] = {}
+    for name in names:
+        run = next((run for run in known if run.name == name), None)
+        count = f"{run.train_images:,} images" if run is not None and run.train_images else "images"
+        words = f"on {count} of {seen[name].words}" if name in seen else f"on {count}"
+        if name in seen and seen[name].drop:
+            words += f" with tokens dropped ({seen[name].drop})"
+        said.setdefault(words, []).append(name)
+    if len(said) == 1:
+        return next(iter(said))
+    return "; ".join(f"{', '.join(whose)} {words}" for words, whose in said.items())
+
+
+def _tests(tested: Sequence[int], seen: Sequence[SeenSizes]) -> str:
+    """At what sizes the runs were tested, and what that asks."""
+    if not tested:
+        return ", and tested in other ways than on squares."
+    shown = f"{tested[0]} px" if len(tested) == 1 else f"{tested[0]} to {tested[-1]} px"
+    one = {sizes.one for sizes in seen}
+    if len(tested) == 1 and one == {tested[0]}:
+        return ", and tested at that size."
+    text = f"; they were then tested, with no further training, on squares of {shown}."
+    if len(seen) == 1:
+        text = text.replace("they were", "it was")
+    new = [size for size in tested if not any(sizes.holds(size) for sizes in seen)]
+    if new and all(sizes.low is not None for sizes in seen) and not any(sizes.fine_tuned_from for sizes in seen):
+        text += " The question is how much of what was learned still holds at sizes never seen in training."
+    return text
+
+
+def curve_words(chosen: Sequence[series.Line]) -> str:
+    """What the marks of the curve over resolutions say, and what lies beyond them."""
+    if not chosen:
+        return ""
+    sizes = [line.seen for line in chosen]
+    one, band = any(size.one is not None for size in sizes), any(size.one is None and size.low for size in sizes)
+    marks = []
+    if one:
+        marks.append("A triangle and a dotted line mark the one size that a run was trained on.")
+    if band:
+        marks.append("A bar above the axes, and the tint below it, cover the sizes that a run saw in training.")
+    if any(size.fine_tuned_from for size in sizes):
+        marks.append("Sizes of the training that a run began with are not marked.")
+    highs = [size.high for size in sizes]
+    beyond = max((high for high in highs if high is not None), default=0.0)
+    if None not in highs and series.resolutions(chosen)[-1] > beyond:
+        of_this = " in this training" if any(size.fine_tuned_from for size in sizes) else " in training"
+        marks.append(f"What stands to the right of {beyond:.0f} px is larger than anything that a run saw{of_this}.")
+    return " ".join(marks)
+
+
+def validation_words(runs: Sequence[RunSummary]) -> str:
+    """What the curve of validation shows."""
+    points = [point for run in runs for point in run.validation]
+    if not points:
+        return ""
+    counts = sorted({point.count for point in points})
+    splits = ", ".join(sorted({point.split for point in points}))
+    text = (
+        f"Top-1 accuracy while training, on {_span([f'{count:,}' for count in counts])} images of split {splits}; "
+        "the band is where it lies with 95 %."
+    )
+    best = [
+        f"{run.name} {100 * point.top1:.1f} % after {point.images:,} images"
+        for run in runs
+        for point in run.validation
+        if point.step == run.best_step
+    ]
+    return text + (f" A star marks the best checkpoint: {'; '.join(best)}." if best else "")
 
 
 def span_of_seeds(rows: Sequence[ResultRow]) -> str:
@@ -117,7 +192,7 @@ def span_of_seeds(rows: Sequence[ResultRow]) -> str:
     if max(map(len, seeds.values())) > 1:
         return "Runs that were trained with several seeds have a line for each, which shows how much trainings differ."
     return (
-        "Each run was trained once. The standard errors say how precisely that one model was measured, not how much "
+        "Each run was trained once. The intervals say how precisely that one model was measured, not how much "
         "another training from another seed would differ."
     )
 

@@ -1,4 +1,7 @@
-"""The figures of a report, each a function from rows or arrays to SVG text."""
+"""The figures of accuracy by size, each a function from rows to SVG text.
+
+Every figure has two layouts: `narrow` is for a screen of a phone, where the text of a wide one would be too small.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from sightline.errors import InputError
 from sightline.reports import series, style
-from sightline.reports.content import FieldsOfView, LossCurve
+from sightline.reports.content import SeenSizes
+from sightline.reports.seen import some_words
 from sightline.results import ResultRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Labels at the ends of lines keep this distance, in points of percent of the axis.
+# Labels at the ends of lines keep this distance, in hundredths of the axis.
 _LABEL_GAP = 4.8
-_MOST_LOSS_POINTS = 300
-_PANEL = 1.35  # inches, the side of a head's panel
+# Points between the lines of the strip that says which sizes were seen in training.
+_STRIP = 15
 
 
 def accuracy_by_resolution(
@@ -29,174 +31,124 @@ def accuracy_by_resolution(
     *,
     split: str | None = None,
     order: Sequence[str] = (),
+    seen: Mapping[str, SeenSizes] | None = None,
     chance: float | None = None,
+    fitted: bool = False,
+    narrow: bool = False,
 ) -> str:
     """Top-1 accuracy (percent) by test resolution (pixels, spaced by doublings), one line a run; SVG text.
 
-    Bars are one standard error; a vertical line stands at each training resolution; where a run has both, its tuned
-    knob is solid and its default dashed. `order` fixes the colours, `chance` (a fraction) draws the level of guessing.
+    Bars are 95 % intervals. Above the axes a triangle stands at the one size, or a bar over the sizes, that runs saw
+    in training. Where a run has both, its tuned knob is solid and its default dashed. `order` fixes the colours,
+    `chance` (a fraction) draws the level of guessing; `fitted` lets the axis begin and end where the numbers do.
 
     Raises:
         InputError: no row has `top1` on the split.
     """
     series.check_rows(rows)
     split = split or series.main_split(rows)
-    chosen = series.lines(rows, split=split, order=order)
+    chosen = [line for line in series.lines(rows, split=split, order=order, seen=seen) if line.points]
     if not chosen:
         raise InputError(f"no row has metric top1 on split {split}")
     order = series.run_order(rows, order)
-    measured = series.resolutions(chosen)
-    rows_of_legend = math.ceil(len(chosen) / 3)
+    trainings = series.sizes_of_training(chosen)
+    bounds = {side for sizes, _ in trainings for side in (sizes.low, sizes.high) if sizes.low is not None and side}
+    lines_of_legend = style.legend_lines(len(chosen) + (chance is not None), narrow=narrow)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for line in chosen:
-            _draw_line(axes, line, list(line.points), order)
-        for trained in series.train_resolutions(chosen):
-            axes.axvline(trained, color=style.INK, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-            axes.annotate(
-                f"trained at {trained} px", (trained, 100), xytext=(4, 5), textcoords="offset points", fontsize=9
-            )
-        _percent_axis(axes, chance)
-        _resolution_axis(axes, sorted({*measured, *series.train_resolutions(chosen)}))
+        measured = series.resolutions(chosen)
+        _resolution_axis(axes, measured, sorted({*measured, *bounds}), narrow=narrow)
+        for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
+            places = [_moved(axes, resolution, shift) for resolution in line.points]
+            draw_points(axes, line, places, list(line.points.values()), order)
+        _draw_trainings(axes, trainings, order)
+        percent_axis(axes, chance, [point for line in chosen for point in line.points.values()] if fitted else ())
         axes.set_xlabel("test resolution (side of the image, px)")
-        _label_ends(axes, chosen, order)
-        _legend(figure, chosen, order)
+        if not narrow:
+            _label_ends(axes, chosen, order)
+        legend(figure, chosen, order, chance=chance, narrow=narrow)
 
-    return style.draw(9.2, 4.6 + 0.24 * rows_of_legend, paint)
+    height = 3.4 if narrow else 4.4
+    height += (0.24 * lines_of_legend) + _STRIP / 72 * len(trainings)
+    return style.draw(style.width(narrow=narrow), height, paint)
 
 
-def quintile_plot(rows: Sequence[ResultRow], *, split: str | None = None, order: Sequence[str] = ()) -> str:
-    """Top-1 accuracy by size of the object in the image, at the training and at the largest resolution; SVG text.
+def quintile_plot(
+    rows: Sequence[ResultRow],
+    *,
+    split: str | None = None,
+    order: Sequence[str] = (),
+    seen: Mapping[str, SeenSizes] | None = None,
+    narrow: bool = False,
+) -> str:
+    """Top-1 accuracy by size of the object in the image, at a resolution of training and at the largest; SVG text.
 
     Raises:
         InputError: no row has a metric `top1_size_q1` .. `top1_size_q5` on the split.
     """
     series.check_rows(rows)
     split = split or series.main_split(rows)
-    shown = series.outer_resolutions(row for row in rows if row.metric.startswith("top1_size_q") and row.split == split)
+    quintiles = [
+        series.lines(rows, f"top1_size_q{number}", split=split, order=order, seen=seen) for number in range(1, 6)
+    ]
+    chosen = list({line.label: line for lines in quintiles for line in lines if line.points}.values())
+    shown = series.outer_resolutions(chosen)
     if not shown:
         raise InputError(f"no row has accuracy by object size on split {split}")
     order = series.run_order(rows, order)
-    quintiles = [series.lines(rows, f"top1_size_q{number}", split=split, order=order) for number in range(1, 6)]
-    legend = list({line.label: line for lines in quintiles for line in lines}.values())
 
     def paint(figure: Figure) -> None:
-        panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        shape = (len(shown), 1) if narrow else (1, len(shown))
+        panels = list(figure.subplots(*shape, sharey=True, squeeze=False).flat)
         for axes, resolution in zip(panels, shown, strict=True):
-            for line in legend:
+            for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
                 at = {
-                    number: other.points[resolution]
+                    number + 4 * shift: other.points[resolution]
                     for number, lines in enumerate(quintiles)
                     for other in lines
                     if other.label == line.label and resolution in other.points
                 }
-                _draw_points(axes, line, list(at), list(at.values()), order)
-            trained = " (as trained)" if any(line.train_resolution == resolution for line in legend) else ""
+                draw_points(axes, line, list(at), list(at.values()), order)
+            trained = " (as trained)" if all(line.seen.one == resolution for line in chosen) else ""
             axes.set_title(f"tested at {resolution} px{trained}")
             axes.set_xticks(range(5), series.QUINTILES)
             axes.set_xlim(-0.4, 4.4)
-            axes.set_xlabel("object size, by fifths of the test images")
-            _percent_axis(axes, None)
+            percent_axis(axes, None)
+        panels[-1].set_xlabel("object size, by fifths of the test images")
         for axes in panels[1:]:
-            axes.set_ylabel("")
-        _legend(figure, legend, order)
+            axes.set_ylabel("top-1 accuracy (%)" if narrow else "")
+        legend(figure, chosen, order, narrow=narrow)
 
-    return style.draw(9.2, 3.3 + 0.24 * math.ceil(len(legend) / 3), paint)
-
-
-def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = ()) -> str:
-    """Training loss by images seen, one line a run; long curves are averaged to 300 points; SVG text.
-
-    Raises:
-        InputError: there is no point to draw, or a curve has another number of losses than of images.
-    """
-    order = list(dict.fromkeys([*order, *curves]))
-    points = {name: _averaged(name, curve) for name, curve in curves.items()}
-    points = {name: (x, y) for name, (x, y) in points.items() if len(x)}
-    if not points:
-        raise InputError("there is no training loss to draw")
-
-    def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for name, (x, y) in points.items():
-            shown = ("o", 5) if len(x) == 1 else ("", 0)
-            axes.plot(x, y, color=style.colour(name, order), linewidth=1.6, marker=shown[0], markersize=shown[1])
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=min(0.0, min(float(y.min()) for _, y in points.values())))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.set_xlabel("images seen in training")
-        axes.set_ylabel("training loss")
-        _legend(figure, [series.Line(name, "", "", False, False, 0, {}) for name in points], order, markers=False)
-
-    return style.draw(9.2, 2.9 + 0.24 * math.ceil(len(points) / 3), paint)
+    height = 2.4 * len(shown) + 0.4 if narrow else 3.1
+    height += 0.24 * style.legend_lines(len(chosen), narrow=narrow)
+    return style.draw(style.width(narrow=narrow), height, paint)
 
 
-def fields_of_view(field: FieldsOfView) -> str:
-    """What the query at the centre (ringed) may attend to, a panel a head; masked cells are hatched; SVG text.
-
-    Where all heads are alike there is one panel.
-
-    Raises:
-        InputError: the weights are not [heads, rows, cols] of the grid, or not fractions in [0, 1].
-    """
-    weight = np.asarray(field.weight, dtype=np.float32)
-    if weight.ndim != 3 or weight.shape[1:] != tuple(field.grid) or not weight.size:
-        raise InputError(f"{field.encoding}: weights of shape {list(weight.shape)} for a grid of {list(field.grid)}")
-    if not (np.isfinite(weight).all() and weight.min() >= 0 and weight.max() <= 1):
-        raise InputError(f"{field.encoding}: weights are not fractions in [0, 1]")
-    alike = len(weight) > 1 and bool((weight == weight[0]).all())
-    panels = weight[:1] if alike else weight
-    columns = min(len(panels), 6 if len(panels) <= 18 else 8)
-    lines = math.ceil(len(panels) / columns)
-    rows, cols = field.grid
-
-    def paint(figure: Figure) -> None:
-        from matplotlib.colors import PowerNorm
-
-        # A square root of the scale: a penalty grows with distance, so that most cells would else look empty.
-        norm = PowerNorm(0.5, 0, 1)
-        axes_grid = figure.subplots(lines, columns, squeeze=False)
-        image = None
-        for index, axes in enumerate(axes_grid.flat):
-            axes.grid(visible=False)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            if index >= len(panels):
-                axes.set_axis_off()
-                continue
-            image = axes.imshow(
-                np.ma.masked_equal(panels[index], 0), cmap="viridis", norm=norm, interpolation="none", zorder=1
-            )
-            axes.patch.set(facecolor="none", hatch="/////", edgecolor=style.FAINT, linewidth=0)
-            for spine in axes.spines.values():
-                spine.set_visible(True)
-            axes.plot(cols // 2, rows // 2, "o", markersize=7, markerfacecolor="white", markeredgecolor="#C1121F",
-                      markeredgewidth=2.2, zorder=3)  # fmt: skip
-            title = f"all {len(weight)} heads alike" if alike else f"head {index}"
-            axes.set_title(title, fontsize=9, pad=3)
-        if image is not None:
-            bar = figure.colorbar(image, ax=axes_grid, shrink=0.9, aspect=18, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1])
-            bar.ax.set_yticklabels(["0", "0.05", "0.25", "0.5", "1"], fontsize=8.5)
-            bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-
-    height = _PANEL * min(rows / cols, 2.5) + 0.22
-    return style.draw(_PANEL * columns + 0.8, height * lines + 0.1, paint)
+def _apart(count: int) -> list[float]:
+    """Shares of an axis by which lines are moved, so that their bars do not lie on each other."""
+    step = min(0.008, 0.03 / count)
+    return [step * (place - (count - 1) / 2) for place in range(count)]
 
 
-def _draw_line(axes: Axes, line: series.Line, at: Sequence[int], order: Sequence[str]) -> None:
-    _draw_points(axes, line, at, [line.points[resolution] for resolution in at], order)
+def _moved(axes: Axes, resolution: float, share: float) -> float:
+    low, high = axes.get_xlim()
+    return resolution * (high / low) ** share
 
 
-def _draw_points(
+def draw_points(
     axes: Axes, line: series.Line, x: Sequence[float], points: Sequence[series.Point], order: Sequence[str]
 ) -> None:
+    """A line through what was measured, in percent, with its 95 % intervals."""
     dashed = line.paired and not line.tuned
     colour = style.colour(line.run, order)
+    limits = [point.interval() for point in points]
+    below = [100 * max(point.value - low, 0.0) for point, (low, _) in zip(points, limits, strict=True)]
+    above = [100 * max(high - point.value, 0.0) for point, (_, high) in zip(points, limits, strict=True)]
     axes.errorbar(
         x,
         [100 * point.value for point in points],
-        yerr=[100 * point.stderr for point in points],
+        yerr=[below, above],
         color=colour,
         marker=style.marker(line.run, order),
         markersize=5.5,
@@ -209,36 +161,78 @@ def _draw_points(
     )
 
 
-def _percent_axis(axes: Axes, chance: float | None) -> None:
+def percent_axis(axes: Axes, chance: float | None, fit_to: Sequence[series.Point] = ()) -> None:
+    """0 to 100 %, or from the lowest to the highest limit of `fit_to`; a dashed line where guessing is."""
     axes.set_ylim(0, 100)
     axes.set_yticks(range(0, 101, 20))
+    if fit_to:
+        from matplotlib.ticker import MaxNLocator
+
+        low, high = 100 * min(point.low for point in fit_to), 100 * max(point.high for point in fit_to)
+        room = max(0.06 * (high - low), 0.5)
+        axes.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.set_ylabel("top-1 accuracy (%)")
     # Markers at 0 or 100 % are drawn whole.
     for artist in [*axes.lines, *axes.collections]:
         artist.set_clip_on(False)
-    if chance is not None:
-        axes.axhline(100 * chance, color=style.FAINT, linewidth=1, linestyle=(0, (5, 3)), zorder=1)
-        axes.annotate(
-            f"guessing: {100 * chance:.1f} %", (0, 100 * chance), xycoords=("axes fraction", "data"), xytext=(4, 3),
-            textcoords="offset points", fontsize=8.5,
-        )  # fmt: skip
+    low, high = axes.get_ylim()
+    if chance is not None and low <= 100 * chance <= high:
+        axes.axhline(100 * chance, **_GUESSING)
 
 
-def _resolution_axis(axes: Axes, measured: Sequence[int]) -> None:
+_GUESSING = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
+
+
+def _resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float], *, narrow: bool) -> None:
     axes.set_xscale("log", base=2)
-    low, high = min(measured), max(measured)
+    low, high = min(whole), max(whole)
     room = (high / low) ** 0.035 if high > low else 1.4
     axes.set_xlim(low / room, high * room)
     # A label needs about 4 % of the axis; the outer ones always stay, and a crowded tick keeps its mark.
-    reach = 0.042 * math.log2(high * room * room / low)
+    reach = (0.09 if narrow else 0.042) * math.log2(high * room * room / low)
     shown: list[int] = []
     for resolution in measured:
         apart = not shown or math.log2(resolution / shown[-1]) >= reach
-        clear_of_last = resolution == high or math.log2(high / resolution) >= reach
-        if (apart and clear_of_last) or resolution == high:
+        clear_of_last = resolution == measured[-1] or math.log2(measured[-1] / resolution) >= reach
+        if (apart and clear_of_last) or resolution == measured[-1]:
             shown.append(resolution)
     axes.set_xticks(measured, [str(resolution) if resolution in shown else "" for resolution in measured])
     axes.set_xticks([], minor=True)
+
+
+def _draw_trainings(
+    axes: Axes, trainings: Sequence[tuple[SeenSizes, Sequence[series.Line]]], order: Sequence[str]
+) -> None:
+    """Say above the axes, a line each, which sizes were seen in training, and mark them below."""
+    from matplotlib.transforms import blended_transform_factory, offset_copy
+
+    above = blended_transform_factory(axes.transData, axes.transAxes)
+    low, high = axes.get_xlim()
+    for place, (sizes, lines) in enumerate(reversed(trainings)):
+        runs = list(dict.fromkeys(line.run for line in lines))
+        colour = style.colour(runs[0], order) if len(trainings) > 1 and len(runs) == 1 else style.INK
+        at = offset_copy(above, axes.get_figure(root=True), y=8 + _STRIP * place, units="points")
+        one, begins, ends = sizes.one, low, low
+        if one is not None:
+            begins = ends = one
+            axes.plot([one], [1], marker="v", markersize=6, color=colour, transform=at, clip_on=False)
+            axes.axvline(one, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        elif sizes.low is not None and sizes.high is not None:
+            begins, ends = sizes.low, sizes.high
+            axes.plot([begins, ends], [1, 1], linewidth=4, solid_capstyle="butt", color=colour, transform=at,
+                      clip_on=False)  # fmt: skip
+            axes.axvspan(begins, ends, color=colour, alpha=0.08, linewidth=0, zorder=0)
+        words = ("trained at " if one is not None else "seen in training: ") + some_words(sizes)
+        if len(trainings) > 1:
+            words = f"{', '.join(runs) if len(runs) < 3 else f'{len(runs)} runs'}: {words}"
+        # On the side with more room.
+        left = math.log(begins / low) > math.log(high / ends)
+        axes.annotate(
+            style.short(words, 60), (begins if left else ends, 1), xycoords=at, xytext=(-7 if left else 7, 0),
+            textcoords="offset points", ha="right" if left else "left", va="center", fontsize=9.5,
+            annotation_clip=False, parse_math=False,
+        )  # fmt: skip
 
 
 def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str]) -> None:
@@ -247,8 +241,9 @@ def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str])
         return
     from matplotlib.transforms import offset_copy
 
+    low, high = axes.get_ylim()
     ends = {line.label: list(line.points.items())[-1] for line in chosen}
-    heights = _spread([100 * ends[line.label][1].value for line in chosen])
+    heights = _spread([100 * (100 * ends[line.label][1].value - low) / (high - low) for line in chosen])
     right = max(resolution for resolution, _ in ends.values())
     beside = offset_copy(axes.transData, axes.get_figure(root=True), x=24, units="points")
     for line, height in zip(chosen, heights, strict=True):
@@ -256,7 +251,7 @@ def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str])
         axes.annotate(
             style.short(line.label),
             (resolution, 100 * point.value),
-            xytext=(right, height),
+            xytext=(right, low + height / 100 * (high - low)),
             textcoords=beside,
             va="center",
             fontsize=9.5,
@@ -282,10 +277,19 @@ def _spread(heights: Sequence[float]) -> list[float]:
     return spread
 
 
-def _legend(figure: Figure, chosen: Sequence[series.Line], order: Sequence[str], *, markers: bool = True) -> None:
+def legend(
+    figure: Figure,
+    chosen: Sequence[series.Line],
+    order: Sequence[str],
+    *,
+    markers: bool = True,
+    chance: float | None = None,
+    narrow: bool = False,
+) -> None:
+    """The names of lines above a figure, and where guessing is."""
     from matplotlib.lines import Line2D
 
-    handles = []
+    handles, names = [], [line.label for line in chosen]
     for line in chosen:
         dashed = line.paired and not line.tuned
         colour = style.colour(line.run, order)
@@ -294,22 +298,13 @@ def _legend(figure: Figure, chosen: Sequence[series.Line], order: Sequence[str],
                    marker=style.marker(line.run, order) if markers else "",
                    markerfacecolor=style.PAGE if dashed else colour)
         )  # fmt: skip
+    if chance is not None:
+        handles.append(Line2D([], [], **_GUESSING))
+        names.append(f"guessing: {100 * chance:.1f} %")
     # Names are set afterwards: a legend drops labels that start with an underscore, and reads dollar signs as formulas.
-    legend = figure.legend(
-        handles, ["." for _ in chosen], loc="outside upper left", ncols=min(3, len(chosen)), frameon=False
-    )
-    for text, line in zip(legend.get_texts(), chosen, strict=True):
-        text.set(text=style.short(line.label), parse_math=False)
-
-
-def _averaged(name: str, curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:
-    """The curve's finite points as float64 arrays, means of neighbours where there are more than can be seen."""
-    if len(curve.images) != len(curve.loss):
-        raise InputError(f"run {name}: {len(curve.loss)} losses for {len(curve.images)} counts of images")
-    x, y = np.asarray(curve.images, dtype=np.float64), np.asarray(curve.loss, dtype=np.float64)
-    keep = np.isfinite(x) & np.isfinite(y)
-    x, y = x[keep], y[keep]
-    if len(x) <= _MOST_LOSS_POINTS:
-        return x, y
-    parts = np.array_split(np.arange(len(x)), _MOST_LOSS_POINTS)
-    return np.array([x[part].mean() for part in parts]), np.array([y[part].mean() for part in parts])
+    box = figure.legend(
+        handles, ["." for _ in names], loc="outside upper left", ncols=style.legend_columns(len(names), narrow=narrow),
+        frameon=False,
+    )  # fmt: skip
+    for text, name in zip(box.get_texts(), names, strict=True):
+        text.set(text=style.short(name), parse_math=False)

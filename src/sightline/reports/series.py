@@ -1,13 +1,17 @@
-"""Rows grouped into the lines of a plot or table: one line a run, two where its knob was also tuned."""
+"""Rows grouped into the lines of a plot or table: one line a run, two where its knob was also tuned.
+
+Only rows of square images stand on the axis of resolutions; those of other views are lines by view.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sightline.errors import InputError
-from sightline.results import SQUARE, ResultRow
+from sightline.reports.content import SeenSizes
+from sightline.results import DEVIATIONS, SQUARE, ResultRow, wilson
 
 HELD_OUT = "heldout_fonts"
 QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
@@ -15,17 +19,30 @@ QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured number: `value` and `stderr` are fractions, `images` how many were measured."""
+    """One measured number: `value` is a fraction of `images` images, `patches` of an image in the mean."""
 
     value: float
-    stderr: float
     images: int
     knob: float | None
+    patches: float = 0.0
+
+    def interval(self, deviations: float = DEVIATIONS) -> tuple[float, float]:
+        """Where the fraction lies with 95 %, or with another certainty (Wilson)."""
+        return wilson(self.value, self.images, deviations)
+
+    @property
+    def low(self) -> float:
+        return self.interval()[0]
+
+    @property
+    def high(self) -> float:
+        return self.interval()[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One run under one rule for its knob; `points` maps a resolution in pixels to what was measured there.
+    """One run under one rule for its knob; `points` maps a resolution in pixels to what was measured there, and
+    `views` a way of showing images that is no square of one size to the same. `seen` are the sizes of its training.
 
     `detail` tells lines of one run apart ("tuned knob", "seed 1"), else it is empty; `paired` says that the same run
     is there with its default and with its tuned knob.
@@ -36,8 +53,9 @@ class Line:
     detail: str
     tuned: bool
     paired: bool
-    train_resolution: int
-    points: Mapping[int, Point]
+    seen: SeenSizes
+    points: Mapping[int, Point] = field(default_factory=dict)
+    views: Mapping[str, Point] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -51,15 +69,18 @@ def printable(text: object) -> str:
 
 
 def check_rows(rows: Sequence[ResultRow]) -> None:
-    """Raise `InputError` unless there are rows, of one data set and task, with finite standard errors."""
+    """Raise `InputError` unless there are rows, of one data set and task, with finite standard errors, of images."""
     if not rows:
         raise InputError("there are no result rows to report")
     kinds = sorted({f"{row.data} / {row.task}" for row in rows})
     if len(kinds) > 1:
         raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
     for row in rows:
+        shown = f"at {row.resolution} px" if row.view == SQUARE else f"at {row.view}"
         if not (math.isfinite(row.stderr) and row.stderr >= 0):
-            raise InputError(f"run {row.run}, {row.metric} at {row.resolution} px: standard error {row.stderr}")
+            raise InputError(f"run {row.run}, {row.metric} {shown}: standard error {row.stderr}")
+        if row.images < 1:
+            raise InputError(f"run {row.run}, {row.metric} {shown}: {row.images} images")
 
 
 def main_split(rows: Sequence[ResultRow]) -> str:
@@ -75,16 +96,23 @@ def run_order(rows: Iterable[ResultRow], names: Iterable[str] = ()) -> list[str]
     return list(dict.fromkeys([*names, *(row.run for row in rows)]))
 
 
-def lines(rows: Iterable[ResultRow], metric: str = "top1", *, split: str, order: Sequence[str] = ()) -> list[Line]:
-    """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution, of
-    square images alone.
+def lines(
+    rows: Iterable[ResultRow],
+    metric: str = "top1",
+    *,
+    split: str,
+    order: Sequence[str] = (),
+    seen: Mapping[str, SeenSizes] | None = None,
+) -> list[Line]:
+    """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution.
 
     Runs of several seeds are several lines, and so are several fixed knobs of one run; the labels then say which.
+    `seen` are the sizes of each run's training; a run that it lacks saw the one size that its rows name.
 
     Raises:
         InputError: two rows claim the same point.
     """
-    chosen = [row for row in rows if row.metric == metric and row.split == split and row.view == SQUARE]
+    chosen = [row for row in rows if row.metric == metric and row.split == split]
     by_knob = _runs_with_several_knobs(chosen)
     groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
     for row in chosen:
@@ -103,28 +131,33 @@ def lines(rows: Iterable[ResultRow], metric: str = "top1", *, split: str, order:
         elif tuned or paired:
             details.append("tuned knob" if tuned else "default knob")
         first = groups[key][0]
-        points = _points(groups[key])
-        made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, first.train_resolution, points))
+        sizes = (seen or {}).get(run) or SeenSizes.of_one(first.train_resolution)
+        squares, views = _points(groups[key])
+        made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views))
     return made
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
-    seen: dict[tuple[str, int, int | None], set[float | None]] = {}
+    found: dict[tuple[str, int, object], set[float | None]] = {}
     for row in rows:
         if not row.tuned:
-            seen.setdefault((row.run, row.seed, row.resolution), set()).add(row.knob)
-    return {key[:2] for key, knobs in seen.items() if len(knobs) > 1}
+            found.setdefault((row.run, row.seed, (row.view, row.resolution)), set()).add(row.knob)
+    return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
 
 
-def _points(rows: Iterable[ResultRow]) -> dict[int, Point]:
-    points: dict[int, Point] = {}
-    for row in sorted(rows, key=lambda row: row.resolution or 0):
+def _points(rows: Sequence[ResultRow]) -> tuple[dict[int, Point], dict[str, Point]]:
+    squares: dict[int, Point] = {}
+    views: dict[str, Point] = {}
+    for row in rows:
+        point = Point(row.value, row.images, row.knob, row.patches)
+        shown = row.view if row.resolution is None else f"{row.resolution} px"
+        if row.resolution in squares or shown in views:
+            raise InputError(f"run {row.run}: {row.metric} on {row.split} at {shown} is there twice")
         if row.resolution is None:
-            continue
-        if row.resolution in points:
-            raise InputError(f"run {row.run}: {row.metric} on {row.split} at {row.resolution} px is there twice")
-        points[row.resolution] = Point(row.value, row.stderr, row.images, row.knob)
-    return points
+            views[shown] = point
+        else:
+            squares[row.resolution] = point
+    return dict(sorted(squares.items())), views
 
 
 def resolutions(chosen: Iterable[Line]) -> list[int]:
@@ -132,15 +165,31 @@ def resolutions(chosen: Iterable[Line]) -> list[int]:
     return sorted({resolution for line in chosen for resolution in line.points})
 
 
-def train_resolutions(chosen: Iterable[Line]) -> list[int]:
-    """The resolutions at which the runs were trained, rising, in pixels: one, unless runs differ."""
-    return sorted({line.train_resolution for line in chosen})
+def views(chosen: Iterable[Line]) -> list[str]:
+    """All views other than squares in which any of the lines was measured, in their order."""
+    return list(dict.fromkeys(view for line in chosen for view in line.views))
+
+
+def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, int]]:
+    """Resolution -> (rows, cols) of its patches."""
+    return {row.resolution: row.grid for row in rows if row.resolution is not None and row.grid is not None}
+
+
+def sizes_of_training(chosen: Iterable[Line]) -> list[tuple[SeenSizes, list[Line]]]:
+    """The sizes of training that the lines differ in, each with its lines, in their order."""
+    found: dict[tuple[float | None, float | None], tuple[SeenSizes, list[Line]]] = {}
+    for line in chosen:
+        found.setdefault((line.seen.low, line.seen.high), (line.seen, []))[1].append(line)
+    return list(found.values())
 
 
 def best_lines(chosen: Sequence[Line], resolution: int) -> set[int]:
-    """Indices of the lines with the highest value at `resolution`; empty where fewer than two were measured."""
+    """Indices of the lines with the highest value at `resolution`; empty where fewer than two were measured, or all
+    are equal."""
     values = {index: line.points[resolution].value for index, line in enumerate(chosen) if resolution in line.points}
-    return {index for index, value in values.items() if value == max(values.values())} if len(values) > 1 else set()
+    if len(set(values.values())) < 2:
+        return set()
+    return {index for index, value in values.items() if value == max(values.values())}
 
 
 def groups(rows: Iterable[ResultRow]) -> list[str]:
@@ -149,11 +198,11 @@ def groups(rows: Iterable[ResultRow]) -> list[str]:
     return list(dict.fromkeys(row.metric.removeprefix(prefix) for row in rows if row.metric.startswith(prefix)))
 
 
-def outer_resolutions(rows: Iterable[ResultRow]) -> list[int]:
-    """The resolutions that a breakdown is shown at: the training one (else the smallest) and the largest of `rows`."""
-    chosen = list(rows)
-    measured = sorted({row.resolution for row in chosen if row.resolution is not None})
+def outer_resolutions(chosen: Sequence[Line]) -> list[int]:
+    """The resolutions that a breakdown is shown at: the largest that all lines saw in training (else the smallest
+    that was measured), and the largest."""
+    measured = resolutions(chosen)
     if not measured:
         return []
-    trained = sorted({row.train_resolution for row in chosen} & set(measured))
-    return sorted({trained[0] if trained else measured[0], measured[-1]})
+    trained = [size for size in measured if all(line.seen.holds(size) for line in chosen)]
+    return sorted({trained[-1] if trained else measured[0], measured[-1]})

@@ -26,7 +26,10 @@ PAGE = "#fefefe"
 
 _LABEL_LENGTH = 34
 
-# On the page a figure's text of 10 points is as large as the text around it, whatever the width of the figure.
+# Inches. On the page a figure's text of 10 points is as large as the text around it, whatever the width of the figure;
+# a phone shows a narrow figure at its whole width, and text of 9.5 points at 12 px.
+_WIDE = 9.2
+_NARROW = 3.9
 _PIXELS_PER_POINT = 1.467
 
 
@@ -41,11 +44,26 @@ def marker(run: str, order: Sequence[str]) -> str:
     return MARKERS[(place + place // len(PALETTE)) % len(MARKERS)]
 
 
-def short(label: str) -> str:
+def short(label: str, length: int = _LABEL_LENGTH) -> str:
     """`label` cut in its middle to what fits beside a plot."""
     text = printable(label)
-    half = _LABEL_LENGTH // 2 - 1
-    return text if len(text) <= _LABEL_LENGTH else f"{text[:half]}…{text[-half:]}"
+    half = length // 2 - 1
+    return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
+
+
+def width(*, narrow: bool) -> float:
+    """Of a figure, in inches."""
+    return _NARROW if narrow else _WIDE
+
+
+def legend_columns(count: int, *, narrow: bool) -> int:
+    """How many of so many names stand beside each other."""
+    return min(1 if narrow else 3, count)
+
+
+def legend_lines(count: int, *, narrow: bool) -> int:
+    """Into how many lines that makes them."""
+    return -(-count // max(legend_columns(count, narrow=narrow), 1))
 
 
 def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
@@ -128,3 +146,14 @@ def inline(svg: str, prefix: str, description: str) -> str:
         return f'<svg {match[1]} width="{width}" role="img" aria-label="{escape(description)}">'
 
     return re.sub(r'^\s*<svg [^>]*?(viewBox="0 0 ([\d.]+) [\d.]+")[^>]*>', opening, svg, count=1)
+
+
+def both(draw: Callable[[bool], str], prefix: str, description: str) -> str:
+    """A figure twice, for a wide page and for a narrow one, of which the page shows one.
+
+    Args:
+        draw: the SVG text, of the narrow layout where it is called with True.
+        prefix, description: as `inline`.
+    """
+    wide, narrow = (inline(draw(slim), prefix + "narrow" * slim, description) for slim in (False, True))
+    return f'<div class="wide">{wide}</div>\n<div class="narrow">{narrow}</div>'

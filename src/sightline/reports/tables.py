@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sightline.errors import InputError
 from sightline.reports import series
-from sightline.results import SQUARE, ResultRow
+from sightline.reports.content import SeenSizes
+from sightline.results import ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,65 +25,113 @@ def accuracy_table(
     metric: str = "top1",
     split: str | None = None,
     resolutions: Sequence[int] | None = None,
+    seen: Mapping[str, SeenSizes] | None = None,
     ascii_only: bool = False,
 ) -> Table:
-    """Accuracy in percent, a line a run and a column a resolution, the standard error under each number.
+    """Accuracy in percent, a line a run and a column a resolution; under each number where it lies with 95 %.
 
-    The training resolution is marked "trained"; the best of a column is bold and carries an asterisk, so that it is
-    also seen where there is no bold. A run with a default and a tuned knob has two lines. `split` is the test split
-    unless given; `resolutions` chooses columns (all).
+    A resolution that all runs were trained at is marked "trained", one that all saw among others "seen"; the best of a
+    column is bold and carries an asterisk, so that it is also seen where there is no bold. A run with a default and a
+    tuned knob has two lines. `split` is the test split unless given; `resolutions` chooses columns (all); `seen` are
+    the sizes of each run's training, the one that its rows name unless given.
 
     Raises:
         InputError: no row has this metric on this split.
     """
-    from rich.text import Text
-
     series.check_rows(rows)
     split = split or series.main_split(rows)
-    chosen = series.lines(rows, metric, split=split)
+    chosen = [line for line in series.lines(rows, metric, split=split, seen=seen) if line.points]
     if not chosen:
         raise InputError(f"no row has metric {metric} on split {split}")
     shown = list(resolutions) if resolutions is not None else series.resolutions(chosen)
-    trained = series.train_resolutions(chosen)
-    plus_minus = "+-" if ascii_only else "±"
-    table = _empty_table(ascii_only)
-    table.add_column(Text("run"), no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
+    table = _numbers_table(ascii_only)
     for resolution in shown:
-        header = f"{resolution} px" + ("\ntrained" if resolution in trained else "")
-        table.add_column(Text(header, justify="right"), justify="right", no_wrap=True)
+        _add_number(table, f"{resolution} px" + _mark(resolution, chosen))
     for index, line in enumerate(chosen):
-        cells = [Text(_plain(line.run, ascii_only)).append(f"\n  {line.detail}", style="dim")]
-        if line.tuned:
-            cells[0].append("\n  its value", style="dim")
+        cells = []
         for resolution in shown:
-            cells.append(_cell(line, resolution, index in series.best_lines(chosen, resolution), plus_minus))
-        table.add_row(*cells)
-    counts = [_image_count(chosen, resolution) for resolution in shown]
-    table.add_row(Text("test images", style="dim"), *(Text(count, style="dim") for count in counts))
+            best = index in series.best_lines(chosen, resolution)
+            cells.append(_cell(line, line.points.get(resolution), best))
+        table.add_row(_name(line, ascii_only), *cells)
+    _add_counts(table, [[line.points.get(resolution) for line in chosen] for resolution in shown])
     return table
 
 
-def _cell(line: series.Line, resolution: int, best: bool, plus_minus: str) -> Text:
+def view_table(rows: Sequence[ResultRow], *, split: str | None = None, ascii_only: bool = False) -> Table | None:
+    """As `accuracy_table`, a column a view that is no square of one size; None where none was measured."""
+    series.check_rows(rows)
+    chosen = [line for line in series.lines(rows, split=split or series.main_split(rows)) if line.views]
+    if not chosen:
+        return None
+    views = series.views(chosen)
+    table = _numbers_table(ascii_only)
+    for view in views:
+        _add_number(table, view)
+    for line in chosen:
+        cells = [_cell(line, line.views.get(view), False) for view in views]
+        table.add_row(_name(line, ascii_only), *cells)
+    _add_counts(table, [[line.views.get(view) for line in chosen] for view in views])
+    return table
+
+
+def _mark(resolution: int, chosen: Sequence[series.Line]) -> str:
+    if all(line.seen.one == resolution for line in chosen):
+        return "\ntrained"
+    return "\nseen" if all(line.seen.holds(resolution) for line in chosen) else ""
+
+
+def _numbers_table(ascii_only: bool) -> Table:
     from rich.text import Text
 
-    point = line.points.get(resolution)
+    table = _empty_table(ascii_only)
+    table.add_column(Text("run"), no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
+    return table
+
+
+def _add_number(table: Table, heading: str) -> None:
+    from rich.text import Text
+
+    table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
+
+
+def _name(line: series.Line, ascii_only: bool) -> Text:
+    from rich.text import Text
+
+    name = Text(_plain(line.run, ascii_only))
+    # Beside the two lines of an interval, and the value of a tuned knob.
+    for below in (line.detail, "", *(["its value"] if line.tuned else [])):
+        name.append(f"\n  {below}", style="dim")
+    return name
+
+
+def _cell(line: series.Line, point: series.Point | None, best: bool) -> Text:
+    from rich.text import Text
+
     if point is None:
         return Text("- ")
     # The blank keeps the decimal points under each other beside a marked number.
     cell = Text(f"{100 * point.value:.1f}", style="bold" if best else "").append("*" if best else " ")
-    cell.append(f"\n{plus_minus}{100 * point.stderr:.1f} ", style="not bold dim")
+    for limit in point.interval():
+        cell.append(f"\n{100 * limit:.1f} ", style="not bold dim")
     if line.tuned and point.knob is not None:
         cell.append(f"\n{point.knob:g} ", style="not bold dim")
     return cell
 
 
-def _image_count(chosen: Sequence[series.Line], resolution: int) -> str:
-    counts = sorted({line.points[resolution].images for line in chosen if resolution in line.points})
-    return (str(counts[0]) if len(counts) == 1 else f"{counts[0]}..{counts[-1]}") + " "
+def _add_counts(table: Table, columns: Sequence[Sequence[series.Point | None]]) -> None:
+    from rich.text import Text
+
+    texts = []
+    for points in columns:
+        counts = sorted({point.images for point in points if point is not None})
+        texts.append((f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}..{counts[-1]}") + " ")
+    table.add_row(Text("test images", style="dim"), *(Text(text, style="dim") for text in texts))
 
 
-def print_accuracy(rows: Sequence[ResultRow], console: Console | None = None) -> None:
-    """Print the accuracy table, and a second one for held-out fonts if they were measured.
+def print_accuracy(
+    rows: Sequence[ResultRow], console: Console | None = None, *, seen: Mapping[str, SeenSizes] | None = None
+) -> None:
+    """Print the accuracy table, one for held-out fonts and one for other views than squares if they were measured.
 
     Where the columns do not fit the width of the console, the table continues below itself: no number is ever cut.
 
@@ -95,32 +144,22 @@ def print_accuracy(rows: Sequence[ResultRow], console: Console | None = None) ->
     titles = {main: f"Top-1 accuracy in %, split {main}"}
     if main != series.HELD_OUT and series.lines(rows, split=series.HELD_OUT):
         titles[series.HELD_OUT] = "Top-1 accuracy in % in fonts not seen in training"
+    views = view_table(rows, ascii_only=_ascii_only(console))
     for split, title in titles.items():
-        if not series.lines(rows, split=split):
+        if views is not None and not any(line.points for line in series.lines(rows, split=split)):
             continue
-        for number, table in enumerate(_fitting(rows, split, console)):
+        for number, table in enumerate(_fitting(rows, split, console, seen)):
             _print_heading(console, title + (", continued" if number else ""))
             console.print(table)
-    sign = "+-" if _ascii_only(console) else "±"
-    if series.lines(rows, split=main):
-        console.print(f"{sign}: one standard error of the number above it.  *: best of its column.", highlight=False)
-    _print_views([row for row in rows if row.view != SQUARE and row.metric == "top1"], console, sign)
+    if views is not None:
+        _print_heading(console, f"Top-1 accuracy in %, split {main}, by view")
+        console.print(views)
+    console.print("Below each number: where it lies with 95 %.  *: highest of its column.", highlight=False)
 
 
-def _print_views(rows: Sequence[ResultRow], console: Console, sign: str) -> None:
-    """Accuracy of images at their own aspect, a line a run and a view."""
-    if not rows:
-        return
-    shown = []
-    for row in sorted(rows, key=lambda row: (row.split, row.run, row.seed, row.patches, row.tuned)):
-        knob = f"{row.knob:g} (searched)" if row.tuned and row.knob is not None else row.knob
-        percent = f"{100 * row.value:.1f} {sign}{100 * row.stderr:.1f}"
-        shown.append((row.run, row.view, row.split, percent, f"{row.patches:.1f}", row.images, knob))
-    columns = ("run", "shown", "split", "top-1, %", "patches", "images", "knob")
-    print_table(columns, shown, title="Top-1 accuracy in %, images at their own aspect", console=console)
-
-
-def _fitting(rows: Sequence[ResultRow], split: str, console: Console) -> list[Table]:
+def _fitting(
+    rows: Sequence[ResultRow], split: str, console: Console, seen: Mapping[str, SeenSizes] | None
+) -> list[Table]:
     """Accuracy tables with as many columns each as the console is wide, at least one."""
     ascii_only = _ascii_only(console)
     unbounded = console.options.update(max_width=10_000)
@@ -128,10 +167,11 @@ def _fitting(rows: Sequence[ResultRow], split: str, console: Console) -> list[Ta
     tables = []
     while left or not tables:
         count = max(len(left), 1)
-        table = accuracy_table(rows, split=split, resolutions=left, ascii_only=ascii_only)
+        table = accuracy_table(rows, split=split, resolutions=left, seen=seen, ascii_only=ascii_only)
         while count > 1 and console.measure(table, options=unbounded).maximum > console.width:
             count -= 1
-            table = accuracy_table(rows, split=split, resolutions=left[:count], ascii_only=ascii_only)
+            fewer = left[:count]
+            table = accuracy_table(rows, split=split, resolutions=fewer, seen=seen, ascii_only=ascii_only)
         tables.append(table)
         left = left[count:]
     return tables

@@ -31,6 +31,7 @@ def report(
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
     from sightline.reports.html import write_report
+    from sightline.reports.seen import by_run
     from sightline.reports.tables import print_accuracy
 
     if not runs:
@@ -40,5 +41,5 @@ def report(
     content = compose_report(runs, command, title=title)
     make_parent(out)
     write_report(out, content)
-    print_accuracy(content.rows)
+    print_accuracy(content.rows, seen=by_run(content.runs))
     print(f"report: {out}")

@@ -1,0 +1,75 @@
+"""What a run said of each image of a split, counted: by class, and by what was taken for what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sightline.reports.content import Answer, Answers
+from sightline.reports.series import Point
+
+# Beyond so many classes a picture of all pairs cannot be read.
+MOST_IN_PICTURE = 40
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScore:
+    """The images of one class: how many, the share that was named rightly, and what the others were taken for most."""
+
+    name: str
+    point: Point
+    mistaken_for: str
+
+
+def right(said: Answers) -> Point:
+    """The share of all images that was named rightly."""
+    return Point(sum(_is_right(one) for one in said.answers) / len(said.answers), len(said.answers), None)
+
+
+def by_class(said: Answers) -> list[ClassScore]:
+    """Every class that is there, the one with the lowest share first."""
+    counts: dict[str, Counter[str]] = {}
+    for one in said.answers:
+        counts.setdefault(one.label, Counter())[one.predicted] += 1
+    scores = []
+    for name, named in counts.items():
+        total = sum(named.values())
+        wrong = [(count, other) for other, count in named.items() if other != name]
+        most = max((count for count, _ in wrong), default=0)
+        others = sorted(other for count, other in wrong if count == most)
+        words = f"{', '.join(others[:2])} ({most})" if others else ""
+        scores.append(ClassScore(name, Point(named[name] / total, total, None), words))
+    return sorted(scores, key=lambda score: (score.point.value, score.name))
+
+
+def confusion(said: Answers) -> tuple[list[str], NDArray[np.int64]]:
+    """Names of the classes, and int64 [classes, classes]: images of the row's class that were named as the column's."""
+    names = sorted({name for one in said.answers for name in (one.label, one.predicted)})
+    place = {name: number for number, name in enumerate(names)}
+    counts = np.zeros((len(names), len(names)), np.int64)
+    for one in said.answers:
+        counts[place[one.label], place[one.predicted]] += 1
+    return names, counts
+
+
+def top_confusions(said: Answers) -> list[tuple[str, str, int, int]]:
+    """(true class, named as, images, images of the true class), the most frequent first; at most a dozen."""
+    pairs = Counter((one.label, one.predicted) for one in said.answers if not _is_right(one))
+    totals = Counter(one.label for one in said.answers)
+    ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(label, predicted, count, totals[label]) for (label, predicted), count in ranked[:_MOST_LISTED]]
+
+
+def worst(answers: Sequence[Answer], count: int) -> list[Answer]:
+    """The mistakes that the model was surest of."""
+    wrong = [one for one in answers if not _is_right(one)]
+    return sorted(wrong, key=lambda one: (-one.score, one.index))[:count]
+
+
+def _is_right(one: Answer) -> bool:
+    return one.label == one.predicted

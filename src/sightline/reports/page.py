@@ -1,0 +1,27 @@
+"""How every page is made: one look, one head, and a file that needs nothing else: no network, no script."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+
+def render(template: str, *, title: str, command: str, **values: object) -> str:
+    """The HTML text of a page; equal values give equal text, and a value is text, whatever it looks like.
+
+    Args:
+        template: a file of this folder, which fills the blocks of `page.html`.
+        title: the heading.
+        command: the line that makes the page again.
+        **values: what the template names.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    folder = files("sightline.reports")
+    environment = Environment(
+        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(title=title, command=command, **values)

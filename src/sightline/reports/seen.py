@@ -1,0 +1,88 @@
+"""Which sizes a run saw in training, and what its loss is of: read from its configuration, and from nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sightline.reports.content import RunSummary, SeenSizes
+from sightline.results import ResultRow
+
+_OWN = "each with its own aspect"
+_CUT = "cut to squares"
+
+
+def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
+    """The sizes of training that a resolved configuration (plain values, as it is saved) names.
+
+    Args:
+        patch_size: of the model, in pixels.
+    """
+    began = str(config.get("init_from") or "")
+    packing = config.get("packing")
+    if isinstance(packing, Mapping):
+        return _packed(packing, patch_size, began)
+    given = config.get("resolution")
+    height, width = given if isinstance(given, Sequence) and len(given) == 2 else (given, given)
+    if not isinstance(height, int) or not isinstance(width, int):
+        return SeenSizes(None, None, "sizes that its configuration does not name", fine_tuned_from=began)
+    if height == width:
+        one = SeenSizes.of_one(height)
+        return SeenSizes(one.low, one.high, one.words, fine_tuned_from=began)
+    side = math.sqrt(height * width)
+    return SeenSizes(side, side, f"{height} by {width} px", fine_tuned_from=began)
+
+
+def _packed(packing: Mapping[str, Any], patch_size: int, began: str) -> SeenSizes:
+    aspect = _CUT if packing.get("aspect") == "square" else _OWN
+    most = packing.get("most_tokens") or packing.get("tokens")
+    largest = math.sqrt(most) * patch_size if isinstance(most, int) else None
+    drop = _drop(packing)
+    sides = packing.get("resolutions")
+    if not isinstance(sides, Sequence) or len(sides) != 2:
+        limit = f", of at most {most:,} patches" if isinstance(most, int) else ""
+        return SeenSizes(None, largest, f"their own sizes{limit}, {aspect}", drop, began)
+    low, high = (float(side) if largest is None else min(float(side), largest) for side in sides)
+    words = f"{low:.0f} to {high:.0f}" if low != high else f"about {low:.0f}"
+    return SeenSizes(low, high, f"{words}\u00a0px, {aspect}", drop, began)
+
+
+def _drop(packing: Mapping[str, Any]) -> str:
+    """Which tokens were left out, in words; "" where none were."""
+    kind = packing.get("drop")
+    if not kind:
+        return ""
+    options = packing.get("drop_options") or {}
+    if kind == "constant" and isinstance(options.get("drop"), int | float):
+        return f"{100 * options['drop']:g}\u00a0%"
+    given = ", ".join(f"{name} {value}" for name, value in options.items())
+    return f"{kind} ({given})" if given else str(kind)
+
+
+def loss_kind(config: Mapping[str, Any], classes: int) -> str:
+    """What the loss of a run is of; equal only where two losses can be compared."""
+    names = {"ce": "cross entropy", "bce": f"binary cross entropy, summed over {classes} classes"}
+    kind = names.get(str(config.get("loss")), str(config.get("loss") or "loss"))
+    if config.get("loss") == "ce":
+        kind += f" over {classes} classes"
+    if config.get("label_smoothing"):
+        kind += f", labels smoothed by {config['label_smoothing']:g}"
+    if config.get("mixing"):
+        kind += ", images mixed"
+    return kind
+
+
+def by_run(runs: Iterable[RunSummary], rows: Iterable[ResultRow] = ()) -> dict[str, SeenSizes]:
+    """Run -> its sizes of training: what its summary says, else the one size that its rows name."""
+    known = {run.name: run.seen for run in runs if run.seen is not None}
+    return {**{row.run: SeenSizes.of_one(row.train_resolution) for row in rows}, **known}
+
+
+def some_words(seen: SeenSizes) -> str:
+    """ "32 px", "16 to 32 px" or "its own sizes": short enough for a figure."""
+    if seen.one is not None:
+        return f"{seen.one} px"
+    if seen.low is None or seen.high is None:
+        return "images' own sizes"
+    return f"{seen.low:.0f} to {seen.high:.0f} px"

@@ -1,0 +1,114 @@
+"""The figures of training: loss and accuracy by images seen, each a function from curves to SVG text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sightline.errors import InputError
+from sightline.reports import plots, series, style
+from sightline.reports.content import LossCurve, RunSummary, SeenSizes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_LOSS_POINTS = 300
+_NOWHERE = SeenSizes(None, None, "")
+
+
+def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = (), narrow: bool = False) -> str:
+    """Training loss by images seen, one line a run; long curves are averaged to 300 points; SVG text.
+
+    Losses of different kinds have a panel each: their numbers cannot be compared.
+
+    Raises:
+        InputError: there is no point to draw, or a curve has another number of losses than of images.
+    """
+    order = list(dict.fromkeys([*order, *curves]))
+    points = {name: _averaged(name, curve) for name, curve in curves.items()}
+    points = {name: (x, y) for name, (x, y) in points.items() if len(x)}
+    if not points:
+        raise InputError("there is no training loss to draw")
+    kinds = list(dict.fromkeys(curves[name].kind for name in points))
+
+    def paint(figure: Figure) -> None:
+        panels = list(figure.subplots(len(kinds), 1, sharex=True, squeeze=False).flat)
+        for axes, kind in zip(panels, kinds, strict=True):
+            shown = {name: both for name, both in points.items() if curves[name].kind == kind}
+            for name, (x, y) in shown.items():
+                mark = ("o", 5) if len(x) == 1 else ("", 0)
+                axes.plot(x, y, color=style.colour(name, order), linewidth=1.6, marker=mark[0], markersize=mark[1])
+            axes.set_ylim(bottom=min(0.0, min(float(y.min()) for _, y in shown.values())))
+            axes.set_ylabel("training loss")
+            if kind:
+                axes.set_title(style.short(kind, 44 if narrow else 90), fontsize=9.5)
+        _images_axis(panels[-1], narrow=narrow)
+        _legend(figure, list(points), order, narrow=narrow)
+
+    height = (2.4 + 0.2) * len(kinds) + 0.4 + 0.24 * style.legend_lines(len(points), narrow=narrow)
+    return style.draw(style.width(narrow=narrow), height, paint)
+
+
+def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), narrow: bool = False) -> str:
+    """Top-1 accuracy (percent) on images held out from training by images seen, one line a run with the band of its
+    95 % intervals; a star stands at the best checkpoint; SVG text.
+
+    Raises:
+        InputError: no run was validated while training.
+    """
+    runs = [run for run in runs if run.validation]
+    if not runs:
+        raise InputError("there is no validation curve to draw")
+    order = list(dict.fromkeys([*order, *(run.name for run in runs)]))
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for run in runs:
+            colour = style.colour(run.name, order)
+            points = [series.Point(point.top1, point.count, None) for point in run.validation]
+            images = [point.images for point in run.validation]
+            axes.plot(images, [100 * point.value for point in points], color=colour, linewidth=1.8, zorder=3,
+                      marker=style.marker(run.name, order), markersize=4)  # fmt: skip
+            axes.fill_between(images, [100 * point.low for point in points], [100 * point.high for point in points],
+                              color=colour, alpha=0.16, linewidth=0)  # fmt: skip
+            for point in run.validation:
+                if point.step == run.best_step:
+                    axes.plot(point.images, 100 * point.top1, color=colour, marker="*", markersize=14, zorder=4,
+                              markeredgecolor=style.PAGE)  # fmt: skip
+        every = [series.Point(point.top1, point.count, None) for run in runs for point in run.validation]
+        plots.percent_axis(axes, None, every)
+        _images_axis(axes, narrow=narrow)
+        _legend(figure, [run.name for run in runs], order, narrow=narrow)
+
+    height = 2.9 + 0.24 * style.legend_lines(len(runs), narrow=narrow)
+    return style.draw(style.width(narrow=narrow), height, paint)
+
+
+def _images_axis(axes: Axes, *, narrow: bool) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 8, integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_xlabel("images seen in training")
+
+
+def _legend(figure: Figure, names: Sequence[str], order: Sequence[str], *, narrow: bool) -> None:
+    lines = [series.Line(name, "", "", False, False, _NOWHERE) for name in names]
+    plots.legend(figure, lines, order, markers=False, narrow=narrow)
+
+
+def _averaged(name: str, curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:
+    """The curve's finite points as float64 arrays, means of neighbours where there are more than can be seen."""
+    if len(curve.images) != len(curve.loss):
+        raise InputError(f"run {name}: {len(curve.loss)} losses for {len(curve.images)} counts of images")
+    x, y = np.asarray(curve.images, dtype=np.float64), np.asarray(curve.loss, dtype=np.float64)
+    keep = np.isfinite(x) & np.isfinite(y)
+    x, y = x[keep], y[keep]
+    if len(x) <= _MOST_LOSS_POINTS:
+        return x, y
+    parts = np.array_split(np.arange(len(x)), _MOST_LOSS_POINTS)
+    return np.array([x[part].mean() for part in parts]), np.array([y[part].mean() for part in parts])
