@@ -87,7 +87,7 @@ def _classes(before: Fingerprint, now: Fingerprint) -> list[str]:
     said = []
     for name, content in here.items():
         was = named.get(content)
-        if content and was is not None and was != name:
+        if content and was is not None and was != name and here.get(was) != content:
             said.append(f"class {name} is what {was} was")
     explained = {line.split(" is what ")[0].removeprefix("class ") for line in said}
     for words, names in (

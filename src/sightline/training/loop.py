@@ -30,6 +30,7 @@ from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
 from sightline.training.log import LOG, restore_file, write_lines
 from sightline.training.optim import make_optimizer
+from sightline.training.same_data import check_same_data
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     CHECKPOINT,
@@ -153,6 +154,7 @@ def train(
     source: Source | None = None,
     device: str = "auto",
     resume: bool = False,
+    accept_changed_data: bool = False,
     observe: Callable[[Progress], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> VisionTransformer:
@@ -165,6 +167,7 @@ def train(
         config: of the run; what it leaves open is decided by `resolve`.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
         source: the data set, where the caller has opened and checked it already.
+        accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
             number of threads is another one.
@@ -181,14 +184,18 @@ def train(
     where = runtime.resolve_device(device)
     if source is None:
         source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-    config = resolve(config, source, where)
     out = Path(out)
+    last = last_good(out, warn) if resume and has_checkpoint(out) else None
+    if last is not None:
+        config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
+    config = resolve(config, source, where)
     with _deterministic():
         state = _first_state(config, source, where)
         course = course_of(config, state.model.config, source)
         out.mkdir(parents=True, exist_ok=True)
-        if resume and has_checkpoint(out):
-            restore_state(state, config, last_good(out, warn), warn)
+        state.data = source.fingerprint()
+        if last is not None:
+            restore_state(state, config, source, last, warn)
             restore_file(out / LOG, state.log, warn)
         started, before = time.perf_counter(), state.seconds
         for step, batch in course.from_step(state.step, position=state.position, pin=where.type == "cuda"):
@@ -198,7 +205,8 @@ def train(
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
             spent = step.after
-            state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
+            if len(batch):
+                state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             if step.last or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
                 write_lines(out / LOG, state.log)
@@ -249,6 +257,9 @@ def _take_step(
     step: Step,
 ) -> float:
     model, optimizer = state.model, state.optimizer
+    if not len(batch):
+        # Nothing of it can be read: there is nothing to learn.
+        return math.nan
     # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
     torch.manual_seed((config.seed * 2**32 + state.step) % 2**63)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):

@@ -22,6 +22,7 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
+from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.load import load_model, model_files, read_record
@@ -32,6 +33,7 @@ from sightline.training.course import Position
 from sightline.training.ema import Ema
 from sightline.training.log import LOG, older_log, text_of
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
+from sightline.training.same_data import data_record
 
 CHECKPOINT = "checkpoint"
 # What may change between a run and its continuation without changing the weights.
@@ -45,6 +47,7 @@ class RunState:
     Attributes:
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON.
+        data: of what it is trained on.
     """
 
     model: VisionTransformer
@@ -54,6 +57,7 @@ class RunState:
     seconds: float = 0.0
     position: Position | None = None
     log: list[str] = field(default_factory=list)
+    data: Fingerprint | None = None
 
     @property
     def names(self) -> dict[int, str]:
@@ -118,19 +122,26 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
         "hardware": runtime.hardware(device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
+        "left_out": {} if source.allowance is None else source.allowance.found,
     }
+    listing: dict[str, bytes] = {}
+    if state.data is not None:
+        training["data"], listing = data_record(state.data)
     files = model_files(state.model, training)
     plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
     if state.ema is not None:
         state.ema.exchange(state.model)
-    files |= {"training.safetensors": tensor_writer(plain), LOG: text_of(state.log)}
+    files |= {"training.safetensors": tensor_writer(plain), LOG: text_of(state.log), **listing}
     write_folder(path, files, keep_previous=True)
 
 
-def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callable[[str], None] | None) -> None:
+def restore_state(
+    state: RunState, config: TrainConfig, source: Source, path: Path, warn: Callable[[str], None] | None
+) -> None:
     """The state of a checkpoint of the same configuration.
 
     Args:
+        source: the data; what was left out of it counts on.
         warn: called with a line where it was trained with another number of threads, which sum in another order.
 
     Raises:
@@ -162,6 +173,8 @@ def restore_state(state: RunState, config: TrainConfig, path: Path, warn: Callab
         if LOG in files
         else older_log(path.parent / LOG, state.step)
     )
+    if source.allowance is not None:
+        source.allowance.restore(training.get("left_out", {}))
     if training.get("course") is not None:
         state.position = Position.of(training["course"])
 

@@ -29,6 +29,7 @@ def train(
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     out: Path | None = None,
     resume: bool = False,
+    accept_changed_data: bool = False,
     overwrite: bool = False,
     device: str = "auto",
     threads: int | None = None,
@@ -71,6 +72,8 @@ def train(
         Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
     resume
         Continue the run in --out from its last checkpoint.
+    accept_changed_data
+        With --resume, go on also where the data is not what the run saw before.
     overwrite
         Delete the run in --out first.
     device
@@ -88,6 +91,7 @@ def train(
     from sightline.cli.output import LeftOut, check_folder, claim_folder, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
+    from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
@@ -96,12 +100,16 @@ def train(
     from sightline.results import dump_rows, merge_rows, read_rows
     from sightline.training.loop import Progress, open_training_data, resolve
     from sightline.training.loop import train as run
+    from sightline.training.same_data import check_same_data
+    from sightline.training.state import has_checkpoint, last_good
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
         "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
         "skip_unreadable": None if skip_unreadable is None else parse_skip(skip_unreadable), "max_pixels": max_pixels,
     }  # fmt: skip
+    if accept_changed_data and not resume:
+        raise InputError("--accept-changed-data: goes with --resume")
     asked = training_config(config, flags, settings, recipe)
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
@@ -123,6 +131,9 @@ def train(
         source = read_headers(source, ("train", *((split,) if split else ())), options, bars)
         left_out = LeftOut()
         left_out.say(source)
+        if resume and has_checkpoint(folder):
+            # What a change of the data means for the configuration is decided before the configurations are compared.
+            asked = check_same_data(last_good(folder, None), source, asked, accept_changed=accept_changed_data)
         resolved = resolve(asked, source, where)
         claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
         save_config(resolved, folder)
@@ -136,7 +147,16 @@ def train(
             last = at
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
-        run(asked, folder, source=source, device=device, resume=resume, observe=observe, warn=warn)
+        run(
+            asked,
+            folder,
+            source=source,
+            device=device,
+            resume=resume,
+            accept_changed_data=accept_changed_data,
+            observe=observe,
+            warn=warn,
+        )
         left_out.say(source)
         if split is None:
             if not json:

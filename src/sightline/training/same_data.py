@@ -1,0 +1,71 @@
+"""A run that goes on sees the data that it saw before, or says what changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sightline.checkpoint import read_folder
+from sightline.data.fingerprint import Fingerprint, differences
+from sightline.data.source import Source
+from sightline.errors import InputError
+from sightline.load import read_record
+from sightline.training.config import BUDGETS, TrainConfig, renamed
+
+LISTING = "data.listing"
+"""The file of a checkpoint that names what its run was trained on, so that a difference can be named."""
+
+
+def data_record(found: Fingerprint) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What a checkpoint keeps of its data: for its record, and as files."""
+    return {"digest": found.digest, "images": len(found.files)}, ({LISTING: found.packed()} if found.files else {})
+
+
+def check_same_data(
+    path: Path,
+    source: Source,
+    config: TrainConfig,
+    *,
+    accept_changed: bool = False,
+    warn: Callable[[str], None] | None = None,
+) -> TrainConfig:
+    """Refuse to go on from a checkpoint with other data than it was trained on, unless that is accepted.
+
+    Files are told by their names, sizes and a sample of their content: a copy of the folder is the same data.
+
+    Args:
+        path: the checkpoint.
+        accept_changed: go on with the data as it is now.
+        warn: called with a line where it is of a version that kept no fingerprint, or where a change was accepted.
+
+    Returns:
+        The configuration; where a change was accepted, with the length that the run had.
+
+    Raises:
+        InputError: the data differs; names what does, the first files of each kind.
+    """
+    training, files = read_record(path)["training"], read_folder(path)
+    kept = training.get("data")
+    if kept is None:
+        if warn is not None:
+            warn(f"{path} does not say what its data was (an older version wrote it): not compared with {config.data}")
+        return config
+    now = source.fingerprint()
+    if kept["digest"] == now.digest:
+        return config
+    said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
+    if LISTING in files:
+        before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING]))
+        said = differences(before, now)
+        if len(before.classes) != len(now.classes):
+            accept_changed, way_on = False, "--overwrite starts anew"
+            said.append(f"{len(before.classes)} classes then, {len(now.classes)} now, which no run can go on with")
+    changed = f"{config.data} changed since {path} was written: {'; '.join(said)}"
+    if not accept_changed:
+        raise InputError(f"--resume: {changed} (expected the same data; {way_on})")
+    if warn is not None:
+        warn(changed)
+    saved = renamed(training.get("config", {}))
+    return dataclasses.replace(config, **{name: saved.get(name) for name in BUDGETS})
