@@ -20,7 +20,7 @@ def no_work(monkeypatch):
     class Begun(Exception):
         pass
 
-    def begin(jobs, observe):
+    def begin(jobs, observe, *_):
         raise Begun
 
     monkeypatch.setattr(side_by_side, "run_jobs", begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 
@@ -49,6 +50,30 @@ def test_random_numbers_outside_are_left_alone(tmp_path):
     train(tiny_config(), tmp_path / "a")
     assert torch.equal(torch.rand(3), expected)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("mode", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_path):
+    def read():
+        return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+
+    def stop(at):
+        raise ZeroDivisionError
+
+    torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
+    before, random, numpy_random = read(), torch.get_rng_state(), np.random.get_state()[1].copy()
+    queued = len(torch.cuda._queued_calls)
+    try:
+        with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+            train(tiny_config(images=32), tmp_path / "a", observe=stop if fails else None)
+        assert read() == before
+        assert torch.equal(torch.get_rng_state(), random)
+        assert (np.random.get_state()[1] == numpy_random).all()
+        # A GPU that nobody has used yet is not seeded at its first use either.
+        assert len(torch.cuda._queued_calls) == queued
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_the_log_has_a_line_a_step(tmp_path):

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from sightline.checkpoint import CHECKSUMS
 from sightline.errors import InputError, SightlineError
+from sightline.owner import OWNER
 
 # What a run keeps in its folder; rows are its own to add to, a page may be written anew.
 PAGE = "report.html"
-RUN_FILES = ("config.yaml", "log.jsonl", "validation.jsonl", "results.jsonl", "predictions.csv")
+RUN_FILES = ("config.yaml", "log.jsonl", "validation.jsonl", "results.jsonl", "predictions.csv", OWNER)
 CHECKPOINTS = ("checkpoint", "checkpoint.previous", "checkpoint.best")
 # By these a folder is told from any other that has a `config.yaml`.
 _CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}

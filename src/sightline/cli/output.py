@@ -6,15 +6,19 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
+from sightline.owner import OWNER, Owner, claim, refuse_owned
+from sightline.processes import locked
+from sightline.results import dump_rows, merge_rows, read_rows
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
+    from sightline.results import ResultRow
 
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
@@ -27,26 +31,42 @@ _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINT
 _SHOWN = 20
 
 
-def check_folder(out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
+def check_folder(
+    out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, take_over: bool = False, inside: Iterable[str] = ()
+) -> None:
     """Refuse the folder that is there where a run cannot have it; nothing is made or deleted yet.
 
     Args:
         inputs: all that the command reads.
         resume: continue in it; overwrite: delete it first. Not both.
+        take_over: also where another run seems to be at work in it.
         inside: names of folders of runs that it may hold.
 
     Raises:
-        InputError: see `guard_folder`; it exists and neither was given, or holds files that no run wrote.
+        InputError: see `guard_folder` and `refuse_owned`; it exists and neither was given, or holds files that no run
+            wrote.
     """
     if resume and overwrite:
         raise InputError("--resume and --overwrite: expected one of them, not both")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
     guard_folder(out, inputs, "--out", deletes=overwrite)
-    if out.is_dir() and any(out.iterdir()) and not resume:
+    for folder in (out, *(out / name for name in inside)):
+        refuse_owned(folder, take_over=take_over)
+    _check_content(out, resume, overwrite, inside)
+
+
+def _check_content(out: Path, resume: bool, overwrite: bool, inside: Iterable[str]) -> None:
+    if not resume and any(_content(out)):
         if not overwrite:
             raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
         _refuse_to_delete(out, set(inside))
+
+
+def _content(out: Path) -> Iterator[Path]:
+    """What is in a folder, but for who owns it."""
+    if out.is_dir():
+        yield from (entry for entry in out.iterdir() if not entry.name.lstrip(".").startswith(OWNER))
 
 
 def _refuse_to_delete(out: Path, inside: set[str]) -> None:
@@ -62,25 +82,44 @@ def _refuse_to_delete(out: Path, inside: set[str]) -> None:
         raise InputError(f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted")
 
 
-def claim_folder(out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, inside: Iterable[str] = ()) -> None:
-    """Make the folder of a run, after `check_folder`.
+def claim_folder(
+    out: Path,
+    *,
+    inputs: Inputs,
+    resume: bool,
+    overwrite: bool,
+    take_over: bool = False,
+    inside: Iterable[str] = (),
+    warn: Callable[[str], None] | None = None,
+) -> Owner:
+    """Make the folder of a run and this process its owner, after `check_folder`; what is to be replaced is deleted.
+
+    Args:
+        warn: called with a line where the folder had another owner.
 
     Raises:
         InputError: see `check_folder`.
         StorageError: it cannot be made or deleted.
     """
-    check_folder(out, inputs=inputs, resume=resume, overwrite=overwrite, inside=inside)
-    if out.is_dir() and overwrite:
-        try:
-            shutil.rmtree(out)
-        except OSError as error:
-            raise StorageError(f"{out}: cannot be deleted ({error.strerror or error})") from error
+    inside = tuple(inside)
+    check_folder(out, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, inside=inside)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        owner = claim(out, take_over=take_over, warn=warn)
     except OSError as error:
         raise StorageError(f"{out}: cannot be made ({error.strerror or error})") from error
-    if not os.access(out, os.W_OK):
-        raise StorageError(f"{out}: cannot be written (permission denied)")
+    try:
+        # Again: until it was ours, another one may have worked in it.
+        _check_content(out, resume, overwrite, inside)
+        if overwrite:
+            for entry in _content(out):
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    except OSError as error:
+        owner.release()
+        raise StorageError(f"{out}: cannot be deleted ({error.strerror or error})") from error
+    except BaseException:
+        owner.release()
+        raise
+    return owner
 
 
 def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
@@ -166,6 +205,25 @@ class LeftOut:
             print(f"left out: {path}: {reason}", file=sys.stderr)
         if len(fresh) > _SHOWN:
             print(f"left out: {len(fresh) - _SHOWN} more", file=sys.stderr)
+
+
+def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False) -> None:
+    """Put rows into a file of rows; one that was measured again is replaced. Two at once lose none.
+
+    Args:
+        anew: leave out all that was there.
+
+    Raises:
+        InputError: what is there are no rows.
+        StorageError: it cannot be written.
+    """
+    make_parent(path)
+    try:
+        with locked(path.with_name(f".{path.name}.writing-lock")):
+            before = read_rows(path) if path.exists() and not anew else []
+            write_text(path, dump_rows(merge_rows(before, fresh)))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def write_text(path: Path, text: str) -> None:

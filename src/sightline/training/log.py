@@ -90,10 +90,15 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] |
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Replace a record whole, so that a kill leaves the old one or the new one; raises StorageError."""
+    """`write_text` of lines."""
+    write_text(path, text_of(lines).decode())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file whole, so that a kill leaves the old one or the new one; raises StorageError."""
     temporary = path.with_name(f".{path.name}.writing")
     try:
-        temporary.write_bytes(text_of(lines))
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -24,6 +24,7 @@ from sightline.errors import InputError, NonFiniteError
 from sightline.fine_tune import begin_with
 from sightline.load import load_model, local_folder
 from sightline.models import VisionTransformer, ViTConfig, changed, model_config
+from sightline.owner import Owner, claim
 from sightline.tasks.classification import classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length
@@ -127,7 +128,7 @@ def _loaded(source: str, written: int | None) -> VisionTransformer:
 
 def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
     """The model of a resolved configuration with its first weights, which the seed decides."""
-    torch.manual_seed(config.seed)
+    torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
         return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
     return VisionTransformer(vit_config(config, source))
@@ -157,6 +158,7 @@ def train(
     accept_changed_data: bool = False,
     observe: Callable[[Progress], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    owner: Owner | None = None,
 ) -> VisionTransformer:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -171,28 +173,29 @@ def train(
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
             number of threads is another one.
+        owner: of the folder, where the caller has claimed it already.
 
     Returns:
         The trained model, in evaluation mode.
 
     Raises:
-        InputError: the configuration, or what is in `out`, is wrong.
+        InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
         NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
-        StorageError: a checkpoint cannot be written; the last one still loads.
+        StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
     where = runtime.resolve_device(device)
-    if source is None:
-        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
     out = Path(out)
-    last = last_good(out, warn) if resume and has_checkpoint(out) else None
-    if last is not None:
-        config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
-    config = resolve(config, source, where)
-    with _deterministic():
+    with _deterministic(where), contextlib.ExitStack() as held:
+        if source is None:
+            source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+        owner = owner or held.enter_context(claim(out, warn=warn))
+        last = last_good(out, warn) if resume and has_checkpoint(out) else None
+        if last is not None:
+            config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
+        config = resolve(config, source, where)
         state = _first_state(config, source, where)
         course = course_of(config, state.model.config, source)
-        out.mkdir(parents=True, exist_ok=True)
         state.data = source.fingerprint()
         if last is not None:
             restore_state(state, config, source, last, warn)
@@ -201,6 +204,7 @@ def train(
         for step, batch in course.from_step(state.step, position=state.position, pin=where.type == "cuda"):
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
             loss = _take_step(state, course, batch, config, rate, where, step)
+            owner.check(read=False)
             state.step += 1
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
@@ -209,13 +213,14 @@ def train(
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             if step.last or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
+                owner.check()
                 write_lines(out / LOG, state.log)
                 save_state(state, config, source, out / CHECKPOINT, where)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
                 steps = round(state.step / step.ends)
                 observe(Progress(state.step, steps, spent.images, total, *spent[1:], loss, state.seconds))
-    drop_previous(out)
+        drop_previous(out)
     if state.ema is not None:
         state.ema.exchange(state.model)
     return state.model.eval()
@@ -235,16 +240,26 @@ def _first_state(config: TrainConfig, source: Source, device: torch.device) -> R
 
 
 @contextlib.contextmanager
-def _deterministic() -> Iterator[None]:
-    """Deterministic kernels, and the global random state as it was afterwards."""
-    was = torch.are_deterministic_algorithms_enabled()
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Deterministic kernels; afterwards their switches and the random generators are as they were."""
+    was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     kept = torch.get_rng_state()
+    kept_there = torch.cuda.get_rng_state_all() if device.type == "cuda" else []
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was)
+        torch.use_deterministic_algorithms(was, warn_only=warned)
         torch.set_rng_state(kept)
+        if kept_there:
+            torch.cuda.set_rng_state_all(kept_there)
+
+
+def _seed(number: int, device: torch.device) -> None:
+    """Seed what a step draws from: not `torch.manual_seed`, which also reaches the GPUs of a run that has none."""
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(number)
 
 
 def _take_step(
@@ -261,7 +276,7 @@ def _take_step(
         # Nothing of it can be read: there is nothing to learn.
         return math.nan
     # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
-    torch.manual_seed((config.seed * 2**32 + state.step) % 2**63)
+    _seed((config.seed * 2**32 + state.step) % 2**63, device)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
         logits = course.logits(model, batch, device)
     mixed = [None if one is None else one.to(device) for one in (batch.others, batch.shares)]

@@ -15,6 +15,7 @@ from typing import Any
 from sightline import errors
 from sightline.errors import SightlineError
 from sightline.evaluation import EvaluateConfig
+from sightline.owner import claim
 from sightline.training.config import TrainConfig
 
 ROWS = "results.jsonl"
@@ -22,7 +23,7 @@ ROWS = "results.jsonl"
 
 @dataclass(frozen=True)
 class Job:
-    """One run: train, then measure."""
+    """One run: train, then measure; `take_over` its folder also from a run that seems to be at work in it."""
 
     name: str
     train: TrainConfig
@@ -30,6 +31,7 @@ class Job:
     out: Path
     threads: int
     device: str = "cpu"
+    take_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,15 @@ class JobProgress:
     loss: float | None = None
 
 
-def run_jobs(jobs: Sequence[Job], observe: Callable[[JobProgress], None]) -> None:
+def run_jobs(
+    jobs: Sequence[Job], observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None
+) -> None:
     """Run all jobs side by side and wait for them; a job that was done before is not done again.
 
     Each leaves `checkpoint`, `log.jsonl` and `results.jsonl` in its folder.
+
+    Args:
+        warn: called with the lines that a training warns with.
 
     Raises:
         SightlineError: of the first job that failed, with its own exit code; the others are stopped.
@@ -74,6 +81,9 @@ def run_jobs(jobs: Sequence[Job], observe: Callable[[JobProgress], None]) -> Non
             elif kind == "failed":
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
+            elif kind == "warning":
+                if warn is not None:
+                    warn(f"run {name}: {content}")
             else:
                 observe(content)
     finally:
@@ -100,7 +110,11 @@ def _end_with_parent() -> None:
 def _work(job: Job, messages: Any) -> None:
     _end_with_parent()
     try:
-        run_job(job, lambda progress: messages.put(("progress", job.name, progress)))
+        run_job(
+            job,
+            lambda progress: messages.put(("progress", job.name, progress)),
+            lambda line: messages.put(("warning", job.name, line)),
+        )
     except SightlineError as error:
         messages.put(("failed", job.name, (type(error).__name__, str(error))))
     except KeyboardInterrupt:
@@ -113,14 +127,15 @@ def _work(job: Job, messages: Any) -> None:
         messages.put(("done", job.name, None))
 
 
-def run_job(job: Job, observe: Callable[[JobProgress], None]) -> None:
-    """Train and measure one run in this process."""
+def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None) -> None:
+    """Train and measure one run in this process, as the owner of its folder."""
     from sightline import runtime
     from sightline.data.discovery import open_source
     from sightline.evaluation import evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images
     from sightline.load import load_model, read_record
     from sightline.results import dump_rows
+    from sightline.training.log import write_text
     from sightline.training.loop import train
     from sightline.training.state import CHECKPOINT
 
@@ -128,27 +143,30 @@ def run_job(job: Job, observe: Callable[[JobProgress], None]) -> None:
     if rows.exists():
         return
     runtime.set_threads(job.threads)
-    train(
-        job.train,
-        job.out,
-        device=job.device,
-        resume=True,
-        observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss)),
-    )
-    # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
-    model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
-    trained = read_record(job.out / CHECKPOINT)["training"]["config"]
-    source = open_source(job.train.data)
-    total = planned_images(source, model, job.evaluate, trained["resolution"])
-    done = 0
+    with claim(job.out, take_over=job.take_over, warn=warn) as owner:
+        train(
+            job.train,
+            job.out,
+            device=job.device,
+            resume=True,
+            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss)),
+            warn=warn,
+            owner=owner,
+        )
+        owner.check()
+        # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
+        model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
+        trained = read_record(job.out / CHECKPOINT)["training"]["config"]
+        source = open_source(job.train.data)
+        total = planned_images(source, model, job.evaluate, trained["resolution"])
+        done = 0
 
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        observe(JobProgress(job.name, "test", done, total))
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            observe(JobProgress(job.name, "test", done, total))
 
-    identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
-    measured = evaluate(model, source, job.evaluate, identity, advance=advance)
-    temporary = rows.with_name(f".{rows.name}.writing")
-    temporary.write_text(dump_rows(measured), encoding="utf-8")
-    temporary.replace(rows)
+        identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
+        measured = evaluate(model, source, job.evaluate, identity, advance=advance)
+        owner.check()
+        write_text(rows, dump_rows(measured))

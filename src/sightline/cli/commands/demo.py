@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ def demo(
     quick: bool = False,
     resume: bool = False,
     overwrite: bool = False,
+    take_over: bool = False,
     device: str = "cpu",
 ) -> None:
     """Train three position encodings on 48,000 small scenes at 32 px, test them from 20 to 148 px, show the result.
@@ -33,6 +35,8 @@ def demo(
         Continue a demonstration that was stopped; what is done is not done again.
     overwrite
         Delete what is in --out first.
+    take_over
+        Take the folder also from a demonstration that seems to be at work in it; that one ends.
     device
         cpu, auto, cuda, mps.
     """
@@ -54,41 +58,51 @@ def demo(
     cores = runtime.cores()
     where = runtime.resolve_device(device)
     jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where))
+    jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
-    claim_folder(out, inputs=Inputs(), resume=resume, overwrite=overwrite, inside=ENCODINGS)
-    for job, config in zip(jobs, resolved, strict=True):
-        save_config(config, job.out)
-    images = resolved[0].images
-    print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
-    print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
-    if quick:
-        print("Quick: under a minute, with too few scenes to learn from.", flush=True)
-    elif not all((job.out / "results.jsonl").exists() for job in jobs):
-        # A third for drawing scenes, checkpoints and sharing the cores.
-        expected = 4 / 3 * estimate_seconds(jobs[0]) * len(jobs) / min(cores, len(jobs))
-        print(f"Expected to take about {expected / 60:.0f} minutes here.", flush=True)
-    started = time.perf_counter()
-    with Bars() as bars:
 
-        def observe(at: JobProgress) -> None:
-            verb = "training" if at.phase == "train" else "testing "
-            note = f"loss {at.loss:.2f}" if at.loss is not None else ""
-            bars.move(f"{verb} {at.name:<11}", at.done, at.total, note)
+    def warn(line: str) -> None:
+        print(f"sightline: warning: {line}", file=sys.stderr)
 
-        run_jobs(jobs, observe)
-    seconds = time.perf_counter() - started
-    words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
-    notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
-    content = compose_report(
-        [job.out for job in jobs],
-        shlex.join([*words, "--out", str(out)]),
-        title="Trained at 32 pixels, tested from 20 to 148",
-        notes=notes,
-    )
-    content = dataclasses.replace(content, seconds_total=max(seconds, content.seconds_total / min(cores, len(jobs))))
-    write_text(out / "results.jsonl", dump_rows(content.rows))
-    write_report(out / "report.html", content)
-    print_accuracy(content.rows)
-    print(f"Took {seconds / 60:.1f} minutes.")
-    print(f"report: {out / 'report.html'}")
-    print(f"rows:   {out / 'results.jsonl'}")
+    with claim_folder(
+        out, inputs=Inputs(), resume=resume, overwrite=overwrite, take_over=take_over, inside=ENCODINGS, warn=warn
+    ) as owner:
+        for job, config in zip(jobs, resolved, strict=True):
+            save_config(config, job.out)
+        images = resolved[0].images
+        print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
+        print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
+        if quick:
+            print("Quick: under a minute, with too few scenes to learn from.", flush=True)
+        elif not all((job.out / "results.jsonl").exists() for job in jobs):
+            # A third for drawing scenes, checkpoints and sharing the cores.
+            expected = 4 / 3 * estimate_seconds(jobs[0]) * len(jobs) / min(cores, len(jobs))
+            print(f"Expected to take about {expected / 60:.0f} minutes here.", flush=True)
+        started = time.perf_counter()
+        with Bars() as bars:
+
+            def observe(at: JobProgress) -> None:
+                verb = "training" if at.phase == "train" else "testing "
+                note = f"loss {at.loss:.2f}" if at.loss is not None else ""
+                bars.move(f"{verb} {at.name:<11}", at.done, at.total, note)
+
+            run_jobs(jobs, observe, warn)
+        owner.check()
+        seconds = time.perf_counter() - started
+        words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
+        notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
+        content = compose_report(
+            [job.out for job in jobs],
+            shlex.join([*words, "--out", str(out)]),
+            title="Trained at 32 pixels, tested from 20 to 148",
+            notes=notes,
+        )
+        content = dataclasses.replace(
+            content, seconds_total=max(seconds, content.seconds_total / min(cores, len(jobs)))
+        )
+        write_text(out / "results.jsonl", dump_rows(content.rows))
+        write_report(out / "report.html", content)
+        print_accuracy(content.rows)
+        print(f"Took {seconds / 60:.1f} minutes.")
+        print(f"report: {out / 'report.html'}")
+        print(f"rows:   {out / 'results.jsonl'}")

@@ -73,7 +73,7 @@ def evaluate(
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import LeftOut, claim_file, write_text
+    from sightline.cli.output import LeftOut, add_rows, claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
     from sightline.errors import InputError
@@ -83,7 +83,7 @@ def evaluate(
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model, read_record
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows, merge_rows, read_rows
+    from sightline.results import dump_rows, read_rows
 
     training = read_record(model)["training"]
     trained = training.get("config", {})
@@ -104,7 +104,8 @@ def evaluate(
     if out is not None:
         claim_file(out, inputs=Inputs(models=[model], data=[spec]), overwrite=overwrite)
     # Read now, so that a damaged file is not found out after the work is done.
-    before = read_rows(kept) if out is None and kept.exists() else []
+    if out is None and kept.exists():
+        read_rows(kept)
     with Bars() as bars:
         source = open_data(spec, options)
         labels_of(loaded, source, spec)
@@ -144,7 +145,7 @@ def evaluate(
         identity = RunIdentity(name, spec, side, trained.get("seed", 0))
         rows = measure(loaded, source, config, identity, advance=advance)
         left_out.say(source)
-    write_text(kept, dump_rows(merge_rows(before, rows)))
+    add_rows(kept, rows, anew=out is not None)
     if json:
         print(dump_rows(rows), end="")
         return

@@ -31,6 +31,7 @@ def train(
     resume: bool = False,
     accept_changed_data: bool = False,
     overwrite: bool = False,
+    take_over: bool = False,
     device: str = "auto",
     threads: int | None = None,
     json: bool = False,
@@ -76,6 +77,8 @@ def train(
         With --resume, go on also where the data is not what the run saw before.
     overwrite
         Delete the run in --out first.
+    take_over
+        Take the folder also from a run that seems to be at work in it; that one ends.
     device
         auto, cpu, cuda, cuda:1, mps.
     threads
@@ -83,12 +86,13 @@ def train(
     json
         Print the result rows as JSON lines instead of a table.
     """
+    import contextlib
     import sys
 
     from sightline import runtime
     from sightline.cli.data_options import DataOptions, parse_skip, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import LeftOut, check_folder, claim_folder, write_text
+    from sightline.cli.output import LeftOut, add_rows, check_folder, claim_folder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
     from sightline.errors import InputError
@@ -97,7 +101,7 @@ def train(
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows, merge_rows, read_rows
+    from sightline.results import dump_rows
     from sightline.training.loop import Progress, open_training_data, resolve
     from sightline.training.loop import train as run
     from sightline.training.same_data import check_same_data
@@ -113,13 +117,13 @@ def train(
     asked = training_config(config, flags, settings, recipe)
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
-    with Bars() as bars:
+    with Bars() as bars, contextlib.ExitStack() as held:
         called = recipe or asked.data.replace(":", "_").replace("/", "_")
         folder = out or Path("runs") / f"{called}_{asked.encoding}"
         inputs = Inputs(
             models=[asked.init_from] if asked.init_from else [], data=[asked.data], files=[config] if config else []
         )
-        check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
+        check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over)
         with named_after(config):
             source = open_training_data(asked)
         with named_after(config or Path("train")):
@@ -135,12 +139,15 @@ def train(
             # What a change of the data means for the configuration is decided before the configurations are compared.
             asked = check_same_data(last_good(folder, None), source, asked, accept_changed=accept_changed_data)
         resolved = resolve(asked, source, where)
-        claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite)
-        save_config(resolved, folder)
-        last: Progress | None = None
 
         def warn(line: str) -> None:
             print(f"sightline: warning: {line}", file=sys.stderr)
+
+        owner = held.enter_context(
+            claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, warn=warn)
+        )
+        save_config(resolved, folder)
+        last: Progress | None = None
 
         def observe(at: Progress) -> None:
             nonlocal last
@@ -156,8 +163,10 @@ def train(
             accept_changed_data=accept_changed_data,
             observe=observe,
             warn=warn,
+            owner=owner,
         )
         left_out.say(source)
+        owner.check()
         if split is None:
             if not json:
                 print(f"trained; {folder}/checkpoint (the data has no split to test on)")
@@ -177,10 +186,9 @@ def train(
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
         rows = evaluate(trained, source, measured, identity, advance=advance)
         left_out.say(source)
-    kept = folder / "results.jsonl"
-    # What was measured before is of other weights, unless the run was complete already.
-    before = read_rows(kept) if kept.exists() and last is None else []
-    write_text(kept, dump_rows(merge_rows(before, rows)))
+        owner.check()
+        # What was measured before is of other weights, unless the run was complete already.
+        add_rows(folder / "results.jsonl", rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")
         return

@@ -1,0 +1,209 @@
+"""Who the folder of a run belongs to: one process at a time, which says that it lives by a heartbeat.
+
+`owner.json` names the host, the process and when that began. Who finds it may have the folder where its owner is dead:
+on the same machine the process says so at once; of another one only its heartbeat is seen, the file's time, which
+counts as dead when it has not moved for `DEAD_AFTER` seconds of the file system's own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from sightline.errors import InputError, StorageError
+from sightline.processes import is_alive, locked, machine, started_at
+
+OWNER = "owner.json"
+BEAT, DEAD_AFTER = 15.0, 300.0
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What `owner.json` holds.
+
+    Attributes:
+        machine: see `processes.machine`; started: of the process, see `processes.started_at`.
+        token: of this ownership.
+    """
+
+    host: str
+    process: int
+    machine: str | None
+    started: int | None
+    token: str
+
+    @property
+    def words(self) -> str:
+        here = self.machine is not None and self.machine == machine()
+        return f"process {self.process} on {'this host' if here else 'host ' + self.host}"
+
+
+class Owner:
+    """The ownership of a folder. A context manager, which gives it back."""
+
+    def __init__(self, folder: Path, record: _Record, made: bool) -> None:
+        self.folder, self._record, self._made = folder, record, made
+        self._ended = threading.Event()
+        self._lost: str | None = None
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT):
+            if not self._is_mine():
+                return
+            with contextlib.suppress(OSError):
+                os.utime(self.folder / OWNER)
+
+    def _is_mine(self) -> bool:
+        found = _read(self.folder)
+        if found is None:
+            self._lost = "it was moved or deleted while the run was going on, and nothing more is written"
+        elif found != self._record:
+            who = f"{found.words} has taken it over" if isinstance(found, _Record) else f"its {OWNER} was changed"
+            self._lost = f"{who}, and this run writes no more"
+        return self._lost is None
+
+    def check(self, *, read: bool = True) -> None:
+        """See that the folder is still ours.
+
+        Args:
+            read: look now; else what the last heartbeat saw counts.
+
+        Raises:
+            StorageError: it was moved, deleted or taken over.
+        """
+        if self._lost is None and read:
+            self._is_mine()
+        if self._lost is not None:
+            raise StorageError(f"{self.folder}: {self._lost}; its last checkpoint is whole where the folder is now")
+
+    def release(self) -> None:
+        """Give the folder back, where it is still ours."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        with contextlib.suppress(OSError), locked(_lock_of(self.folder)):
+            if self._is_mine():
+                (self.folder / OWNER).unlink()
+        if self._made:
+            # Nothing was put into it, as where a run is refused.
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] | None = None) -> Owner:
+    """Make a folder this process's own, atomically: of two at once one gets it.
+
+    Args:
+        folder: is made where it is not there.
+        take_over: also from an owner that seems to live, which then ends at its next heartbeat or checkpoint.
+        warn: called with a line where it is taken from another owner, dead or not.
+
+    Raises:
+        InputError: it has an owner that lives; says who, since when it was not heard, and the way on.
+        StorageError: it cannot be written.
+    """
+    process = os.getpid()
+    mine = _Record(socket.gethostname(), process, machine(), started_at(process), secrets.token_hex(8))
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(_lock_of(folder)):
+            line = _judge(folder, take_over)
+            temporary = folder / f".{OWNER}.writing-{process}-{mine.token}"
+            try:
+                temporary.write_text(json.dumps(asdict(mine)) + "\n", encoding="utf-8")
+                temporary.replace(folder / OWNER)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise StorageError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    if line is not None and warn is not None:
+        warn(line)
+    return Owner(folder, mine, made)
+
+
+def refuse_owned(folder: Path, *, take_over: bool = False) -> None:
+    """Raise InputError where a folder has an owner that lives; nothing is written."""
+    _judge(folder, take_over)
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder / f".{OWNER}.writing-lock"
+
+
+def _judge(folder: Path, take_over: bool) -> str | None:
+    """The line to say where the folder is taken from its owner, None where it has none; raises InputError."""
+    found = _read(folder)
+    if found is None:
+        return None
+    who = found.words if isinstance(found, _Record) else f"somebody ({OWNER} cannot be read)"
+    dead = _is_dead(found) if isinstance(found, _Record) else None
+    if dead:
+        return f"{folder}: taken over from {who}, which is gone"
+    silent = _silence(folder)
+    if dead is None and silent > DEAD_AFTER:
+        return f"{folder}: taken over from {who}, whose heartbeat has not moved for {silent / 60:.0f} minutes"
+    if take_over:
+        return f"{folder}: taken over from {who}, whose heartbeat moved {silent:.0f} s ago; it ends at its next one"
+    waits = "" if dead is False else f" (it counts as dead when that has not moved for {DEAD_AFTER / 60:.0f} minutes)"
+    raise InputError(
+        f"{folder}: belongs to {who}, which is at work: its heartbeat moved {silent:.0f} s ago{waits}; wait for it, "
+        "or --take-over ends it"
+    )
+
+
+def _is_dead(record: _Record) -> bool | None:
+    """Whether the owner is dead; None where that cannot be known from here."""
+    if record.machine is None or record.machine != machine():
+        return None
+    if not is_alive(record.process):
+        return True
+    # An id that was used again is another process.
+    return None if record.started is None else started_at(record.process) != record.started
+
+
+def _silence(folder: Path) -> float:
+    """Seconds since the heartbeat moved, by the clock of the file system: two hosts' clocks may differ."""
+    probe = folder / f".{OWNER}.writing-{os.getpid()}-now"
+    try:
+        moved = (folder / OWNER).stat().st_mtime
+        try:
+            probe.touch()
+            return max(probe.stat().st_mtime - moved, 0.0)
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError:
+        return 0.0
+
+
+def _read(folder: Path) -> _Record | str | None:
+    """What `owner.json` holds; its text where that is no record, None where there is none."""
+    try:
+        text = (folder / OWNER).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(error)
+    try:
+        record: Any = _Record(**json.loads(text))
+        numbers = (record.process, *(() if record.started is None else (record.started,)))
+        return record if all(type(one) is int for one in numbers) and isinstance(record.host, str) else text
+    except (ValueError, TypeError, RecursionError):
+        return text
