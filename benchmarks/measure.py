@@ -69,6 +69,11 @@ def mark_memory() -> int:
     """Set the peak back to what is resident now, and say what that is: to be taken from `runtime.peak_memory`."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is in use now."""
     return _status("VmRSS")
 
 
