@@ -295,3 +295,24 @@ def test_exported_weights_are_copies():
     state, _ = sightline.export_weights(ours, "timm")
     state["cls_token"].add_(1)
     assert torch.equal(ours.cls_token, before)
+
+
+def test_found_33_a_repository_with_a_torch_file_alone_is_fetched(hub):
+    timm = import_timm()
+    original = randomise_parameters(timm.create_model(TINY, depth=1, img_size=32, num_classes=3)).eval()
+    kept = hub.root / "them" / "old"
+    kept.mkdir(parents=True)
+    arguments = {"depth": 1, "img_size": 32}
+    (kept / "config.json").write_text(json.dumps({"architecture": TINY, "num_classes": 3, "model_args": arguments}))
+    torch.save(original.state_dict(), kept / "pytorch_model.bin")
+    loaded = sightline.load_model("hf-hub:them/old")
+    images = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(loaded(images), original(images), rtol=0, atol=2e-5)
+
+
+def test_found_33_a_torch_file_beside_safetensors_is_not_fetched(hub, model):
+    sightline.push_to_hub(model, "me/both")
+    (hub.root / "me/both/pytorch_model.bin").write_bytes(b"large")
+    sightline.load_model("hf-hub:me/both")
+    assert not (hub.root / "cache/me/both/pytorch_model.bin").exists()
+    assert len(hub.asked) == 1

@@ -8,15 +8,17 @@ What is whole is not deleted before another whole one stands.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.declared import declared_tensors, refuse_archive, refuse_folded
 from sightline.errors import InputError, StorageError, nearest
 from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
 
@@ -248,11 +250,28 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
 
 
 def _load_safetensors(file: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    with _damage_in_one_line(file):
         return load_file(file)
+
+
+def read_declared(file: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by its header alone, on the meta device: names, shapes and dtypes.
+
+    Raises:
+        InputError: the header is damaged.
+    """
+    with _damage_in_one_line(file):
+        return declared_tensors(file)
+
+
+@contextlib.contextmanager
+def _damage_in_one_line(file: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
     except (SafetensorError, OSError) as error:
         cause = (
             str(error).removeprefix("Error while deserializing header: ").removeprefix("Error while deserializing: ")
@@ -271,11 +290,7 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
 
     try:
         if zipfile.is_zipfile(file):
-            # torch does not compare its records with the checksums that the archive holds.
-            with zipfile.ZipFile(file) as archive:
-                damaged = archive.testzip()
-            if damaged:
-                raise InputError(f"{file}: is damaged (the checksum of {damaged} differs)")
+            refuse_archive(file)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # A record of a trainer's options; making one runs nothing.
@@ -301,6 +316,7 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
                 f"{file}: key {name!r} holds a {type(value).__name__}; expected tensors by name, and nothing else "
                 f"(its keys: {_some([str(key) for key in content])})"
             )
+    refuse_folded(file, content)
     return content
 
 

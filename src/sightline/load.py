@@ -18,12 +18,14 @@ from sightline.checkpoint import (
     folder_exists,
     load_tensors,
     plain_names,
+    read_declared,
     read_folder,
     tensor_writer,
     write_folder,
 )
 from sightline.convert import import_weights
 from sightline.convert.timm import import_timm_model, read_timm_folder
+from sightline.declared import refuse_size
 from sightline.encodings.base import configure
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
@@ -174,20 +176,28 @@ def local_folder(source: str | Path) -> Path:
         return Path(name)
     if kind != "hf-hub" or not name:
         return Path(source)
-    import huggingface_hub
-
     repository, _, revision = name.partition("@")
     try:
-        found = huggingface_hub.snapshot_download(repository, revision=revision or None, allow_patterns=_ON_THE_HUB)
+        found = Path(_fetched(repository, revision, _ON_THE_HUB))
+        if not (found / "model.safetensors").exists():
+            found = Path(_fetched(repository, revision, _OLDER_ON_THE_HUB))
     # The errors of a hub have no common class; all are one line here.
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{source}: cannot be fetched ({said})") from None
-    return Path(found)
+    return found
+
+
+def _fetched(repository: str, revision: str, files: list[str]) -> str:
+    import huggingface_hub
+
+    return huggingface_hub.snapshot_download(repository, revision=revision or None, allow_patterns=files)
 
 
 # Nothing else of a repository is fetched, and none of these is code.
 _ON_THE_HUB = ["model.safetensors", "config.json", "checksums.json"]
+# An older repository of timm's has its weights as a torch file alone, which is read without running anything.
+_OLDER_ON_THE_HUB = [*_ON_THE_HUB, "pytorch_model.bin"]
 
 
 def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
@@ -195,9 +205,19 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
     file = read_folder(_folder(path)).get("model.safetensors")
     if file is None:
         raise InputError(f"{path}: has no model.safetensors")
+    declared = read_declared(file)
     try:
         config = configure(ViTConfig, record["model"], "model")
-        model = VisionTransformer(config)
+        _check_depth(config.depth, declared, file)
+        # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
+        with torch.device("meta"):
+            shapes = VisionTransformer(config).state_dict()
+    except InputError as error:
+        raise InputError(f"{path}: config.json: {error}") from None
+    check_state(shapes, declared, str(file))
+    refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
+    model = VisionTransformer(config)
+    try:
         if record.get("knob") is not None:
             model.set_knob(record["knob"])
     except InputError as error:
@@ -207,6 +227,13 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
     check_state(expected, found, str(file))
     model.load_state_dict(found)
     return _with_classes(model, num_classes)
+
+
+def _check_depth(depth: int, declared: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse weights of fewer blocks than a model has, before its shapes are asked for: that takes a moment a block."""
+    blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
+    if blocks < depth:
+        raise InputError(f"depth {depth}: {file.name} holds {blocks} blocks")
 
 
 def _with_classes(model: VisionTransformer, num_classes: int | None) -> VisionTransformer:

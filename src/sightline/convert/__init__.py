@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
+from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer
 from sightline.runtime import kept_random_state
@@ -61,19 +62,22 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     state_dict = _tensors(project, state_dict)
     try:
         ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, foreign.kept(config)))
-        # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
-        with torch.device("meta"):
-            shapes = VisionTransformer(ours).state_dict()
-        entries = foreign.entries(ours, given)
-    # Arguments of the wrong kind and tensors of no kind at all raise what they raise.
+    # Arguments of the wrong kind and tensors of no kind at all raise what they raise; it stays the cause, where a
+    # fault of our own is seen.
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
         said = " ".join(str(error).split())[:150]
-        raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from None
+        raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from error
+    # From here on all comes from a configuration that was checked: what else is raised is ours.
+    # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
+    with torch.device("meta"):
+        shapes = VisionTransformer(ours).state_dict()
+    entries = foreign.entries(ours, given)
     expected = convert_back(entries, shapes)
     check_names(project, state_dict, expected)
     check_tensors(project, state_dict, expected)
     with kept_random_state():
-        model = VisionTransformer(ours)
+        refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
+    model = VisionTransformer(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):

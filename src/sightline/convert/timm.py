@@ -18,6 +18,7 @@ from sightline.convert.timm_entries import entries_of
 from sightline.convert.timm_reading import read_fields
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.config import MOST
 from sightline.runtime import import_timm
 
 
@@ -69,6 +70,7 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     Raises:
         InputError: the name or an argument is not known there (names the nearest), or a value is refused.
     """
+    _check_bounds(given)
     timm = import_timm()
     arguments = {key: value for key, value in given.items() if key != "model"}
     name = given["model"]
@@ -81,6 +83,23 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
+
+
+def _check_bounds(given: Mapping[str, Any]) -> None:
+    """Refuse sizes of a model that ours could not have: timm builds whatever it is asked for."""
+    for theirs, ours in _SIZES.items():
+        value = given.get(theirs)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, int | float) and not one <= MOST[ours]:
+                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
+
+
+_SIZES = {
+    "depth": "depth", "embed_dim": "dim", "num_heads": "heads", "mlp_ratio": "mlp_ratio", "patch_size": "patch_size",
+    "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "reg_tokens": "num_registers",
+    "num_reg_tokens": "num_registers", "attn_pool_num_heads": "pool_heads", "attn_pool_mlp_ratio": "mlp_ratio",
+    "pos_embed_grid_size": "image_size", "ref_feat_shape": "image_size",
+}  # fmt: skip
 
 
 def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.checkpoint import load_tensors, plain_names
+from sightline.declared import refuse_archive
 from sightline.errors import InputError
 
 # Where trainers put the weights beside their own state; a running mean is what they publish.
@@ -51,13 +53,12 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
         raise InputError(f"{file}: no such file")
     try:
-        with zipfile.ZipFile(file) as archive:
-            damaged = archive.testzip()
-        if damaged:
-            raise InputError(f"{file}: is damaged (the checksum of {damaged} differs)")
+        refuse_archive(file)
         with np.load(file, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{file}: is no numpy archive of numbers ({' '.join(str(error).split())[:120]})") from None
     prefix = next((one for one in _FLAX if any(name.startswith(one) for name in found)), "")
     tensors = {

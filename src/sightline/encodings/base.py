@@ -254,21 +254,31 @@ def require_bool(name: str, value: object) -> None:
         raise InputError(f"{name} {value!r}: expected true or false")
 
 
-def require_whole(name: str, value: object, low: int) -> None:
-    """Refuse what is not a whole number of at least `low`."""
+def require_whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse what is not a whole number from `low` to `high`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{name} {value!r}: expected a whole number")
     if value < low:
         raise InputError(f"{name} {value}: must be at least {low}")
+    _require_at_most(name, value, high)
 
 
-def require_number(name: str, value: object, *, low: float = 0.0, above: bool = False) -> None:
-    """Refuse what is not a finite number of at least `low` (more than `low` where `above`)."""
+def require_number(
+    name: str, value: object, *, low: float = 0.0, above: bool = False, high: float | None = None
+) -> None:
+    """Refuse what is not a finite number of at least `low` (more than `low` where `above`) and at most `high`."""
     if not _is_finite_number(value):
         raise InputError(f"{name} {value!r}: expected a finite number")
     assert isinstance(value, int | float)
     if value < low or (above and value == low):
         raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:g}")
+    _require_at_most(name, value, high)
+
+
+def _require_at_most(name: str, value: float, high: float | None) -> None:
+    if high is not None and value > high:
+        shown = str(value) if len(str(value)) <= 20 else f"{str(value)[:20]}..."
+        raise InputError(f"{name} {shown}: expected at most {high:,}")
 
 
 def _is_finite_number(value: object) -> bool:

@@ -18,6 +18,19 @@ from sightline.models.norm import NORMS, Norm, QkNorm
 from sightline.models.pooling import POOLS, Pool
 from sightline.patchify import FITS, Fit, fitted_grid
 
+# What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
+# for its shapes takes no time.
+MOST: dict[str, int] = {
+    "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
+    "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "num_classes": 10_000_000,
+    "num_registers": 4_096, "image_size": 1_000_000,
+}  # fmt: skip
+_LEAST = {
+    "patch_size": 1, "dim": 1, "depth": 1, "heads": 1, "channels": 1, "num_classes": 0, "num_registers": 0,
+    "head_hidden": 1, "head_dim": 1, "pool_heads": 1,
+}  # fmt: skip
+_MAY_BE_NONE = ("head_hidden", "head_dim", "pool_heads")
+
 
 @dataclass(frozen=True)
 class ViTConfig:
@@ -113,17 +126,13 @@ class ViTConfig:
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
-        for name in ("patch_size", "dim", "depth", "heads", "channels"):
-            require_whole(name, getattr(self, name), 1)
-        require_whole("num_classes", self.num_classes, 0)
-        require_whole("num_registers", self.num_registers, 0)
-        if self.head_hidden is not None:
-            require_whole("head_hidden", self.head_hidden, 1)
-        if self.head_dim is not None:
-            require_whole("head_dim", self.head_dim, 1)
-        elif self.dim % self.heads:
+        for name, low in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                require_whole(name, value, low, MOST[name])
+        if self.head_dim is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
-        require_number("mlp_ratio", self.mlp_ratio, above=True)
+        require_number("mlp_ratio", self.mlp_ratio, above=True, high=MOST["mlp_ratio"])
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         if not isinstance(self.encoding_options, dict):
@@ -166,12 +175,10 @@ class ViTConfig:
             value = getattr(self, name)
             if not isinstance(value, bool) and value != word:
                 raise InputError(f"{name} {value!r}: expected true, false or {word!r}")
-        if self.pool_heads is not None:
-            require_whole("pool_heads", self.pool_heads, 1)
-            if self.head_dim is None and self.dim % self.pool_heads:
-                raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
+        if self.pool_heads is not None and self.head_dim is None and self.dim % self.pool_heads:
+            raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_mlp_ratio is not None:
-            require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True)
+            require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True, high=MOST["mlp_ratio"])
             if self.pool_hidden < 1 and self.pool != "query":
                 raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         if self.origin is not None and not (
@@ -196,6 +203,7 @@ class ViTConfig:
             raise InputError(f"class_names: {len(self.class_names)} names for {self.num_classes} classes")
         height, width = Grid.checked(self.image_size, "image_size")
         for side in (height, width):
+            require_whole("image_size", side, 1, MOST["image_size"])
             if side % self.patch_size:
                 below = side // self.patch_size * self.patch_size
                 raise InputError(
