@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     import torch
 
     from sightline.data.source import Source
+    from sightline.data.summary import Summary
     from sightline.models import ViTConfig
     from sightline.training.config import TrainConfig
 
 
 def training_config(
-    file: Path | None, flags: Mapping[str, object], settings: Sequence[str], recipe: str | None = None
+    file: Path | None,
+    flags: Mapping[str, object],
+    settings: Sequence[str],
+    recipe: str | None = None,
+    *,
+    summarise: Callable[[TrainConfig], Summary | None] | None = None,
+    began: Callable[[TrainConfig], Path] | None = None,
 ) -> TrainConfig:
     """What `sightline train` was asked for, checked.
 
@@ -30,6 +37,9 @@ def training_config(
         file: a YAML file of `TrainConfig`'s fields.
         flags: fields that have their own option; None where not given.
         settings: "key=value", as `--set` gives them.
+        summarise: what the recipe wants to know of the data that was asked for.
+        began: the config.yaml of a run that goes on, from what was asked: where there is one, it stands for the recipe,
+            which may say something else today.
 
     Raises:
         InputError: see `door`; also a field that a flag and `--set` both give.
@@ -50,11 +60,28 @@ def training_config(
     # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
     # may be a part of the recipe's.
     wanted = check_config(TrainConfig, {key: value for key, value in asked.items() if key != "packing"}, where)
-    base = dump_config(named_recipe(recipe) if recipe is not None else recipe_for(wanted.data))
-    if wanted.init_from is not None:
-        # What the checkpoint says of its images and its encoding stays, unless asked to change.
-        base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
-        base["model"] = None
+    before = began(wanted) if began is not None and recipe is None else None
+    if before is not None and before.exists():
+        base = dump_config(check_config(TrainConfig, renamed(read_yaml(before)), str(before)))
+    else:
+
+        def measure(_: str) -> Summary | None:
+            if summarise is None or wanted.init_from is not None:
+                return None
+            with named_after(file):
+                return summarise(wanted)
+
+        if recipe is not None:
+            base = dump_config(named_recipe(recipe, asked.get("data"), measure))
+        else:
+            base = dump_config(recipe_for(wanted.data, measure))
+        if wanted.init_from is not None:
+            # What the checkpoint says of its images and its encoding stays, unless asked to change.
+            base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
+            base["model"] = None
+        if base["data"].startswith("imagefolder:") and (wanted.init_from or wanted.model):
+            # Its size was chosen for the model of the recipe.
+            base["resolution"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.
     if any(asked.get(name) is not None for name in BUDGETS):
         base |= dict.fromkeys(BUDGETS)

@@ -13,6 +13,7 @@ import numpy as np
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.resize import check_image_size
+from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
 
 
@@ -129,6 +130,14 @@ class Source(ABC):
         version.
         """
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
+
+    def summary(self) -> Summary | None:
+        """What a recipe wants to know of what is trained on; None where its recipe knows it already.
+
+        Raises:
+            UnreadableDataError: no image of it can be read.
+        """
+        return None
 
     def check_readable(
         self,

@@ -18,9 +18,10 @@ _PATCHES = (4, 8, 14, 16, 32)
 
 def _sizes() -> dict[str, dict[str, Any]]:
     sizes: dict[str, dict[str, Any]] = {
-        "vit_micro_patch4": {
-            "patch_size": 4, "dim": 192, "depth": 4, "heads": 12, "mlp_ratio": 4.0, "image_size": 32,
+        f"vit_micro_patch{patch}": {
+            "patch_size": patch, "dim": 192, "depth": 4, "heads": 12, "mlp_ratio": 4.0, "image_size": 8 * patch,
         }
+        for patch in (4, 8)
     }  # fmt: skip
     for width, (dim, depth, heads, mlp_ratio) in _WIDTHS.items():
         for patch in _PATCHES:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sightline.training.config import OptimizerConfig, TrainConfig
 
+DATA = "digits"
+
 
 def recipe(data: str = "digits") -> TrainConfig:
     """10 passes over 1,297 digits at 16 px with the micro model.

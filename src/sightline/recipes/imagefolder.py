@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from sightline.data.summary import Summary
 from sightline.training.config import OptimizerConfig, TrainConfig
 
+DATA = "imagefolder"
+# Median side in pixels below which -> model, side of the training images: about 64 to 200 patches each.
+_SIZES = ((40, "vit_tiny_patch4", 32), (96, "vit_tiny_patch8", 64))
+_LARGE = ("vit_tiny_patch16", 224)
 
-def recipe(data: str = "imagefolder:.") -> TrainConfig:
-    """30 passes with ViT-Ti/16 at 224 px, softmax cross entropy with label smoothing, and a running mean of weights.
+
+def recipe(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+    """30 passes with a tiny ViT, softmax cross entropy with label smoothing; size and patch by the folder's images.
 
     `sightline train --data imagefolder:DIR --out runs/mine`: the time and the accuracy depend on the folder.
+
+    Args:
+        seen: of the folder: its mean and deviation are the model's, and where its images are small the model is one of
+            patch 8 at 64 px, or of patch 4 at 32 px. None: patch 16 at 224 px.
     """
+    small = [(model, side) for most, model, side in _SIZES if seen is not None and seen.side < most]
+    model, side = small[0] if small else _LARGE
     return TrainConfig(
         data=data,
-        model="vit_tiny_patch16",
+        model=model,
+        model_options={} if seen is None else {"mean": seen.mean, "std": seen.std},
+        resolution=side,
         epochs=30.0,
         batch_size=64,
         loss="ce",

@@ -8,6 +8,8 @@ from sightline.data.packs import PackingConfig
 from sightline.recipes.vit_scenes import recipe as vit_scenes
 from sightline.training.config import TrainConfig
 
+DATA = "scenes"
+
 
 def recipe(data: str = "scenes") -> TrainConfig:
     """Square scenes of 16 to 32 px, a fifth of the tokens dropped, about 32 images a step as in `vit_scenes`.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sightline.training.config import TrainConfig
 
+DATA = "scenes"
+
 
 def recipe(data: str = "scenes") -> TrainConfig:
     """48,000 fresh scenes once at 32 px, BCE, batch 32, lr 1.5e-3: the recipe of docs/DESIGN.md's data set.

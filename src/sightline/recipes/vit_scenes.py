@@ -7,6 +7,7 @@ import dataclasses
 from sightline.recipes.scenes import recipe as scenes
 from sightline.training.config import TrainConfig
 
+DATA = "scenes"
 # Operations of 24,000 scenes at 32 px: the accuracy of the fixed size is then still rising steeply.
 FLOPS = 1.76e13
 

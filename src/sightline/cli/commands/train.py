@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from sightline.cli.data_options import MaxPixels, SkipUnreadable
+
+if TYPE_CHECKING:
+    from sightline.training.config import TrainConfig
 
 
 def train(
@@ -43,7 +46,8 @@ def train(
     Parameters
     ----------
     recipe
-        What the rest changes: vit_scenes, navit_scenes, or the name of a data set; that of --data unless given.
+        What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every aspect,
+        packed), or the name of a data set; that of --data unless given.
     data
         scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
     encoding
@@ -90,7 +94,7 @@ def train(
     import sys
 
     from sightline import runtime
-    from sightline.cli.data_options import DataOptions, parse_skip, read_headers
+    from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
     from sightline.cli.guard import Inputs
     from sightline.cli.output import LeftOut, add_rows, check_folder, claim_folder
     from sightline.cli.progress import Bars
@@ -102,7 +106,7 @@ def train(
     from sightline.load import load_model
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
-    from sightline.training.loop import Progress, open_training_data, resolve
+    from sightline.training.loop import Progress, resolve
     from sightline.training.loop import train as run
     from sightline.training.same_data import check_same_data
     from sightline.training.state import has_checkpoint, last_good
@@ -114,18 +118,29 @@ def train(
     }  # fmt: skip
     if accept_changed_data and not resume:
         raise InputError("--accept-changed-data: goes with --resume")
-    asked = training_config(config, flags, settings, recipe)
+    sources = TrainingSources()
+
+    def folder_of(wanted: TrainConfig) -> Path:
+        return out or Path("runs") / f"{recipe or wanted.data.replace(':', '_').replace('/', '_')}_{wanted.encoding}"
+
+    asked = training_config(
+        config,
+        flags,
+        settings,
+        recipe,
+        summarise=sources.summary,
+        began=(lambda wanted: folder_of(wanted) / "config.yaml") if resume else None,
+    )
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with Bars() as bars, contextlib.ExitStack() as held:
-        called = recipe or asked.data.replace(":", "_").replace("/", "_")
-        folder = out or Path("runs") / f"{called}_{asked.encoding}"
+        folder = folder_of(asked)
         inputs = Inputs(
             models=[asked.init_from] if asked.init_from else [], data=[asked.data], files=[config] if config else []
         )
         check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over)
         with named_after(config):
-            source = open_training_data(asked)
+            source = sources.open(asked)
         with named_after(config or Path("train")):
             planned = resolve(asked, source, where)
         check_model(planned, source, config, where)
@@ -133,6 +148,7 @@ def train(
         # Also those that it is tested on: now, and not after hours of training.
         options = DataOptions(asked.skip_unreadable, asked.max_pixels)
         source = read_headers(source, ("train", *((split,) if split else ())), options, bars)
+        sources.say(asked)
         left_out = LeftOut()
         left_out.say(source)
         if resume and has_checkpoint(folder):

@@ -17,6 +17,7 @@ from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
 from sightline.data.source import Example, Source
+from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import eval_view, train_view
 from sightline.errors import InputError, UnreadableDataError, choose
 
@@ -216,6 +217,28 @@ class ImageFolder(Source):
             self.classes,
             ((files.names[row], int(files.stamps[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
         )
+
+    def summary(self) -> Summary:
+        """As `Source.summary`: of a sample of at most 256 images, spread over what is trained on."""
+        split = self.splits[0]
+        digest = self.fingerprint().digest
+        rows = self._rows[self._folder(split)]
+        rows = [int(row) for row in rows if self._files.sizes[row].all()]
+        if not rows:
+            raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
+        pixels = self._files.sizes[rows].astype(np.int64).prod(axis=1)
+        known = self._files.notes.get("summary", {})
+        if known.get("of") != digest:
+            small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
+            spread = [small[number * len(small) // SAMPLED] for number in range(SAMPLED)]
+            chosen = small if len(small) <= SAMPLED else spread
+            mean, std, sampled = measure_colours([self._paths[row] for row in chosen])
+            known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
+            self._files.notes["summary"] = known
+            self._files.changed = True
+            self._remember()
+        side = float(np.median(np.sqrt(pixels)))
+        return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
 
     def check_readable(
         self,
