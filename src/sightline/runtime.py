@@ -128,15 +128,28 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif kind == "cpu":
-        # Private names in torch: where a release has dropped one, the safe answer is float32.
-        probes = (
-            getattr(torch.cpu, "_is_amx_tile_supported", None),
-            getattr(torch.cpu, "_is_avx512_bf16_supported", None),
-        )
-        native = any(probe() for probe in probes if probe is not None)
+        native = has_amx() or has_avx512_bf16()
     else:
         native = False
     return "bfloat16" if native else "float32"
+
+
+def has_amx() -> bool:
+    """Whether this processor multiplies matrices in bfloat16 by AMX tiles."""
+    return _probe("_is_amx_tile_supported")
+
+
+def has_avx512_bf16() -> bool:
+    """Whether this processor multiplies vectors in bfloat16 by AVX-512."""
+    return _probe("_is_avx512_bf16_supported")
+
+
+def _probe(name: str) -> bool:
+    import torch
+
+    # Private names in torch: where a release has dropped one, the safe answer is no.
+    probe = getattr(torch.cpu, name, None)
+    return probe is not None and bool(probe())
 
 
 def peak_memory(device: str | torch.device = "cpu") -> int:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
+from sightline import runtime
 from sightline.attention import Directed, Pattern, View, attend, use_backend
 from sightline.attention.backends import dense
-from sightline.attention.backends.dense import explicit_attention, sdpa
+from sightline.attention.backends.dense import explicit_attention, sdpa, sdpa_in_float32
 from sightline.encodings import create_encoding
 from sightline.layout import TokenLayout
 from sightline.models import create_model
@@ -65,9 +66,9 @@ def test_against_the_formula_in_float64() -> None:
     assert (attend(q, k, v, None, layout) - plain).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("explicit_limit", [0, 10_000])
-def test_gradients_are_the_same_with_the_bias_made_again(explicit_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dense.EXPLICIT_MAX_TOKENS, (torch.float32, True), explicit_limit)
+@pytest.mark.parametrize("form", [sdpa, sdpa_in_float32, explicit_attention])
+def test_gradients_are_the_same_with_the_bias_made_again(form, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_form", lambda *_: form)
     layout = TokenLayout.packed([(3, 5), (2, 2)])
     encoding = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM, train_grid=(4, 4))
     torch.nn.init.normal_(encoding.tables)
@@ -191,3 +192,81 @@ def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, bat
     assert len(calls) == (1 if batched else len(grids)) + len(grids)
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def _errors(form, inputs: tuple[Tensor, ...], bias: Tensor, weights: Tensor) -> list[float]:
+    """Root mean squares of the differences to float64, of the output and each input's gradient."""
+    expected = _with_gradients(explicit_attention, tuple(one.double() for one in inputs), bias.double(), weights)
+    found = _with_gradients(form, inputs, bias, weights)
+    return [float((one - other).square().mean().sqrt()) for one, other in zip(found, expected, strict=True)]
+
+
+def _with_gradients(form, inputs: tuple[Tensor, ...], bias: Tensor, weights: Tensor) -> list[Tensor]:
+    leaves = [one.detach().clone().requires_grad_() for one in inputs]
+    out = form(*leaves, bias)
+    return [one.double() for one in (out.detach(), *torch.autograd.grad(out, leaves, weights.to(out.dtype)))]
+
+
+@pytest.mark.parametrize(("tokens", "head_dim"), [(17, 16), (65, 16), (257, 16), (65, 64)])
+def test_found_16_bfloat16_is_as_exact_as_sdpa_in_bfloat16(tokens: int, head_dim: int) -> None:
+    """Of every answer, and of training wherever the explicit form does not pay; under autocast too."""
+    inputs = tuple(torch.randn(4, 3, tokens, head_dim).bfloat16() for _ in range(3))
+    bias, weights = torch.randn(1, 3, tokens, tokens).bfloat16(), torch.randn(4, 3, tokens, head_dim).bfloat16()
+    with torch.no_grad():
+        assert dense._form(inputs[0], inputs[1], rows=4) is sdpa_in_float32
+    with torch.autocast("cpu", torch.bfloat16):
+        exact = _errors(lambda q, k, v, mask: sdpa_in_float32(q, k, v, mask.float()), inputs, bias, weights)
+    reference = _errors(sdpa, inputs, bias, weights)
+    assert all(one <= 1.05 * other for one, other in zip(exact, reference, strict=True))
+    explicit = _errors(explicit_attention, inputs, bias, weights)
+    assert explicit[0] > 1.5 * reference[0], "the explicit form needs no reason any more: a model's answers may take it"
+
+
+AMX, VECTORS, NEITHER = (True, True), (False, True), (False, False)
+
+
+@pytest.mark.parametrize(
+    ("features", "rows", "tokens", "head_dim", "training", "form"),
+    [
+        # Nothing that a model answers is explicit, on any processor.
+        *((features, 32, 17, 16, False, sdpa_in_float32) for features in (AMX, VECTORS, NEITHER)),
+        *((features, 32, 320, 64, False, sdpa_in_float32) for features in (AMX, VECTORS, NEITHER)),
+        # Training: where it pays.
+        (VECTORS, 32, 65, 16, True, explicit_attention),
+        (VECTORS, 8, 145, 16, True, sdpa_in_float32),
+        (VECTORS, 8, 145, 64, True, explicit_attention),
+        # Packs of tiny images.
+        (VECTORS, 1, 17, 16, True, sdpa_in_float32),
+        (VECTORS, 1, 65, 64, True, sdpa_in_float32),
+        (VECTORS, 1, 145, 64, True, explicit_attention),
+        (AMX, 8, 145, 16, True, explicit_attention),
+        (NEITHER, 32, 65, 16, True, sdpa_in_float32),
+        # Long images keep neither scores nor masks.
+        *((features, 2, 321, 16, training, sdpa) for features in (AMX, VECTORS) for training in (False, True)),
+    ],
+)  # fmt: skip
+def test_found_43_the_form_is_chosen_by_the_processors_features(
+    features, rows, tokens, head_dim, training, form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By nothing that is timed, so that every process of a run chooses alike."""
+    monkeypatch.setattr(runtime, "has_amx", lambda: features[0])
+    monkeypatch.setattr(runtime, "has_avx512_bf16", lambda: features[1])
+    q = torch.empty(rows, 3, tokens, head_dim, dtype=torch.bfloat16)
+    with torch.set_grad_enabled(training):
+        assert dense._form(q, q, rows) is form
+        assert dense._form(q.float(), q.float(), rows) is sdpa
+        assert dense._form(q.half(), q.half(), rows) is sdpa
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_found_43_neighbours_in_a_bfloat16_pack_change_nothing(training: bool) -> None:
+    """A pack of images that are alike is one call, but of the form that each image would have among others."""
+    grids = [[(4, 8)] * 3, [(4, 8), (3, 5), (4, 8)], [(4, 8)]]
+    # The same numbers for the first image whatever follows it.
+    q, k, v = (one.bfloat16() for one in qkv(TokenLayout.packed(grids[0])))
+    for grid in grids[1:]:
+        layout = TokenLayout.packed(grid)
+        with torch.set_grad_enabled(training):
+            alike = attend(q, k, v, pattern(), TokenLayout.packed(grids[0]))[:, :, :33]
+            other = attend(*(one[:, :, : layout.slots] for one in (q, k, v)), pattern(), layout)[:, :, :33]
+        assert torch.equal(alike, other)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from sightline import runtime
-from sightline.attention.backends.dense import BIAS_BYTES, EXPLICIT_MAX_TOKENS
+from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
 from sightline.encodings import create_encoding
@@ -187,7 +187,6 @@ def _estimate(
     parameters = traits.parameters * _FLOAT
     on_cpu = torch.device(device).type == "cpu"
     key = (torch.bfloat16 if low else torch.float32, training)
-    explicit = on_cpu and tokens <= EXPLICIT_MAX_TOKENS.get(key, 0)
     enough = least_tokens(*key)
     tiled = on_cpu and traits.bias == "directed" and enough is not None and tokens >= enough
     pixels = batch * config.channels * _FLOAT * (height * width + grid.cells * config.patch_size**2)
@@ -195,8 +194,8 @@ def _estimate(
     copies = parameters // 2 if low and training else 0
     moment = batch * tokens * _moment_bytes(config, traits, low)
     kept = config.depth * (batch * tokens * _kept_bytes(config, traits, low) + tokens * _angle_bytes(traits))
-    if explicit and training:
-        kept += config.depth * batch * config.heads * tokens**2 * 2
+    if on_cpu and low and training and tokens <= SHORT_TOKENS and not tiled:
+        kept += config.depth * _kept_by_short_images(config, traits, batch, tokens)
     if config.patch_norm:
         # What both norms of the patch embedding gave.
         kept += batch * grid.cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
@@ -247,6 +246,16 @@ def _kept_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
     again = 2 * width * (element + (_FLOAT if low else 0))
     kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(traits.angles))
     return kept + 2 * dim * element * (config.layer_scale is not None)
+
+
+def _kept_by_short_images(config: ViTConfig, traits: _Traits, batch: int, tokens: int) -> int:
+    """Bytes that attention keeps of one layer for the backward pass where bfloat16 is not left to SDPA's own."""
+    width, pairs = config.attention_width, config.heads * tokens**2
+    if explicit_pays(batch, tokens, width // config.heads):
+        return batch * pairs * 2
+    # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
+    masks = {"none": 0, "learned": 2 * batch * pairs}.get(traits.bias, pairs)
+    return _FLOAT * (4 * batch * tokens * width + masks)
 
 
 def _hidden_copies(config: ViTConfig) -> int:

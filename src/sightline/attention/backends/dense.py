@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,15 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from sightline import runtime
 from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
 from sightline.attention.transforms import transforming
 from sightline.errors import InputError
 from sightline.layout import Segment, TokenLayout
 
-# Most tokens at which matmul and softmax beat SDPA on a CPU, by dtype, with and without a backward pass: measured
-# (benchmarks/dense_forms.py, rows in benchmarks/results). Beyond 320 tokens the scores that are kept cost more memory.
-EXPLICIT_MAX_TOKENS = {(torch.bfloat16, True): 320, (torch.bfloat16, False): 160}
+# Most tokens at which bfloat16 on a CPU is not left to SDPA in bfloat16, whose backward pass of short images is slow.
+# Beyond, a bias that is kept for each layer, or scores, would cost more memory.
+SHORT_TOKENS = 320
 
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
@@ -25,7 +27,7 @@ BIAS_BYTES = 96 * 2**20
 
 
 class Dense(Backend):
-    """SDPA, or explicit matmul and softmax where that is faster, with an additive bias."""
+    """SDPA with an additive bias; for short images in bfloat16 on a CPU in float32, or explicit matmul and softmax."""
 
     name = "dense"
     preference = 0
@@ -42,7 +44,8 @@ class Dense(Backend):
             # Images that differ in nothing but their content are a batch: one call, not one an image.
             count = len(keys.segments)
             q, k, v = (x[0].unflatten(1, (count, -1)).transpose(0, 1) for x in (q, k, v))
-            out = _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys)
+            # Still one row to `_form`: a neighbour of another kind would end the likeness, and may change no image.
+            out = _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys, 1)
             return out.transpose(0, 1).flatten(1, 2).unsqueeze(0)
         parts = zip(
             q.split(queries.lengths, dim=2),
@@ -74,24 +77,26 @@ def _one_image(
     key: Segment,
     queries: TokenLayout,
     keys: TokenLayout,
+    rows: int | None = None,
 ) -> Tensor:
-    explicit = _explicit_is_faster(q, k)
-    form = explicit_attention if explicit else sdpa
+    form = _form(q, k, q.shape[0] if rows is None else rows)
     if pattern is None:
         return form(q, k, v, None)
+    dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
     whole = _Part(slice(None), query, queries.num_prefix_tokens)
 
     def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole) -> Tensor:
-        bias = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, q.dtype, part.heads)
+        bias = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, dtype, part.heads)
         if bias.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {bias.shape[1]} heads for queries of {q.shape[1]}")
         return form(q, k, v, bias)
 
-    if torch.compiler.is_compiling() or explicit:
+    # What a short image keeps for the backward pass costs less than making it again.
+    if torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
     images = max(query.coords.shape[0], key.coords.shape[0])
     by_head = []
-    for heads in _heads_at_once(q.shape[1], images * q.shape[2] * k.shape[2] * q.element_size()):
+    for heads in _heads_at_once(q.shape[1], images * q.shape[2] * k.shape[2] * dtype.itemsize):
         rows = []
         for part, block in _query_blocks(heads, query, key, queries.num_prefix_tokens, images * k.shape[2]):
             here = (q[:, heads, block], k[:, heads], v[:, heads])
@@ -137,10 +142,38 @@ def _query_blocks(heads: slice, query: Segment, key: Segment, prefix: int, keys:
     return blocks
 
 
-def _explicit_is_faster(q: Tensor, k: Tensor) -> bool:
-    if torch.compiler.is_compiling() or q.device.type != "cpu":
+def _form(q: Tensor, k: Tensor, rows: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
+    if torch.compiler.is_compiling() or q.device.type != "cpu" or q.dtype != torch.bfloat16:
+        return sdpa
+    if k.shape[-2] > SHORT_TOKENS:
+        return sdpa
+    trains = torch.is_grad_enabled() and explicit_pays(rows, k.shape[-2], q.shape[-1])
+    return explicit_attention if trains else sdpa_in_float32
+
+
+def explicit_pays(rows: int, tokens: int, head_dim: int) -> bool:
+    """Whether training on short images in bfloat16 takes the explicit form on this processor.
+
+    It is up to 1.7 times faster there and its error 1.7 to 3 times that of SDPA in bfloat16, which makes that of a
+    model's gradients 1.2 times as large; a model's answers never take it. Nothing is timed, so that a run is the same
+    every time; and a pack (one row) asks for each image alone, so that its neighbours change nothing. Measured by
+    benchmarks/dense_forms.py; with AMX, not measured, it is as it was.
+    """
+    if runtime.has_amx():
+        return tokens <= SHORT_TOKENS
+    if not runtime.has_avx512_bf16():
         return False
-    return k.shape[-2] <= EXPLICIT_MAX_TOKENS.get((q.dtype, torch.is_grad_enabled()), 0)
+    least, most = _EXPLICIT_TOKENS[head_dim >= 64, rows > 1]
+    return least <= tokens <= most
+
+
+# Fewest and most tokens, by whether heads are 64 or wider and whether there are many rows.
+_EXPLICIT_TOKENS = {
+    (False, False): (1, 0),
+    (False, True): (24, 104),
+    (True, False): (80, SHORT_TOKENS),
+    (True, True): (24, SHORT_TOKENS),
+}
 
 
 def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -149,6 +182,12 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> 
     if bias is not None:
         scores = scores + bias
     return scores.softmax(dim=-1) @ v
+
+
+def sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """`sdpa` of 16-bit tensors with everything between them and the output in float32, the bias too."""
+    with torch.autocast("cpu", enabled=False):
+        return sdpa(q.float(), k.float(), v.float(), bias).to(q.dtype)
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
