@@ -134,6 +134,11 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     return "bfloat16" if native else "float32"
 
 
+def chosen_precision(asked: str, device: str | torch.device) -> str:
+    """The precision of the matrix products that was asked for; for `auto` the `default_precision` of the device."""
+    return default_precision(device) if asked == "auto" else asked
+
+
 def has_amx() -> bool:
     """Whether this processor multiplies matrices in bfloat16 by AMX tiles."""
     return _probe("_is_amx_tile_supported")

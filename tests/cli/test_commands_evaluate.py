@@ -7,8 +7,11 @@ import shutil
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from sightline import runtime
+from sightline.predictions import read_predictions
 from sightline.results import read_rows
 from tests.tiny import pictures, reseal, tree
 
@@ -177,3 +180,60 @@ def test_found_36_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
     assert "native" in out
     views = {row.view for row in read_rows(run / "results.jsonl")}
     assert views == {"square", "max:60", "native", "tokens:9"}
+
+
+def test_found_38_what_was_said_of_each_image(cli, run_copy):
+    """After `train`, and after `evaluate`, where what is shown again is replaced."""
+    first = read_predictions(run_copy / "predictions.csv")
+    assert len(first) == 300
+    assert {(row.split, row.view, row.resolution) for row in first} == {("test", "square", 16)}
+    assert cli("evaluate", run_copy, "--resolutions", "8,tokens:9", "--threads", 1, "--precision", "float32")[0] == 0
+    rows = read_predictions(run_copy / "predictions.csv")
+    assert rows[:300] == first
+    for view, side in (("square", 8), ("tokens:9", None)):
+        shown = [row for row in rows if (row.view, row.resolution) == (view, side)]
+        assert [row.index for row in shown] == list(range(300))
+        measured = [row for row in read_rows(run_copy / "results.jsonl") if (row.view, row.resolution) == (view, side)]
+        assert {row.value for row in measured if row.metric == "top1"} == {sum(row.correct for row in shown) / 300}
+        assert all((row.label == row.predicted) is row.correct and 0 < row.score < 1 for row in shown)
+        assert {row.label for row in shown} == set("0123456789")
+    assert cli("evaluate", run_copy, "--resolutions", "8", *FEW)[0] == 0
+    again = read_predictions(run_copy / "predictions.csv")
+    assert sum(row.resolution == 8 for row in again) == 6
+    assert len(again) == len(rows) - 294
+
+
+def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
+    before = tree(run_copy)
+    words = ["evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / "rows"]
+    assert cli(*words)[0] == 0
+    assert tree(run_copy) == before
+    file = tmp_path / "said.csv"
+    assert cli(*words, "--overwrite", "--predictions", file)[0] == 0
+    assert file.read_text().splitlines()[0] == "split,view,resolution,index,name,label,predicted,score,correct"
+    assert len(read_predictions(file)) == 6
+    assert tree(run_copy) == before
+    refused(*words, "--predictions", file, says=["exists already"])
+    refused(*words, "--overwrite", "--predictions", tmp_path / "rows", says=["is --out too"])
+    own = ["--predictions", run_copy / "results.jsonl", "--overwrite"]
+    refused("evaluate", run_copy, "--resolutions", "8", *FEW, *own, says=["belongs to the run"])
+    (run_copy / "predictions.csv").write_text("a,b\n")
+    refused("evaluate", run_copy, "--resolutions", "8", *FEW, says=["predictions.csv:1: expected the headings"])
+
+
+def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path, monkeypatch):
+    """By one rule: what is faster here, unless it is asked for."""
+    monkeypatch.setattr(runtime, "default_precision", lambda device: "bfloat16")
+    Image.new("RGB", (16, 16), "white").save(tmp_path / "white.png")
+    words = {
+        "evaluate": ["evaluate", run_copy, "--resolutions", "8", *FEW],
+        "predict": ["predict", run_copy, tmp_path / "white.png"],
+        "cascade": ["cascade", run_copy, "--tokens", "4,9", "--images", 6, "--overwrite", "--out", tmp_path / "c"],
+    }
+    for name, line in words.items():
+        assert "bfloat16" in cli(*line)[1], name
+        said = cli(*line, "--precision", "float32")[1]
+        assert "float32" in said, name
+        assert "bfloat16" not in said, name
+    (answer,) = (json.loads(line) for line in cli(*words["predict"], "--json")[1].splitlines())
+    assert answer["precision"] == "bfloat16"

@@ -75,7 +75,7 @@ def test_the_photographs_that_scikit_image_ships(answers):
 def test_the_answer_is_the_models(answers, tiny_run, tmp_path):
     """Logits at native size, of the classes by name, as sigmoids: the model was trained with BCE."""
     picture(20, 31).save(tmp_path / "a.png")
-    (answer,) = answers(tmp_path / "a.png", "--topk", 99)
+    (answer,) = answers(tmp_path / "a.png", "--topk", 99, "--precision", "float32")
     model = sightline.load_model(tiny_run)
     with torch.inference_mode():
         logits = model([sightline.preprocessing(model)(tmp_path / "a.png", "native")])[0]
@@ -170,11 +170,11 @@ def test_no_answer_waits_for_the_end(cli, tiny_run, tmp_path, monkeypatch):
     picture(128, 128).save(tmp_path / "a.png")
     out, there = tmp_path / "out.jsonl", []
 
-    def reading(path):
+    def reading(path, **options):
         there.append(len(out.read_text().splitlines()))
         if len(there) == 8:
             raise KeyboardInterrupt
-        return read_image(path)
+        return read_image(path, **options)
 
     monkeypatch.setattr("sightline.evaluation.answer.read_image", reading)
     with out.open("w") as stream:
@@ -219,7 +219,10 @@ def test_a_bar_where_it_takes_long(slow, on_screen, cli, tiny_run, tmp_path, mon
 def test_nothing_but_answers_without_a_terminal(cli, tiny_run, tmp_path):
     picture(8, 8).save(tmp_path / "a.png")
     code, out, err = cli("predict", tiny_run, *[tmp_path / "a.png"] * 3)
-    assert (code, len(out.splitlines()), err) == (0, 3, "")
+    assert (code, len(out.splitlines())) == (0, 3)
+    # But what to type next, where no other program reads.
+    assert re.fullmatch(r"next: sightline export [^\n]*\n", err)
+    assert cli("predict", tiny_run, tmp_path / "a.png", "--json")[2] == ""
 
 
 def test_lines_for_people(cli, tiny_run, tmp_path):
@@ -228,12 +231,12 @@ def test_lines_for_people(cli, tiny_run, tmp_path):
     for name in names:
         with open(tmp_path / name, "wb") as stream:
             picture(8, 12).save(stream, "PNG")
-    code, out, _ = cli("predict", tiny_run, *(tmp_path / name for name in names))
+    code, out, _ = cli("predict", tiny_run, *(tmp_path / name for name in names), "--precision", "float32")
     assert code == 0
     lines = out.splitlines()
     shown = ["a  b.png", "ä.png", "line\\nbreak.png", "bell\\x07.png", "\\udcff.png"]
     for line, name in zip(lines, shown, strict=True):
-        assert line.startswith(f"{tmp_path}/{name} (8x12 px, seen at 8x12 as 2x3 patches): ")
+        assert line.startswith(f"{tmp_path}/{name} (8x12 px, seen at 8x12 as 2x3 patches, float32): ")
         assert re.fullmatch(r"(\w+ \d\.\d\d, ){4}\w+ \d\.\d\d", line.split("): ", 1)[1])
 
 
@@ -259,7 +262,10 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--topk", "many"], ["--topk", "many"]),
         ([INPUTS / "good.jpg", "--tokp", 3], ["--tokp", "no such option", "did you mean '--topk'?"]),
         ([INPUTS / "good.jpg", "--tokp=3"], ["--tokp=3", "did you mean '--topk'?"]),
-        ([INPUTS / "good.jpg", "--max-tokens", 9], ["--max-tokens", "--resolution, --topk, --device, --json"]),
+        (
+            [INPUTS / "good.jpg", "--max-tokens", 9],
+            ["--max-tokens", "--topk, --precision, --skip-unreadable, --max-pixels, --device"],
+        ),
         ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
         ([INPUTS / "good.jpg", "--resolution", 0], ["--resolution 0"]),
@@ -372,7 +378,9 @@ def test_the_preprocessing_is_the_checkpoints(cli, run_copy, tmp_path):
     for change in ({}, {"mean": [0.1] * 3}, {"std": [0.9] * 3}, {"interpolation": "bilinear"}, {"crop": 0.5}):
         file.write_text(json.dumps({**original, "model": {**original["model"], **change}}))
         reseal(run_copy / "checkpoint")
-        code, out, _ = cli("predict", run_copy, tmp_path / "a.jpg", "--resolution", 16, "--json")
+        code, out, _ = cli(
+            "predict", run_copy, tmp_path / "a.jpg", "--resolution", 16, "--json", "--precision", "float32"
+        )
         assert code == 0
         said.append(json.loads(out)["top"][0]["score"])
         model = sightline.load_model(run_copy)

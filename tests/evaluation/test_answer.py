@@ -127,9 +127,9 @@ def test_pixels_do_not_pile_up(model, files, monkeypatch):
     class Pixels(np.ndarray):
         __hash__ = object.__hash__
 
-    def reading(path):
+    def reading(path, **options):
         nonlocal most, read
-        pixels = read_image(path).view(Pixels)
+        pixels = read_image(path, **options).view(Pixels)
         alive.add(pixels)
         most, read = max(most, len(alive)), read + 1
         return pixels

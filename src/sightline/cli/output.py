@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
 from sightline.owner import OWNER, Owner, claim, refuse_owned
+from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
 from sightline.results import dump_rows, merge_rows, read_rows
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _FILES = {*RUN_FILES, PAGE}
 _IN_CHECKPOINT = {
     "model.safetensors", "training.safetensors", "config.json", "checksums.json", "log.jsonl", "validation.jsonl",
-    "results.jsonl", "data.listing",
+    "results.jsonl", "predictions.csv", "data.listing",
 }  # fmt: skip
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
@@ -217,11 +218,25 @@ def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False) -> N
         InputError: what is there are no rows.
         StorageError: it cannot be written.
     """
+    _add(path, lambda: dump_rows(merge_rows(read_rows(path) if path.exists() and not anew else [], fresh)))
+
+
+def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False) -> None:
+    """As `add_rows`, of what was said of each image: a split that was shown so again is replaced."""
+    _add(
+        path,
+        lambda: dump_predictions(
+            merge_predictions(read_predictions(path) if path.exists() and not anew else [], fresh)
+        ),
+    )
+
+
+def _add(path: Path, text: Callable[[], str]) -> None:
+    """Write a file from what is in it; nobody else does so meanwhile."""
     make_parent(path)
     try:
         with locked(path.with_name(f".{path.name}.writing-lock")):
-            before = read_rows(path) if path.exists() and not anew else []
-            write_text(path, dump_rows(merge_rows(before, fresh)))
+            write_text(path, text())
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 

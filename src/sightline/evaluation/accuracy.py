@@ -15,11 +15,13 @@ from sightline.data.views import View
 from sightline.encodings.base import require
 from sightline.errors import InputError, choose
 from sightline.evaluation.budgets import check_view
+from sightline.evaluation.calibration import confidences
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 from sightline.models import VisionTransformer
+from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow, binomial_stderr
-from sightline.tasks.classification import accuracies
+from sightline.tasks.classification import Predictions, accuracies
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,15 @@ def evaluate(
     identity: RunIdentity,
     *,
     advance: Callable[[int], None] | None = None,
+    sigmoid: bool = False,
+    answers: list[Prediction] | None = None,
 ) -> list[ResultRow]:
     """Rows of top-1, top-5, by group and by size quintile, at each resolution, at the knob's default and tuned.
 
     Args:
         advance: called with the number of images of each batch.
+        answers: what was said of each image is added to it, as the model stands (not with a tuned knob).
+        sigmoid: of those, as `confidences`.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -149,7 +155,7 @@ def evaluate(
     check_sizes(model, config)
     labels = labels_of(model, source, identity.data)
     device = model.anchor.device
-    precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
+    precision = runtime.chosen_precision(config.precision, device)
     rows: list[ResultRow] = []
     for split, resolution in _measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), resolution))
@@ -160,20 +166,11 @@ def evaluate(
             best = tune_knob(model, source, resolution, searched, precision=precision, advance=advance)
             settings.append((best, True))
         for knob, tuned in settings:
-            rows += _measure(
-                model,
-                source,
-                split,
-                resolution,
-                indices,
-                labels,
-                knob,
-                tuned,
-                precision,
-                config.workers,
-                identity,
-                advance,
-            )
+            said = _said(model, source, split, resolution, indices, knob, precision, config.workers, advance)
+            said = dataclasses.replace(said, labels=labels[said.labels])
+            rows += _rows(model, source, split, resolution, said, labels, knob, tuned, identity)
+            if answers is not None and not tuned:
+                answers += _answers(model, source, split, resolution, said, labels, sigmoid)
     return rows
 
 
@@ -204,31 +201,65 @@ def labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray
     return np.array([names.index(name) for name in source.classes])
 
 
-def _measure(
+def _said(
     model: VisionTransformer,
     source: Source,
     split: str,
     resolution: int | View,
     indices: Sequence[int],
-    labels: np.ndarray,
     knob: float | None,
-    tuned: bool,
     precision: str,
     workers: int,
-    identity: RunIdentity,
     advance: Callable[[int], None] | None,
-) -> list[ResultRow]:
+) -> Predictions:
+    """What the model says with its knob at a value; afterwards it is as it was."""
     kept = model.knob.value if model.knob is not None else None
     if knob is not None:
         model.set_knob(knob)
     try:
-        said = predict_split(
+        return predict_split(
             model, source, split, resolution, indices, precision=precision, workers=workers, advance=advance
         )
-        said = dataclasses.replace(said, labels=labels[said.labels])
     finally:
         if kept is not None:
             model.set_knob(kept)
+
+
+def _answers(
+    model: VisionTransformer,
+    source: Source,
+    split: str,
+    resolution: int | View,
+    said: Predictions,
+    labels: np.ndarray,
+    sigmoid: bool,
+) -> list[Prediction]:
+    """A line an image; a class that the data does not have is named by the model."""
+    count = max(model.num_classes, 1 + int(labels.max(initial=-1)))
+    names = list(model.config.class_names or map(str, range(count)))
+    for label, name in zip(labels.tolist(), source.classes, strict=True):
+        names[label] = name
+    view, side = (resolution.name, None) if isinstance(resolution, View) else (SQUARE, resolution)
+    best = said.logits.argmax(axis=1)
+    scores = confidences(said.logits, sigmoid=sigmoid)
+    each = zip(said.indices.tolist(), said.names, said.labels.tolist(), best.tolist(), scores.tolist(), strict=True)
+    return [
+        Prediction(split, view, side, index, name, names[label], names[guess], score, label == guess)
+        for index, name, label, guess, score in each
+    ]
+
+
+def _rows(
+    model: VisionTransformer,
+    source: Source,
+    split: str,
+    resolution: int | View,
+    said: Predictions,
+    labels: np.ndarray,
+    knob: float | None,
+    tuned: bool,
+    identity: RunIdentity,
+) -> list[ResultRow]:
     if isinstance(resolution, View):
         shown: dict[str, Any] = {"view": resolution.name, "resolution": None, "grid": None, "patches": said.patches}
     else:

@@ -64,6 +64,7 @@ def answer_images(
     max_tokens: int | None = None,
     *,
     tokens_a_pack: int = TOKENS_A_PACK,
+    precision: str = "float32",
     max_pixels: int = MAX_PIXELS,
 ) -> Iterator[list[Answer | Unanswered]]:
     """One outcome for each image, in their order, in lists that come as soon as a pack is answered.
@@ -74,6 +75,7 @@ def answer_images(
     Args:
         images: paths, and what is known to be unreadable.
         resolution, max_tokens: what the model sees, as `Preprocessing.view`.
+        precision: `float32`, or `bfloat16` for the matrix products.
         tokens_a_pack: the most patches and prefix tokens of a pass; a larger image goes alone.
         max_pixels: of an image that is read.
     """
@@ -84,16 +86,16 @@ def answer_images(
         one = _prepared(model, prepare, image, resolution, max_tokens, max_pixels)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
-            yield _answered(model, pack)
+            yield _answered(model, pack, precision)
             pack, tokens = [], 0
         pack.append(one)
         tokens += more
         # What has nothing to wait for does not wait: a full pack, or a bad file with no good one before it.
         if not tokens or tokens >= tokens_a_pack:
-            yield _answered(model, pack)
+            yield _answered(model, pack, precision)
             pack, tokens = [], 0
     if pack:
-        yield _answered(model, pack)
+        yield _answered(model, pack, precision)
 
 
 def _prepared(
@@ -115,10 +117,13 @@ def _prepared(
     return _Prepared(image, (pixels.shape[0], pixels.shape[1]), grid, tensor)
 
 
-def _answered(model: VisionTransformer, pack: list[_Prepared | Unanswered]) -> list[Answer | Unanswered]:
+def _answered(
+    model: VisionTransformer, pack: list[_Prepared | Unanswered], precision: str
+) -> list[Answer | Unanswered]:
     device = model.anchor.device
     tensors = [one.tensor.to(device) for one in pack if isinstance(one, _Prepared)]
-    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes():
+    low = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes(), low:
         logits = iter(model(tensors).float().cpu())
     return [one if isinstance(one, Unanswered) else _answer(one, next(logits)) for one in pack]
 

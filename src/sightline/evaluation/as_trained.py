@@ -8,6 +8,7 @@ from typing import Any
 from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
+from sightline.evaluation.budgets import is_drawn
 
 
 def views_as_trained(
@@ -31,8 +32,7 @@ def views_as_trained(
     most = packing.most_tokens or packing.tokens
     if packing.resolutions is None:
         # What is drawn at any size has none of its own: the training scaled it to the most patches.
-        stored = source.length(split) != 0 and source.stored_size(split, 0) is not None
-        return (View("native" if stored else "tokens", most),)
+        return (View("tokens" if is_drawn(source, split) else "native", most),)
     low, high = packing.resolutions
     usual = resolution if low <= resolution <= high else (low + high) // 2
     counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,7 +30,8 @@ class BudgetPredictions:
 
     Attributes:
         budget: the most patches of an image.
-        logits: float32 [images, classes], finite; labels: int64 [images], of the data set; names: of each image.
+        logits: float32 [images, classes], finite; labels: int64 [images], of the data set; names: of each image;
+            indices: int64 [images], in the split.
         tokens: int64 [images], the patches that each had.
         seconds: float64 [images], each one's share by its tokens of its forward pass.
         reading: seconds an image to read or draw it and cut it into patches; with workers, to wait for that.
@@ -43,17 +44,22 @@ class BudgetPredictions:
     seconds: np.ndarray
     reading: float
     names: Sequence[str] = ()
+    indices: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def is_drawn(source: Source, split: str) -> bool:
+    """Whether the images of a split are made at any size that is asked for, and have none of their own."""
+    try:
+        # The first is enough: either all of a source are stored or none is.
+        return source.length(split) != 0 and source.stored_size(split, 0) is None
+    except UnreadableDataError:
+        # Stored, and left out or refused where the split is read.
+        return False
 
 
 def check_view(source: Source, split: str, view: View) -> None:
     """Raise InputError where images are to keep their own size and have none."""
-    try:
-        # The first is enough: either all of a source are stored or none is.
-        drawn = view.kind == "native" and source.length(split) != 0 and source.stored_size(split, 0) is None
-    except UnreadableDataError:
-        # Stored, and left out or refused where the split is read.
-        return
-    if drawn:
+    if view.kind == "native" and is_drawn(source, split):
         raise InputError(
             f"resolution {view.name}: {source.name} has images of no size of their own (expected: sides in pixels, or "
             "tokens:PATCHES)"
@@ -165,6 +171,7 @@ def predict_budget(
         seconds[here],
         reading / max(int(here.sum()), 1),
         [name for name, seen in zip(names, here, strict=True) if seen],
+        np.asarray(indices, np.int64)[here],
     )
 
 

@@ -183,7 +183,7 @@ def measure(
         NonFiniteError: a logit is not finite.
     """
     device = model.anchor.device
-    precision = runtime.default_precision(device) if config.precision == "auto" else config.precision
+    precision = runtime.chosen_precision(config.precision, device)
 
     def report(images: int, budget: int) -> None:
         if advance is not None:

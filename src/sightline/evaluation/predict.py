@@ -45,7 +45,7 @@ def predict_split(
     if isinstance(resolution, View):
         return _predict_view(model, source, split, resolution, indices, precision, workers, advance)
     device = model.anchor.device
-    logits, labels, groups, sizes, names = [], [], [], [], []
+    logits, labels, groups, sizes, names, numbers = [], [], [], [], [], []
     started = time.perf_counter()
     for batch in batches(
         source,
@@ -69,6 +69,7 @@ def predict_split(
         groups += batch.groups
         sizes.append(batch.sizes.numpy())
         names += batch.names
+        numbers.append(batch.indices.numpy())
         if advance is not None:
             advance(len(batch))
     return Predictions(
@@ -78,6 +79,7 @@ def predict_split(
         sizes=np.concatenate(sizes) if sizes else np.zeros(0, np.float32),
         seconds=time.perf_counter() - started,
         names=names,
+        indices=np.concatenate(numbers) if numbers else np.zeros(0, np.int64),
         patches=float(model.config.grid_of(resolution).cells),
     )
 
@@ -102,5 +104,6 @@ def _predict_view(
         sizes=np.full(len(said.labels), np.nan, np.float32),
         seconds=time.perf_counter() - started,
         names=said.names,
+        indices=said.indices,
         patches=float(said.tokens.mean()) if len(said.tokens) else float("nan"),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -56,7 +56,7 @@ class Predictions:
         logits: float32 [images, classes]; labels: int64 [images].
         groups: the confusable group of each image, or None; sizes: float32 [images], nan where unknown.
         seconds: of the forward passes and the rendering or reading of images.
-        names: of the images; patches: the mean of patches an image.
+        names: of the images; indices: int64 [images], in the split; patches: the mean of patches an image.
     """
 
     logits: np.ndarray
@@ -65,6 +65,7 @@ class Predictions:
     sizes: np.ndarray
     seconds: float
     names: Sequence[str] = ()
+    indices: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     patches: float = float("nan")
 
 

@@ -50,7 +50,7 @@ def run_jobs(
 ) -> None:
     """Run all jobs side by side and wait for them; a job that was done before is not done again.
 
-    Each leaves `checkpoint`, `log.jsonl` and `results.jsonl` in its folder.
+    Each leaves `checkpoint`, `log.jsonl`, `predictions.csv` and `results.jsonl` in its folder.
 
     Args:
         warn: called with the lines that a training warns with.
@@ -134,6 +134,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     from sightline.evaluation import evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images
     from sightline.load import load_model, read_record
+    from sightline.predictions import PREDICTIONS, Prediction, dump_predictions
     from sightline.results import dump_rows
     from sightline.training.log import write_text
     from sightline.training.loop import train
@@ -167,6 +168,10 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             observe(JobProgress(job.name, "test", done, total))
 
         identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
-        measured = evaluate(model, source, job.evaluate, identity, advance=advance)
+        answers: list[Prediction] = []
+        sigmoid = trained["loss"] == "bce"
+        measured = evaluate(model, source, job.evaluate, identity, advance=advance, sigmoid=sigmoid, answers=answers)
         owner.check()
+        # The rows last: where they are, the run is done.
+        write_text(job.out / PREDICTIONS, dump_predictions(answers))
         write_text(rows, dump_rows(measured))

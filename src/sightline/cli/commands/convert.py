@@ -39,6 +39,7 @@ def convert(
     from sightline.analysis.verification import save_converted
     from sightline.cli.foreign import read_source
     from sightline.cli.guard import Inputs
+    from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_checkpoint
     from sightline.cli.progress import Bars
     from sightline.convert import import_weights
@@ -62,4 +63,4 @@ def convert(
         f"{dest}: {count / 1e6:.1f} M parameters, {model.config.encoding}, {rows}x{cols} patches of "
         f"{model.config.patch_size} pixels, {model.num_classes} classes"
     )
-    print(f"next: sightline verify {dest} --against {source} --project {project}")
+    say_next("verify", dest, "--against", source, "--project", project)

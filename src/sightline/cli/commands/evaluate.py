@@ -26,6 +26,7 @@ def evaluate(
     max_pixels: MaxPixels = None,
     precision: str = "auto",
     out: Path | None = None,
+    predictions: Path | None = None,
     overwrite: bool = False,
     device: str = "auto",
     threads: int | None = None,
@@ -34,7 +35,8 @@ def evaluate(
 ) -> None:
     """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
 
-    Adds rows to results.jsonl in the folder of the run (a row that is measured again is replaced), or writes --out.
+    Adds rows to results.jsonl and what was said of each image to predictions.csv in the folder of the run (what is
+    measured again is replaced), or writes --out and --predictions.
 
     Parameters
     ----------
@@ -58,8 +60,11 @@ def evaluate(
         auto, float32 or bfloat16.
     out
         A file for the rows, instead of the run's own.
+    predictions
+        A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the run, which
+        holds those on the data of its training.
     overwrite
-        Replace --out if it exists.
+        Replace --out and --predictions if they exist.
     device
         auto, cpu, cuda, cuda:1, mps.
     threads
@@ -73,7 +78,8 @@ def evaluate(
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import LeftOut, add_rows, claim_file
+    from sightline.cli.next_step import beside, run_of, say_next, writing
+    from sightline.cli.output import LeftOut, add_predictions, add_rows, claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
     from sightline.errors import InputError
@@ -82,6 +88,7 @@ def evaluate(
     from sightline.evaluation.accuracy import RunIdentity, check_sizes, labels_of, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model, read_record
+    from sightline.predictions import PREDICTIONS, Prediction, read_predictions
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, read_rows
 
@@ -101,11 +108,21 @@ def evaluate(
     patch = loaded.config.patch_size
     shown = parse_resolutions(resolutions)
     kept = model / "results.jsonl" if out is None else out
+    inputs = Inputs(models=[model], data=[spec])
     if out is not None:
-        claim_file(out, inputs=Inputs(models=[model], data=[spec]), overwrite=overwrite)
+        claim_file(out, inputs=inputs, overwrite=overwrite)
+    said = predictions
+    if predictions is not None:
+        claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
+        if out is not None and out.resolve() == predictions.resolve():
+            raise InputError(f"--predictions {predictions}: is --out too; expected two files")
+    elif out is None and spec == trained.get("data"):
+        said = model / PREDICTIONS
     # Read now, so that a damaged file is not found out after the work is done.
     if out is None and kept.exists():
         read_rows(kept)
+    if said is not None and predictions is None and said.exists():
+        read_predictions(said)
     with Bars() as bars:
         source = open_data(spec, options)
         labels_of(loaded, source, spec)
@@ -143,11 +160,19 @@ def evaluate(
         place = model.resolve()
         name = place.parent.name if place.name == "checkpoint" else place.name
         identity = RunIdentity(name, spec, side, trained.get("seed", 0))
-        rows = measure(loaded, source, config, identity, advance=advance)
+        answers: list[Prediction] = []
+        sigmoid = trained.get("loss") == "bce"
+        rows = measure(loaded, source, config, identity, advance=advance, sigmoid=sigmoid, answers=answers)
         left_out.say(source)
+    if said is not None:
+        add_predictions(said, answers, anew=predictions is not None)
     add_rows(kept, rows, anew=out is not None)
     if json:
         print(dump_rows(rows), end="")
         return
     print_accuracy(rows)
     print(f"rows: {kept}")
+    if said is not None:
+        print(f"predictions: {said}")
+    print(f"computed in {runtime.chosen_precision(precision, where)}")
+    say_next("cascade", model, data, *writing("--out", beside(run_of(model), "_cascade")))

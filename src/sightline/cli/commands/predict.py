@@ -32,6 +32,7 @@ def predict(
     *images: Annotated[str, Parameter(help="Files, folders, 'patterns/*.jpg', or -.", allow_leading_hyphen=True)],
     resolution: str = "native",
     topk: int = 5,
+    precision: str = "auto",
     skip_unreadable: SkipUnreadable = "0",
     max_pixels: MaxPixels = None,
     device: str = "auto",
@@ -53,6 +54,9 @@ def predict(
         allows; a side or height x width in pixels resizes and crops to it.
     topk
         How many classes to name.
+    precision
+        auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with it, as
+        in evaluate. Each answer names it.
     device
         auto, cpu, cuda, cuda:1, mps.
     json
@@ -60,8 +64,10 @@ def predict(
     """
     from sightline import runtime
     from sightline.cli.data_options import data_options
+    from sightline.cli.next_step import say_export
     from sightline.cli.resolutions import check_multiples, parse_view
     from sightline.data.image_list import list_images
+    from sightline.encodings.base import require
     from sightline.evaluation.answer import Unanswered, answer_images
     from sightline.load import load_model
 
@@ -70,9 +76,11 @@ def predict(
         raise InputError("predict: expected at least one image")
     if topk < 1:
         raise InputError("--topk: expected a whole number of at least 1")
+    require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
     options = data_options(skip_unreadable, max_pixels)
     where = runtime.resolve_device(device)
+    precision = runtime.chosen_precision(precision, where)
     files = list_images(images, getattr(sys.stdin, "buffer", None))
     loaded = load_model(model).to(where)
     config = loaded.config
@@ -83,16 +91,20 @@ def predict(
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(view, config.patch_size, resolution)
     _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
-    say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), json=json)
+    say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), precision=precision, json=json)
     missing: list[Unanswered] = []
     with _Progress(len(files)) as progress:
-        for outcomes in answer_images(loaded, files, view, max_tokens, max_pixels=options.max_pixels):
+        answers = answer_images(loaded, files, view, max_tokens, precision=precision, max_pixels=options.max_pixels)
+        for outcomes in answers:
             for outcome in outcomes:
                 say(outcome)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unanswered)]
             progress.move(len(outcomes))
     if missing and len(files) > 1:
         _complain(_summary(missing, len(files)))
+    if not json and len(missing) < len(files):
+        # Not among the answers, which other programs may read.
+        say_export(model, sys.stderr)
     unread = [one for one in missing if one.exit_code == UnreadableDataError.exit_code]
     skipped = options.skip_unreadable == "all" or len(unread) <= options.skip_unreadable
     return max((one.exit_code for one in missing if not (skipped and one in unread)), default=0)
@@ -103,7 +115,9 @@ def _refuse_options(images: tuple[str, ...]) -> None:
     from sightline.data.image_list import STDIN
 
     options = [
-        f"--{one.name}" for one in inspect.signature(predict).parameters.values() if one.kind is one.KEYWORD_ONLY
+        f"--{one.name.replace('_', '-')}"
+        for one in inspect.signature(predict).parameters.values()
+        if one.kind is one.KEYWORD_ONLY
     ]
     for word in images:
         if word.startswith("-") and word != STDIN and not os.path.lexists(word):
@@ -145,10 +159,11 @@ def _says_sigmoid(model: str) -> bool:
 class _Teller:
     """Prints what is said of each image: a line for people or a JSON object; faults go to stderr."""
 
-    def __init__(self, config: ViTConfig, *, topk: int, sigmoid: bool, json: bool) -> None:
+    def __init__(self, config: ViTConfig, *, topk: int, sigmoid: bool, precision: str, json: bool) -> None:
         self._names = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self._topk = min(topk, len(self._names))
         self._sigmoid = sigmoid
+        self._precision = precision
         self._json = json
         self._out = sys.stdout
 
@@ -171,12 +186,12 @@ class _Teller:
         ]
         sizes = {"size": answer.size, "seen_size": answer.seen_size, "grid": answer.grid}
         if self._json:
-            self._print_json({"image": answer.image, **sizes, "top": top})
+            self._print_json({"image": answer.image, **sizes, "precision": self._precision, "top": top})
             return
         # A line rather than a table: paths are long, and a narrow column would cut the answers.
         size, seen, grid = ("x".join(map(str, sides)) for sides in sizes.values())
         said = ", ".join(f"{one['class']} {one['score']:.2f}" for one in top)
-        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches): {said}")
+        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches, {self._precision}): {said}")
 
     def _print_json(self, record: dict[str, Any]) -> None:
         self._print(json_module.dumps(record))

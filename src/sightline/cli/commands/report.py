@@ -27,6 +27,7 @@ def report(
         Replace the page if it exists.
     """
     from sightline.cli.guard import Inputs
+    from sightline.cli.next_step import say_predict_or_export
     from sightline.cli.output import claim_file, make_parent
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
@@ -43,3 +44,4 @@ def report(
     write_report(out, content)
     print_accuracy(content.rows, seen=by_run(content.runs))
     print(f"report: {out}")
+    say_predict_or_export(runs[0])

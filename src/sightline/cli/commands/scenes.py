@@ -47,6 +47,7 @@ def scenes(
     from PIL import Image
 
     from sightline.cli.guard import Inputs
+    from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_file, write_bytes
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
@@ -69,3 +70,4 @@ def scenes(
     Image.fromarray(sheet).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
     write_bytes(out, picture.getvalue())
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
+    say_next("train", "--data", f"scenes:{task}")

@@ -41,7 +41,7 @@ def train(
 ) -> None:
     """Train a model at one resolution, or packed at many, and test it at its own.
 
-    Leaves checkpoint/, config.yaml, log.jsonl and results.jsonl in the folder of the run.
+    Leaves checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv in the folder of the run.
 
     Parameters
     ----------
@@ -96,7 +96,8 @@ def train(
     from sightline import runtime
     from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.output import LeftOut, add_rows, check_folder, claim_folder
+    from sightline.cli.next_step import say_export, say_next
+    from sightline.cli.output import LeftOut, add_predictions, add_rows, check_folder, claim_folder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import check_model, named_after, save_config, training_config
     from sightline.errors import InputError
@@ -104,6 +105,7 @@ def train(
     from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model
+    from sightline.predictions import PREDICTIONS, Prediction
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
     from sightline.training.loop import Progress, resolve
@@ -186,6 +188,7 @@ def train(
         if split is None:
             if not json:
                 print(f"trained; {folder}/checkpoint (the data has no split to test on)")
+                say_export(folder)
             return
         trained = load_model(folder).to(where)
         assert resolved.resolution is not None
@@ -200,10 +203,13 @@ def train(
             bars.move("testing", done, total)
 
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
-        rows = evaluate(trained, source, measured, identity, advance=advance)
+        answers: list[Prediction] = []
+        sigmoid = resolved.loss == "bce"
+        rows = evaluate(trained, source, measured, identity, advance=advance, sigmoid=sigmoid, answers=answers)
         left_out.say(source)
         owner.check()
         # What was measured before is of other weights, unless the run was complete already.
+        add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
         add_rows(folder / "results.jsonl", rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")
@@ -218,4 +224,5 @@ def train(
             unused = 1 - last.tokens / (last.step * resolved.packing.tokens)
             print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
-    print(f"next: sightline evaluate {folder} --resolutions {resolved.resolution},{2 * resolved.resolution}")
+    print(f"tested in {runtime.chosen_precision(measured.precision, where)}")
+    say_next("evaluate", folder)

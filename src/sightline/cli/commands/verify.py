@@ -27,6 +27,7 @@ def verify(dest: Path, *, against: Path, project: str, json: bool = False) -> in
 
     from sightline.analysis.verification import verify as compare
     from sightline.cli.foreign import read_source
+    from sightline.cli.next_step import say_export
     from sightline.cli.progress import Bars
     from sightline.errors import SightlineError
     from sightline.load import load_model, read_record
@@ -59,7 +60,11 @@ def verify(dest: Path, *, against: Path, project: str, json: bool = False) -> in
                 for row in rows
             ],
         )
-    return 0 if all(row.passed for row in rows) else SightlineError.exit_code
+    if not all(row.passed for row in rows):
+        return SightlineError.exit_code
+    if not json:
+        say_export(dest)
+    return 0
 
 
 def _word(passed: bool) -> str:

@@ -1,0 +1,73 @@
+"""What to type next: the last line of a command, ready to paste."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TextIO
+
+_ONNX = ("onnx", "onnxscript", "onnxruntime")
+
+
+def say_next(*words: object, stream: TextIO | None = None) -> None:
+    """Print one command of Sightline with its words quoted; None among them is left out."""
+    print(f"next: {command(*words)}", file=stream)
+
+
+def command(*words: object) -> str:
+    """A command of Sightline, by the name that it was called by where `sightline` is not on the path."""
+    called = Path(sys.argv[0])
+    name = "sightline"
+    if called.name == name and shutil.which(name) is None:
+        name = str(called)
+    return shlex.join([name, *(str(word) for word in words if word is not None)])
+
+
+def writing(option: str, out: Path) -> tuple[str, ...]:
+    """The words for a file, or a folder of files, to write: with --overwrite where it is there."""
+    return (option, str(out), *(("--overwrite",) if out.exists() else ()))
+
+
+def run_of(model: str | Path) -> Path:
+    """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
+    place = Path(model)
+    return place.parent if place.name.startswith("checkpoint") and (place.parent / "config.yaml").exists() else place
+
+
+def beside(run: Path, ending: str) -> Path:
+    """A path beside a run's folder, called as it is and an ending."""
+    named = run if run.name not in ("", "..") else run.resolve()
+    return named.with_name(f"{named.name}{ending}")
+
+
+def example_image(run: Path) -> str | None:
+    """An image file that the run was tested on, to try `predict` with; None where its data are drawn or gone."""
+    from sightline.errors import InputError
+    from sightline.predictions import PREDICTIONS, read_predictions
+
+    try:
+        rows = read_predictions(run / PREDICTIONS)
+    except InputError:
+        return None
+    return next((row.name for row in rows[:1] if Path(row.name).is_file()), None)
+
+
+def say_predict_or_export(model: str | Path) -> None:
+    """After a report: try it on an image, or where there is no file to try, export it."""
+    image = example_image(run_of(model))
+    if image is None:
+        say_export(model)
+    else:
+        say_next("predict", model, image)
+
+
+def say_export(model: str | Path, stream: TextIO | None = None) -> None:
+    """Export for ONNX Runtime where it can be made and checked here, else for torch."""
+    from sightline.export import SUFFIXES
+
+    kind = "onnx" if all(map(importlib.util.find_spec, _ONNX)) else "torch"
+    out = Path(f"{run_of(model).resolve().name}{SUFFIXES[kind]}")
+    say_next("export", model, "--to", kind, *writing("--output", out), "--check", stream=stream)

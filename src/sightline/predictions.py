@@ -1,0 +1,90 @@
+"""What a model said of each image of a split, one a line of `predictions.csv`. No torch here."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from sightline.errors import InputError
+
+PREDICTIONS = "predictions.csv"
+_TRUTH = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One line of `predictions.csv`.
+
+    `view` and `resolution` are as in `ResultRow` (None unless square); `index` is the image's in its split and `name`
+    its file; `label` and `predicted` are names of classes; `score` is that of `predicted`, from 0 to 1.
+    """
+
+    split: str
+    view: str
+    resolution: int | None
+    index: int
+    name: str
+    label: str
+    predicted: str
+    score: float
+    correct: bool
+
+
+COLUMNS = tuple(field.name for field in fields(Prediction))
+
+
+def dump_predictions(rows: Iterable[Prediction]) -> str:
+    """The text of a `predictions.csv`, with a line of headings."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        side = "" if row.resolution is None else row.resolution
+        correct = "true" if row.correct else "false"
+        words = (_written(row.name), _written(row.label), _written(row.predicted))
+        writer.writerow((row.split, row.view, side, row.index, *words, f"{row.score:.6f}", correct))
+    return written.getvalue()
+
+
+def _written(name: str) -> str:
+    """A file's name may hold bytes that are no text."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """The lines of a `predictions.csv`.
+
+    Raises:
+        InputError: the file is missing, or is not as `dump_predictions` writes it.
+    """
+    path = Path(path)
+    rows = []
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.reader(file)
+            if tuple(next(lines, ())) != COLUMNS:
+                raise InputError(f"{path}:1: expected the headings {','.join(COLUMNS)}")
+            for words in lines:
+                try:
+                    rows.append(_prediction(words))
+                except (ValueError, KeyError):
+                    raise InputError(f"{path}:{lines.line_num}: not a prediction") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as predictions ({error})") from None
+    return rows
+
+
+def _prediction(words: list[str]) -> Prediction:
+    split, view, side, index, name, label, predicted, score, correct = words
+    resolution = int(side) if side else None
+    return Prediction(split, view, resolution, int(index), name, label, predicted, float(score), _TRUTH[correct])
+
+
+def merge_predictions(before: Iterable[Prediction], fresh: Iterable[Prediction]) -> list[Prediction]:
+    """All lines, without those of `before` whose split was shown in the same way again."""
+    fresh = list(fresh)
+    again = {(row.split, row.view, row.resolution) for row in fresh}
+    return [*(row for row in before if (row.split, row.view, row.resolution) not in again), *fresh]
