@@ -8,6 +8,7 @@ from typing import Any
 
 from sightline import models
 from sightline.checkpoint import check_state
+from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.load import load_model
@@ -97,7 +98,7 @@ def _other_classes(config: models.ViTConfig, trained: VisionTransformer) -> bool
 
 def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> VisionTransformer:
     model = VisionTransformer(config)
-    ours, theirs = model.state_dict(), trained.state_dict()
+    ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     anew = []
     if config.encoding != trained.config.encoding:
         anew.append("encoding.")
@@ -115,8 +116,8 @@ def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> 
 
 def describe_start(trained: VisionTransformer, model: VisionTransformer, where: str) -> str:
     """What of `model` is new and what of `trained` is not used, in a line."""
-    own, new = set(model.state_dict()), set(model.started_anew)
-    unused = [name for name in trained.state_dict() if name in new or name not in own]
+    own, new = without_knobs(model.state_dict()), set(model.started_anew)
+    unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]
     before, after = trained.config.encoding, model.config.encoding
     encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
     if model.config.heads != trained.config.heads:

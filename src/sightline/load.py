@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sightline import __version__
 from sightline.checkpoint import (
@@ -26,7 +26,7 @@ from sightline.checkpoint import (
 from sightline.convert import import_weights
 from sightline.convert.timm import import_timm_model, read_timm_folder
 from sightline.declared import refuse_size
-from sightline.encodings.base import configure
+from sightline.encodings.base import configure, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
@@ -61,7 +61,7 @@ def model_files(
     # In float32 whatever the model computes in: that is what `load_model` builds.
     tensors = {
         name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for name, value in plain_names(inner.state_dict()).items()
+        for name, value in plain_names(without_knobs(inner.state_dict())).items()
     }
     return {
         "model.safetensors": tensor_writer(tensors),
@@ -211,7 +211,7 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
         _check_depth(config.depth, declared, file)
         # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
         with torch.device("meta"):
-            shapes = VisionTransformer(config).state_dict()
+            shapes = without_knobs(VisionTransformer(config).state_dict())
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
     check_state(shapes, declared, str(file))
@@ -223,8 +223,7 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
     found = load_tensors(file, allow_nonfinite=allow_nonfinite)
-    expected: dict[str, Tensor] = model.state_dict()
-    check_state(expected, found, str(file))
+    check_state(without_knobs(model.state_dict()), found, str(file))
     model.load_state_dict(found)
     return _with_classes(model, num_classes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,25 @@ class Knob:
     candidates: tuple[float, ...]
 
 
+KNOB_STATE = "_extra_state"
+"""How the name of a knob's value ends in a state dict."""
+
+
+def without_knobs(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict's weights alone."""
+    return {name: tensor for name, tensor in state.items() if not name.endswith(KNOB_STATE)}
+
+
+def _knob_state(self: PositionEncoding) -> Tensor:
+    """float64 []; no buffer, which a model's precision, sharding and averaging would round. NaN without a knob."""
+    return torch.tensor(math.nan if self.knob is None else self.knob.value, dtype=torch.float64, device="cpu")
+
+
+def _restore_knob(self: PositionEncoding, state: Tensor) -> None:
+    if self.knob is not None and not state.is_meta and not math.isnan(value := float(state)):
+        self.set_knob(value)
+
+
 class PositionEncoding(nn.Module):
     """A position encoding: no-op hooks, each called with (layer, layout) in every block.
 
@@ -79,6 +99,12 @@ class PositionEncoding(nn.Module):
     """What happens on a grid other than the training grid, in a line."""
     symmetric: ClassVar[bool] = False
     """Swapping rows and columns changes nothing."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A knob is part of the state: where one can be turned, it is kept as torch keeps what is no tensor."""
+        super().__init_subclass__(**kwargs)
+        if "_turn_knob" in vars(cls) and "get_extra_state" not in vars(cls):
+            cls.get_extra_state, cls.set_extra_state = _knob_state, _restore_knob
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
         super().__init__()
@@ -120,6 +146,23 @@ class PositionEncoding(nn.Module):
 
     def _turn_knob(self, value: float) -> None:
         raise NotImplementedError
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Mapping[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """A state without a knob, as older versions and other projects have it, leaves the knob as it is."""
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if prefix + KNOB_STATE in missing_keys:
+            missing_keys.remove(prefix + KNOB_STATE)
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, relative to this module, that weight decay must leave alone."""

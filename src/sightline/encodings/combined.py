@@ -18,6 +18,8 @@ class Combined(PositionEncoding):
     """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
     one. Part `i` holds its parameters as `parts.i`."""
 
+    # Its parts keep their own knobs.
+    get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
     new_grid: ClassVar = "the rules of its parts"
 
