@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.checkpoint import (
@@ -23,14 +23,15 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
-from sightline.convert import import_weights
-from sightline.convert.timm import import_timm_model, read_timm_folder
+from sightline.convert import import_weights, origin_link
+from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.declared import refuse_size
 from sightline.encodings.base import configure, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
 from sightline.runtime import kept_random_state
+from sightline.tasks.classification import LINK_OF
 
 FORMAT = 1
 
@@ -160,8 +161,8 @@ def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> Visio
     if foreign is None:
         return _load_folder(folder, num_classes, allow_nonfinite)
     model = import_weights("timm", load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite), foreign.given)
-    if foreign.class_names is not None:
-        model.config = model.config.replace(class_names=foreign.class_names)
+    link = published_link(model.config, foreign.given["model"], foreign.tag) if model.num_classes == 1000 else "softmax"
+    model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
     return _with_classes(model, num_classes)
 
 
@@ -208,6 +209,10 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
     declared = read_declared(file)
     try:
         config = configure(ViTConfig, record["model"], "model")
+        if "score_link" not in record["model"]:
+            # Of an older version: the loss that trained it tells, or where it came from.
+            loss = record["training"].get("config", {}).get("loss")
+            config = config.replace(score_link=LINK_OF.get(loss) or origin_link(config))
         _check_depth(config.depth, declared, file)
         # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
         with torch.device("meta"):

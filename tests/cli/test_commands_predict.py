@@ -322,8 +322,9 @@ def test_logits_that_are_not_finite_end_with_4(cli, run_copy):
 
 
 def test_a_model_that_is_no_folder_of_ours_has_a_softmax(cli, tiny_run, monkeypatch):
-    """Whatever `load_model` takes: where there is no record of a training, nothing says sigmoid."""
+    """Whatever `load_model` takes: the model itself says how its scores are read."""
     model = sightline.load_model(tiny_run)
+    model.config = model.config.replace(score_link="softmax")
     monkeypatch.setattr("sightline.load.load_model", lambda name: model if name == "hf-hub:someone/vit" else None)
     code, out, _ = cli("predict", "hf-hub:someone/vit", INPUTS / "good.jpg", "--topk", 10, "--json")
     assert code == 0

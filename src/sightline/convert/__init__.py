@@ -16,10 +16,11 @@ from torch import Tensor
 from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer
+from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.head import ScoreLink
 from sightline.runtime import kept_random_state
 
-__all__ = ["changed_rules", "export_weights", "import_weights", "list_projects"]
+__all__ = ["changed_rules", "export_weights", "import_weights", "list_projects", "origin_link"]
 
 
 @functools.cache
@@ -61,7 +62,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     given = foreign.filled(config)
     state_dict = _tensors(project, state_dict)
     try:
-        ours = foreign.vit_config(given, state_dict).replace(origin=_origin(project, foreign.kept(config)))
+        ours = foreign.vit_config(given, state_dict)
+        ours = ours.replace(origin=_origin(project, foreign.kept(config)), score_link=foreign.score_link(ours, given))
     # Arguments of the wrong kind and tensors of no kind at all raise what they raise; it stays the cause, where a
     # fault of our own is seen.
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
@@ -110,6 +112,13 @@ def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"project": project, "config": json.loads(json.dumps(config))}
     except (TypeError, ValueError):
         return None
+
+
+def origin_link(config: ViTConfig) -> ScoreLink:
+    """How the logits of a model are read by its origin alone: a softmax where it has none."""
+    origin = config.origin or {}
+    foreign = _projects().get(origin.get("project", ""))
+    return "softmax" if foreign is None else foreign.score_link(config, origin["config"])
 
 
 def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

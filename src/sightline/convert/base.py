@@ -18,6 +18,7 @@ from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.head import ScoreLink
 
 State = dict[str, Tensor]
 
@@ -72,6 +73,10 @@ class Project(ABC):
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         """Our configuration of the model that `given`, its arguments with the defaults filled in, would build."""
+
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        """How the logits of its published weights are read: by the loss that trained them last."""
+        return "softmax"
 
     @abstractmethod
     def given(self, model: VisionTransformer) -> dict[str, Any]:
@@ -142,7 +147,9 @@ def _kind(key: str, default: Any, value: Any) -> str | None:
 
 
 # Not of what a model computes: how it is prepared, trained and named.
-_ASIDE = ("mean", "std", "interpolation", "crop", "class_names", "origin", "drop_path", "encoding_options")
+_ASIDE = (
+    "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
+)  # fmt: skip
 
 
 def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:

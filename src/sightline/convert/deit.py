@@ -13,6 +13,7 @@ from sightline.convert.vit_names import (
     DEFAULTS,
     arguments,
     block_entries,
+    deit3_link,
     fields,
     head_entries,
     patch_entries,
@@ -20,6 +21,7 @@ from sightline.convert.vit_names import (
 )
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.head import ScoreLink
 
 
 class Deit(Project):
@@ -48,6 +50,9 @@ class Deit(Project):
         if table is not None and table.dim() == 3 and table.shape[1] == config.train_grid.cells + 1:
             return config.replace(encoding_options={"interpolation": "bicubic", "prefix": True})
         return config
+
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        return deit3_link(config) if config.layer_scale is not None else "softmax"
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         config = model.config

@@ -21,6 +21,7 @@ from sightline.convert.vit_names import (
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.head import ScoreLink
 
 # The public code's keys -> ours.
 _RULES = {"global_slope": "global_slope", "layer_slopes": "layer_slopes", "head_directions": "directions"}
@@ -63,6 +64,9 @@ class LookHere(Project):
             encoding="lookhere",
             encoding_options={**options, "rounding": "official"},
         )
+
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        return "sigmoid"
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         self.refuse(model, head="mlp", encoding=("lookhere", *PRESETS))

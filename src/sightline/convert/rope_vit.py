@@ -13,6 +13,7 @@ from sightline.convert.vit_names import (
     DEFAULTS,
     arguments,
     block_entries,
+    deit3_link,
     fields,
     head_entries,
     patch_entries,
@@ -20,6 +21,7 @@ from sightline.convert.vit_names import (
 )
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.models.head import ScoreLink
 
 
 class RopeVit(Project):
@@ -51,6 +53,9 @@ class RopeVit(Project):
             encoding=f"{rotation}+learned_1d" if given["use_ape"] else rotation,
             encoding_options=options,
         )
+
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        return deit3_link(config)
 
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         kinds = tuple(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))

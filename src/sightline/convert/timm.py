@@ -16,9 +16,11 @@ from sightline.convert.base import Entry, Project, differences
 from sightline.convert.timm_arguments import arguments_for
 from sightline.convert.timm_entries import entries_of
 from sightline.convert.timm_reading import read_fields
+from sightline.convert.vit_names import deit3_link
 from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 from sightline.models.config import MOST
+from sightline.models.head import ScoreLink
 from sightline.runtime import import_timm
 
 
@@ -44,6 +46,11 @@ class Timm(Project):
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         return ViTConfig(**read_fields(_built(given)))
 
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        architecture, _, tag = given["model"].partition(".")
+        # Other classes than the published ones have a head that somebody else trained.
+        return published_link(config, architecture, tag) if config.num_classes == 1000 else "softmax"
+
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         config = model.config
         origin = config.origin or {}
@@ -58,6 +65,12 @@ class Timm(Project):
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return entries_of(_built(given), config)
+
+
+def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:
+    """How logits of the weights that timm names so are read: DeiT III and RoPE-ViT share a recipe."""
+    known = (architecture.startswith("deit3_") and tag == "fb_in1k") or tag == "naver_in1k"
+    return deit3_link(config) if known else "softmax"
 
 
 # Where weights come from and in what form, and not what the model is.
@@ -112,7 +125,13 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> VisionTr
 
     # Refused before anything is fetched.
     config = Timm().vit_config(Timm().filled(given), {})
-    model = import_weights(Timm.name, build({**given, "pretrained": pretrained}).state_dict(), given)
+    built = build({**given, "pretrained": pretrained})
+    model = import_weights(Timm.name, built.state_dict(), given)
+    if pretrained and "num_classes" not in given:
+        # A name without a tag has one of its own.
+        named: Any = built.pretrained_cfg
+        link = published_link(model.config, named.get("architecture", ""), named.get("tag"))
+        model.config = model.config.replace(score_link=link)
     names = _imagenet_names(config.num_classes) if pretrained and "num_classes" not in given else None
     if names is not None:
         model.config = model.config.replace(class_names=names)
@@ -159,11 +178,13 @@ class TimmFolder:
 
     Attributes:
         given: `model` and the arguments of `create_model`; weights: the file; class_names: where they are known.
+        tag: of the published weights that these are, or None where they are not known to be.
     """
 
     given: dict[str, Any]
     weights: Path
     class_names: tuple[str, ...] | None
+    tag: str | None
 
 
 def read_timm_folder(folder: Path) -> TimmFolder | None:
@@ -193,9 +214,11 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     if weights is None:
         raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
     names = record.get("label_names")
+    tag = prepared.get("tag") if isinstance(prepared, dict) else None
+    tag = tag if isinstance(tag, str) else None
     if not isinstance(names, list) or len(names) != record.get("num_classes"):
-        return TimmFolder(given, weights, None)
-    return TimmFolder(given, weights, tuple(map(str, names)))
+        return TimmFolder(given, weights, None, tag)
+    return TimmFolder(given, weights, tuple(map(str, names)), tag)
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct")

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sightline.convert.base import Entry, linear, mapped, same
+from sightline.grid import Grid
 from sightline.models import ViTConfig
+from sightline.models.head import ScoreLink
 
 # timm's arguments -> ours, with timm's defaults.
 _ARGUMENTS = {
@@ -32,6 +34,16 @@ def arguments(config: ViTConfig) -> dict[str, Any]:
     """The inverse of `fields`."""
     given = {theirs: getattr(config, ours) for theirs, (ours, _) in _ARGUMENTS.items()}
     return {**given, "qkv_bias": config.qkv_bias is not False}
+
+
+def deit3_link(config: ViTConfig) -> ScoreLink:
+    """How the logits of DeiT III's recipe are read, which RoPE-ViT took over.
+
+    It trains on ImageNet-1k with a binary cross entropy. What follows there, by both projects' own commands, is with a
+    softmax: fine-tuning ViT-B and larger, fine-tuning at 384 px, and ImageNet-21k.
+    """
+    last = config.dim < 768 and max(Grid.checked(config.image_size)) <= 224 and config.num_classes < 21000
+    return "sigmoid" if last else "softmax"
 
 
 def patch_entries(config: ViTConfig, theirs: str = "patch_embed.proj") -> list[Entry]:

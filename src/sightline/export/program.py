@@ -128,6 +128,7 @@ def describe(model: VisionTransformer) -> dict[str, Any]:
         "output": "logits" if model.num_classes else "features",
         "num_classes": model.num_classes,
         "class_names": config.class_names,
+        "score_link": config.score_link,
         "channels": config.channels,
         "patch_size": config.patch_size,
         "train_size": Grid.checked(config.image_size),

@@ -12,7 +12,7 @@ import torch
 from sightline.encodings.base import require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.models.head import HEADS, Head
+from sightline.models.head import HEADS, SCORE_LINKS, Head, ScoreLink
 from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
 from sightline.models.norm import NORMS, Norm, QkNorm
 from sightline.models.pooling import POOLS, Pool
@@ -70,6 +70,8 @@ class ViTConfig:
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
+        score_link: how logits are read as scores: `softmax`, or `sigmoid` of each class where a binary cross entropy
+            trained it.
         fit: what happens to sizes that the patch does not divide.
         mean, std, interpolation, crop: how images are prepared: normalisation of [0, 1] values, the filter of the
             resize, and the fraction of the shorter side that the centre crop keeps.
@@ -113,6 +115,7 @@ class ViTConfig:
     head: Head = "linear"
     head_hidden: int | None = None
     head_bias: float | Literal[False] | None = None
+    score_link: ScoreLink = "softmax"
     fit: Fit = "exact"
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
@@ -148,6 +151,7 @@ class ViTConfig:
             ("norm", NORMS),
             ("final_norm", ("before_pool", "after_pool", "both", "none")),
             ("head", HEADS),
+            ("score_link", SCORE_LINKS),
             ("fit", FITS),
             ("interpolation", ("bicubic", "bilinear", "lanczos")),
         ):

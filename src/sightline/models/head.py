@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 Head = Literal["linear", "mlp"]
 HEADS: tuple[Head, ...] = ("linear", "mlp")
+ScoreLink = Literal["softmax", "sigmoid"]
+SCORE_LINKS: tuple[ScoreLink, ...] = ("softmax", "sigmoid")
 
 
 class TanhMlpHead(nn.Module):

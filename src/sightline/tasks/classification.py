@@ -14,9 +14,12 @@ from torch import Tensor
 from sightline.data.buckets import padded_length
 from sightline.data.packs import PackedBatch
 from sightline.layout import TokenLayout
+from sightline.models.head import ScoreLink
 
 Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")
+LINK_OF: dict[str, ScoreLink] = {"bce": "sigmoid", "ce": "softmax"}
+"""Loss -> how the logits that it trained are read."""
 
 
 def classification_loss(
@@ -46,6 +49,11 @@ def classification_loss(
         return F.cross_entropy(logits.float(), target, label_smoothing=label_smoothing)
     target = target * (1 - label_smoothing) + label_smoothing / classes
     return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).mean()
+
+
+def scores_of(logits: Tensor, link: ScoreLink) -> Tensor:
+    """Logits [..., classes] as scores from 0 to 1, by `ViTConfig.score_link`."""
+    return logits.sigmoid() if link == "sigmoid" else logits.softmax(-1)
 
 
 @dataclass(frozen=True, eq=False)

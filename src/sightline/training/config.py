@@ -28,6 +28,7 @@ _DECIDED_BY = {
     "num_classes": "data",
     "class_names": "data",
     "channels": "data",
+    "score_link": "loss",
 }
 
 

@@ -25,7 +25,7 @@ from sightline.fine_tune import begin_with
 from sightline.load import load_model, local_folder
 from sightline.models import VisionTransformer, ViTConfig, changed, model_config
 from sightline.owner import Owner, claim
-from sightline.tasks.classification import classification_loss
+from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
@@ -95,7 +95,12 @@ def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
 
 
 def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
-    options = {"num_classes": len(source.classes), "class_names": tuple(source.classes), **config.model_options}
+    options = {
+        "num_classes": len(source.classes),
+        "class_names": tuple(source.classes),
+        "score_link": LINK_OF[config.loss],
+        **config.model_options,
+    }
     if config.init_from is None:
         return {**options, **_encoding(config), "image_size": config.resolution}
     began = _foundation(config).config

@@ -156,7 +156,7 @@ def cascade(
             done += count
             bars.move("tokens", done, total)
 
-        sigmoid = trained.get("loss") == "bce"
+        sigmoid = loaded.config.score_link == "sigmoid"
         result = measure(loaded, source, config, labels, sigmoid=sigmoid, advance=advance)
         left_out.say(source)
     place = model.resolve()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sightline.cli.progress import Bars
     from sightline.evaluation.answer import Answer, Unanswered
     from sightline.models import ViTConfig
+    from sightline.models.head import ScoreLink
 
 # A bar for less than this many seconds would only flicker.
 _QUIET_SECONDS = 2.0
@@ -91,7 +92,7 @@ def predict(
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(view, config.patch_size, resolution)
     _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
-    say = _Teller(config, topk=topk, sigmoid=_says_sigmoid(model), precision=precision, json=json)
+    say = _Teller(config, topk=topk, precision=precision, json=json)
     missing: list[Unanswered] = []
     with _Progress(len(files)) as progress:
         answers = answer_images(loaded, files, view, max_tokens, precision=precision, max_pixels=options.max_pixels)
@@ -144,25 +145,13 @@ def _refuse_what_cannot_fit(
         refuse_patches_that_cannot_fit(config, max_tokens, asked=asked, what=what, device=device)
 
 
-def _says_sigmoid(model: str) -> bool:
-    """Whether scores are sigmoids: where a binary cross entropy for each class trained the model."""
-    from sightline.load import read_record
-
-    try:
-        record = read_record(model)
-    except InputError:
-        # It was loaded, so it is somebody else's: those were trained with a softmax.
-        return False
-    return record["training"].get("config", {}).get("loss") == "bce"
-
-
 class _Teller:
     """Prints what is said of each image: a line for people or a JSON object; faults go to stderr."""
 
-    def __init__(self, config: ViTConfig, *, topk: int, sigmoid: bool, precision: str, json: bool) -> None:
+    def __init__(self, config: ViTConfig, *, topk: int, precision: str, json: bool) -> None:
         self._names = config.class_names or tuple(str(index) for index in range(config.num_classes))
         self._topk = min(topk, len(self._names))
-        self._sigmoid = sigmoid
+        self._link: ScoreLink = config.score_link
         self._precision = precision
         self._json = json
         self._out = sys.stdout
@@ -178,8 +167,9 @@ class _Teller:
             self._print_json({"image": outcome.image, "error": outcome.reason})
 
     def _answer(self, answer: Answer) -> None:
-        logits = answer.logits
-        best = (logits.sigmoid() if self._sigmoid else logits.softmax(0)).topk(self._topk)
+        from sightline.tasks.classification import scores_of
+
+        best = scores_of(answer.logits, self._link).topk(self._topk)
         top = [
             {"class": self._names[index], "index": index, "score": score}
             for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
