@@ -40,6 +40,12 @@ class StorageError(SightlineError):
     exit_code = 5
 
 
+class StoppedError(SightlineError):
+    """A run was asked to stop; it finished its step and is saved."""
+
+    exit_code = 143
+
+
 def nearest(name: object, allowed: Iterable[str]) -> str:
     """The end of a message that names what was probably meant, "; did you mean 'lr'?", or nothing."""
     close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)

@@ -1,7 +1,8 @@
 """The command `sightline`: finds its verbs in `commands/`, and turns every fault of the user into one line.
 
 A verb is what its file holds under the file's own name: a function, or an `App` with sub-verbs. It imports what it
-needs inside its function, so that `sightline --help` stays quick.
+needs inside its function, so that `sightline --help` stays quick. Nothing here is slow to import: signals are heeded
+before anything else is.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ import io
 import pkgutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, CycloptsError, Parameter, Token, convert
-
-from sightline import __version__
+from sightline import __version__, signals
 from sightline.cli import commands
-from sightline.errors import InputError, SightlineError, StorageError
+from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
-INTERRUPTED = 130
+if TYPE_CHECKING:
+    from cyclopts import App, Token
+
 # As rich does where it is the one that notices.
 PIPE_CLOSED = 1
 
 
 def build_app() -> App:
     """The command-line application with every verb of `commands/`."""
+    from cyclopts import App, Parameter
+
     app = App(
         name="sightline",
         help="Plain vision transformers at any resolution and aspect ratio.",
@@ -46,6 +49,8 @@ def build_app() -> App:
 
 def _convert(kind: type, tokens: Sequence[Token]) -> Any:
     """As cyclopts does, but a fraction is no whole number: its own rule rounds 1.5."""
+    from cyclopts import convert
+
     if kind is int and "." in tokens[0].value:
         raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
     return convert(kind, tokens)
@@ -55,24 +60,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command (by default that of the process) and return its exit code.
 
     0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed;
-    130 interrupted; 1 the reader of the output went away.
+    130 interrupted; 143 terminated; 1 the reader of the output went away.
     """
+    with signals.listening(own_process=arguments is None):
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        except Exception:
+            # What was going on when a signal came may have made another fault of it.
+            if not signals.heard():
+                raise
+            return _say_interrupted("")
+
+
+def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A name of a file may hold what the terminal's encoding does not.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        result = build_app()(list(sys.argv[1:] if arguments is None else arguments))
+        from cyclopts import CycloptsError
+
+        app = build_app()
+        signals.begun()
+        result = _call(app, arguments, CycloptsError)
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.
         if sys.stdout is not None:
             sys.stdout.flush()
+    except StoppedError as error:
+        print(f"sightline: {error}", file=sys.stderr)
+        return signals.exit_code()
     except SightlineError as error:
         return _complain(error)
-    except CycloptsError as error:
-        return _complain(InputError(f"{error} See: {' '.join(('sightline', *(error.command_chain or ())))} --help"))
-    except KeyboardInterrupt:
-        print("sightline: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _say_interrupted(str(error))
     except BrokenPipeError:
         # What is still buffered has no reader; without this, the interpreter would complain about it at exit.
         sys.stdout = None
@@ -81,10 +101,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _complain(StorageError(f"{where}{error.strerror or error}"))
     except (MemoryError, OverflowError, RuntimeError) as error:
+        if signals.heard():
+            return _say_interrupted("")
         # Sizes beyond this machine's memory, which torch reports as a RuntimeError: still one line.
         said = " ".join(str(error).split())[:300]
         return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
     return result if isinstance(result, int) else 0
+
+
+def _call(app: App, arguments: list[str], misuse: Any) -> Any:
+    try:
+        return app(arguments)
+    except misuse as error:
+        chain = " ".join(("sightline", *(error.command_chain or ())))
+        raise InputError(f"{error} See: {chain} --help") from None
+
+
+def _say_interrupted(way_on: str) -> int:
+    print(f"sightline: {signals.words()}{'; ' if way_on else ''}{way_on}", file=sys.stderr)
+    return signals.exit_code()
 
 
 def _complain(error: SightlineError) -> int:

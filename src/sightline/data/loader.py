@@ -14,6 +14,7 @@ from sightline.data.mixing import Asked, MixingConfig, mixed_examples
 from sightline.data.source import Source
 from sightline.data.streams import generator
 from sightline.errors import InputError, SightlineError
+from sightline.signals import leave_to_parent
 
 if TYPE_CHECKING:
     import torch
@@ -200,6 +201,10 @@ class _InWorker(Generic[Key, Made]):
             return error
 
 
+def _begin_worker(_: int) -> None:
+    leave_to_parent()
+
+
 def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int, pin: bool) -> Iterator[Made]:
     import torch
     from torch.utils.data import DataLoader
@@ -212,6 +217,7 @@ def _from_workers(make: Callable[[Key], Made], keys: Iterable[Key], workers: int
         pin_memory=pin,
         # Its own generator: without one the loader takes a number from torch's global state.
         generator=torch.Generator(),
+        worker_init_fn=_begin_worker,
     )
     for batch in loader:
         if isinstance(batch, SightlineError):

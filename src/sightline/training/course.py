@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -97,7 +97,7 @@ class Course(ABC):
     @abstractmethod
     def from_step(
         self, first: int, *, position: Position | None = None, pin: bool = False
-    ) -> Iterator[tuple[Step, Batch | PackedBatch]]:
+    ) -> Generator[tuple[Step, Batch | PackedBatch]]:
         """The steps `first` and later with their batches.
 
         Args:
@@ -147,7 +147,7 @@ class _Uniform(Course):
 
     def from_step(
         self, first: int, *, position: Position | None = None, pin: bool = False
-    ) -> Iterator[tuple[Step, Batch]]:
+    ) -> Generator[tuple[Step, Batch]]:
         config, plan = self.config, self.plan
         side = (config.resolution, config.resolution)
         number = first
@@ -223,7 +223,7 @@ class _Packed(Course):
 
     def from_step(
         self, first: int, *, position: Position | None = None, pin: bool = False
-    ) -> Iterator[tuple[Step, PackedBatch]]:
+    ) -> Generator[tuple[Step, PackedBatch]]:
         # Workers take packs ahead of the step that is done: their steps wait here.
         waiting: deque[Step] = deque()
 

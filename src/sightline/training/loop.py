@@ -20,7 +20,7 @@ from sightline.data.discovery import open_source
 from sightline.data.loader import Batch
 from sightline.data.packs import PackedBatch
 from sightline.data.source import Source
-from sightline.errors import InputError, NonFiniteError
+from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with
 from sightline.load import load_model, local_folder
 from sightline.models import VisionTransformer, ViTConfig, changed, model_config
@@ -164,6 +164,7 @@ def train(
     observe: Callable[[Progress], None] | None = None,
     warn: Callable[[str], None] | None = None,
     owner: Owner | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> VisionTransformer:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -179,6 +180,7 @@ def train(
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
             number of threads is another one.
         owner: of the folder, where the caller has claimed it already.
+        stop: asked after each step; where it says so the run is saved and ends.
 
     Returns:
         The trained model, in evaluation mode.
@@ -187,6 +189,7 @@ def train(
         InputError: the configuration, or what is in `out`, is wrong, or another run is at work there.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
         NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
+        StoppedError: `stop` said so before the last step; what was trained is saved.
         StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
     where = runtime.resolve_device(device)
@@ -206,7 +209,10 @@ def train(
             restore_state(state, config, source, last, warn)
             restore_file(out / LOG, state.log, warn)
         started, before = time.perf_counter(), state.seconds
-        for step, batch in course.from_step(state.step, position=state.position, pin=where.type == "cuda"):
+        steps = course.from_step(state.step, position=state.position, pin=where.type == "cuda")
+        # Its workers end with the loop, however that does.
+        held.callback(steps.close)
+        for step, batch in steps:
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
             loss = _take_step(state, course, batch, config, rate, where, step)
             owner.check(read=False)
@@ -216,15 +222,18 @@ def train(
             spent = step.after
             if len(batch):
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
-            if step.last or _is_due(step, config.checkpoint_every):
+            stopped = stop is not None and not step.last and stop()
+            if step.last or stopped or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
                 owner.check()
                 write_lines(out / LOG, state.log)
                 save_state(state, config, source, out / CHECKPOINT, where)
+            planned = round(state.step / step.ends)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
-                steps = round(state.step / step.ends)
-                observe(Progress(state.step, steps, spent.images, total, *spent[1:], loss, state.seconds))
+                observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds))
+            if stopped:
+                raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
         drop_previous(out)
     if state.ema is not None:
         state.ema.exchange(state.model)

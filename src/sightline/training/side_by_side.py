@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline import errors
-from sightline.errors import SightlineError
+from sightline import errors, signals
+from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig
 from sightline.owner import claim
 from sightline.training.config import TrainConfig
 
 ROWS = "results.jsonl"
+# Seconds in which a job that is to end may finish its step.
+_PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,17 @@ def run_jobs(
         warn: called with the lines that a training warns with.
 
     Raises:
-        SightlineError: of the first job that failed, with its own exit code; the others are stopped.
+        SightlineError: of the first job that failed, with its own exit code; the others finish their step, and stop.
+        KeyboardInterrupt: a signal came; the jobs have finished their steps and are saved.
     """
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
     processes = {job.name: context.Process(target=_work, args=(job, messages), daemon=True) for job in jobs}
     try:
-        for process in processes.values():
-            process.start()
+        # The queue has started what it needs: only our own begin with SIGINT held back, until they can heed it.
+        with signals.held_back():
+            for process in processes.values():
+                process.start()
         running = set(processes)
         while running:
             try:
@@ -78,6 +85,8 @@ def run_jobs(
                 continue
             if kind == "done":
                 running.discard(name)
+            elif kind == "stopped":
+                raise StoppedError(content)
             elif kind == "failed":
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
@@ -87,12 +96,22 @@ def run_jobs(
             else:
                 observe(content)
     finally:
-        for process in processes.values():
-            if process.is_alive():
-                process.terminate()
-        for process in processes.values():
-            if process.pid is not None:
-                process.join()
+        _end([process for process in processes.values() if process.pid is not None], messages)
+
+
+def _end(processes: Sequence[Any], messages: Any) -> None:
+    """Let jobs finish their step and end; one that does not is killed."""
+    for process in processes:
+        if process.is_alive():
+            process.terminate()
+    deadline = time.monotonic() + _PATIENCE
+    while any(process.is_alive() for process in processes) and time.monotonic() < deadline:
+        # Read on: a process does not end before what it has to say is taken.
+        with contextlib.suppress(queue.Empty):
+            messages.get(timeout=0.05)
+    for process in processes:
+        process.kill()
+        process.join()
 
 
 def _end_with_parent() -> None:
@@ -109,16 +128,20 @@ def _end_with_parent() -> None:
 
 def _work(job: Job, messages: Any) -> None:
     _end_with_parent()
+    signals.listen()
+    signals.let_through()
     try:
         run_job(
             job,
             lambda progress: messages.put(("progress", job.name, progress)),
             lambda line: messages.put(("warning", job.name, line)),
         )
+    except StoppedError as error:
+        messages.put(("stopped", job.name, f"run {job.name}: {error}"))
     except SightlineError as error:
         messages.put(("failed", job.name, (type(error).__name__, str(error))))
     except KeyboardInterrupt:
-        pass
+        messages.put(("stopped", job.name, f"run {job.name}: {signals.words()}"))
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
@@ -144,7 +167,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     if rows.exists():
         return
     runtime.set_threads(job.threads)
-    with claim(job.out, take_over=job.take_over, warn=warn) as owner:
+    with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:
         train(
             job.train,
             job.out,
@@ -153,7 +176,9 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss)),
             warn=warn,
             owner=owner,
+            stop=training.enter_context(signals.deferred()),
         )
+        training.close()
         owner.check()
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))

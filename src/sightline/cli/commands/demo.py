@@ -40,7 +40,7 @@ def demo(
     device
         cpu, auto, cuda, mps.
     """
-    from sightline import runtime
+    from sightline import runtime, signals
     from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_folder, write_text
     from sightline.cli.progress import Bars
@@ -61,12 +61,19 @@ def demo(
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
+    words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
+    words += ["--out", str(out)]
+    again = [*words, *(["--device", device] if device != "cpu" else []), "--resume"]
+
     def warn(line: str) -> None:
         print(f"sightline: warning: {line}", file=sys.stderr)
 
-    with claim_folder(
-        out, inputs=Inputs(), resume=resume, overwrite=overwrite, take_over=take_over, inside=ENCODINGS, warn=warn
-    ) as owner:
+    with (
+        claim_folder(
+            out, inputs=Inputs(), resume=resume, overwrite=overwrite, take_over=take_over, inside=ENCODINGS, warn=warn
+        ) as owner,
+        signals.way_on(again),
+    ):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
         images = resolved[0].images
@@ -89,11 +96,10 @@ def demo(
             run_jobs(jobs, observe, warn)
         owner.check()
         seconds = time.perf_counter() - started
-        words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
         notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
         content = compose_report(
             [job.out for job in jobs],
-            shlex.join([*words, "--out", str(out)]),
+            shlex.join(words),
             title="Trained at 32 pixels, tested from 20 to 148",
             notes=notes,
         )

@@ -93,7 +93,7 @@ def train(
     import contextlib
     import sys
 
-    from sightline import runtime
+    from sightline import runtime, signals
     from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import say_export, say_next
@@ -165,6 +165,12 @@ def train(
             claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, warn=warn)
         )
         save_config(resolved, folder)
+        again = ["sightline", "train", "--config", str(folder / "config.yaml"), "--out", str(folder), "--resume"]
+        again += [
+            *(["--threads", str(threads)] if threads else []),
+            *(["--device", device] if device != "auto" else []),
+        ]
+        held.enter_context(signals.way_on(again))
         last: Progress | None = None
 
         def observe(at: Progress) -> None:
@@ -172,17 +178,19 @@ def train(
             last = at
             bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
 
-        run(
-            asked,
-            folder,
-            source=source,
-            device=device,
-            resume=resume,
-            accept_changed_data=accept_changed_data,
-            observe=observe,
-            warn=warn,
-            owner=owner,
-        )
+        with signals.deferred() as stop:
+            run(
+                asked,
+                folder,
+                source=source,
+                device=device,
+                resume=resume,
+                accept_changed_data=accept_changed_data,
+                observe=observe,
+                warn=warn,
+                owner=owner,
+                stop=stop,
+            )
         left_out.say(source)
         owner.check()
         if split is None:

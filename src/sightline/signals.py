@@ -1,0 +1,144 @@
+"""SIGINT and SIGTERM, for the command line: an end with one line, at once or when a training step is done. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from sightline.errors import StoppedError
+
+_HEEDED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends what is going on as Ctrl-C does."""
+
+
+class _Heard:
+    """What this process was told, and what it does about it."""
+
+    first: int | None = None
+    # How many `deferred` are open; whether nothing has begun that would need an end.
+    deferred = 0
+    idle = False
+
+
+def exit_code() -> int:
+    """The exit code for the signal that came first: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + (_Heard.first or signal.SIGINT)
+
+
+def heard() -> bool:
+    """Whether a signal came."""
+    return _Heard.first is not None
+
+
+def words() -> str:
+    """What it did, in a word."""
+    return "terminated" if _Heard.first == signal.SIGTERM else "interrupted"
+
+
+def _hear(number: int, _: object) -> None:
+    again = _Heard.first is not None
+    _Heard.first = _Heard.first or number
+    if _Heard.idle:
+        # Importing: an exception would pass through code that was never made for one.
+        os.write(2, f"sightline: {words()}\n".encode())
+        os._exit(exit_code())
+    if _Heard.deferred and not (again and number == signal.SIGINT):
+        return
+    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+
+def listen() -> dict[int, object]:
+    """Heed both signals from here on; returns what was done about them before. In the main thread alone."""
+    _Heard.first = None
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    # What started this process may have had it ignore one, as `nohup` does.
+    return {
+        number: signal.signal(number, _hear) for number in _HEEDED if signal.getsignal(number) is not signal.SIG_IGN
+    }
+
+
+@contextlib.contextmanager
+def listening(*, own_process: bool) -> Iterator[None]:
+    """Heed both signals while inside.
+
+    Args:
+        own_process: nothing has begun yet, and the process ends afterwards: until `begun` a signal ends it at once,
+            and what comes at the end is passed over.
+    """
+    before = listen()
+    _Heard.idle = own_process
+    try:
+        yield
+    finally:
+        _Heard.idle = False
+        if own_process and heard():
+            # The interpreter's own end is no place for an exception.
+            sys.unraisablehook = lambda _: None
+        for number, action in before.items():
+            signal.signal(number, signal.SIG_IGN if own_process else action)  # pyright: ignore[reportArgumentType]
+
+
+def begun() -> None:
+    """From here on an end may need some tidying: a signal raises KeyboardInterrupt."""
+    _Heard.idle = False
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[Callable[[], bool]]:
+    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt.
+
+    Yields:
+        Whether one came.
+    """
+    _Heard.deferred += 1
+    try:
+        yield heard
+    finally:
+        _Heard.deferred -= 1
+
+
+@contextlib.contextmanager
+def way_on(command: Sequence[str]) -> Iterator[None]:
+    """Add the command that goes on to what ends the work inside."""
+    said = f"go on with: {shlex.join(command)}"
+    try:
+        yield
+    except StoppedError as error:
+        raise StoppedError(f"{error}; {said}") from None
+    except KeyboardInterrupt as error:
+        raise type(error)(said) from None
+
+
+def leave_to_parent() -> None:
+    """Ignore both signals in a process that another one started, and end with that one, however it ends."""
+    for number in _HEEDED:
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        import ctypes
+
+        # PR_SET_PDEATHSIG of Linux.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Keep SIGINT waiting while inside; processes that are started inside begin so, until `let_through`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_through() -> None:
+    """End what `held_back` began for a process."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
