@@ -77,9 +77,9 @@ def _one_image(
     key: Segment,
     queries: TokenLayout,
     keys: TokenLayout,
-    rows: int | None = None,
+    batch: int | None = None,
 ) -> Tensor:
-    form = _form(q, k, q.shape[0] if rows is None else rows)
+    form = _form(q, k, q.shape[0] if batch is None else batch)
     if pattern is None:
         return form(q, k, v, None)
     dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
