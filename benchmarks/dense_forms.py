@@ -1,94 +1,151 @@
-"""SDPA against explicit matmul and softmax, side by side: where `attention/backends/dense.py` takes its table from.
+"""The forms of attention in bfloat16 on a CPU, side by side: where `attention/backends/dense.py` takes its table from.
 
-    python benchmarks/dense_forms.py [--json OUT]
+    python benchmarks/dense_forms.py [--quick] [--json OUT]
 
-One attention layer with a bias, 12 heads of 16 and of 64, interleaved rounds, medians; a row a comparison. `ratio` is
-SDPA's time over the explicit form's: above 1 the explicit form is faster.
+One attention layer with a bias, 3 to 12 heads of 16 and of 64, on batches, on single images and on a pack of tiny ones;
+a row a form and case, its baseline SDPA in bfloat16. `ratio` is the baseline's time over the form's, the median of
+interleaved rounds: above 1 the form is faster. `errors` are root mean squares of the differences to float64, of the
+output and of the gradients of q, k and v, over those of the baseline: above 1 the form is less exact. Times are those
+of the one thread that computes, so that other work on the machine counts less.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from measure import RESULTS, Parser, append, counted, destination, print_table, write
+from torch import Tensor
 
 from sightline import runtime
-from sightline.attention.backends.dense import explicit_attention, sdpa
+from sightline.attention import attend, use_backend
+from sightline.attention.backends import dense
+from sightline.encodings import create_encoding
+from sightline.layout import TokenLayout
 
-_CASES = ((65, 32), (145, 16), (257, 16), (577, 4), (1025, 2))
-_ROUNDS = 7
+_FORMS = {"sdpa": dense.sdpa, "explicit": dense.explicit_attention, "sdpa_in_float32": dense.sdpa_in_float32}
+_HEADS = ((12, 16), (3, 64), (12, 64))
+_SIDES = (4, 8, 10, 12, 16, 24, 32)
+# Scores of a batch, for calls of some ten milliseconds.
+_SCORES = 10**6
 
 
-def _time(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def _layouts(heads: int) -> list[tuple[str, TokenLayout]]:
+    """What is attended over: batches and single images of each size, and 32 images of 16 to 64 patches in a pack."""
+    generator = torch.Generator().manual_seed(0)
+    sides = torch.randint(4, 9, (32, 2), generator=generator).tolist()
+    found = [("pack", TokenLayout.packed([(rows, cols) for rows, cols in sides]))]
+    for side in _SIDES:
+        tokens = side * side + 1
+        images = min(max(2, _SCORES // (heads * tokens**2)), 32)
+        found += [("image", TokenLayout.uniform((side, side), 1)), ("batch", TokenLayout.uniform((side, side), images))]
+    return found
 
 
-def _pass(form: Callable[..., torch.Tensor], tensors: tuple[torch.Tensor, ...], backward: bool) -> Callable[[], None]:
-    def work() -> None:
-        with torch.set_grad_enabled(backward):
-            out = form(*tensors)
-            if backward:
-                out.sum().backward()
+def _pass(
+    inputs: Tensor, weights: Tensor, layout: TokenLayout, form: str, backward: bool
+) -> Callable[[], list[Tensor]]:
+    """A call of a layer as a model makes it: q, k and v cut from one projection [rows, slots, 3, heads, head_dim]."""
+    heads, head_dim = inputs.shape[3:]
+    pattern = create_encoding("lookhere_90", depth=12, heads=heads, dim=heads * head_dim).layer_pattern(5)
+    leaf = inputs.detach().requires_grad_(backward)
+
+    def work() -> list[Tensor]:
+        dense._form = lambda *_: _FORMS[form]
+        with torch.set_grad_enabled(backward), use_backend("dense"):
+            out = attend(*leaf.permute(2, 0, 3, 1, 4).unbind(0), pattern, layout).transpose(1, 2)
+            return [out, *torch.autograd.grad(out, leaf, weights)[0].unbind(2)] if backward else [out]
 
     return work
 
 
-def compare(tokens: int, batch: int, head_dim: int, dtype: torch.dtype, backward: bool) -> dict[str, object]:
-    """One row."""
-    q, k, v = (torch.randn(batch, 12, tokens, head_dim, dtype=dtype, requires_grad=backward) for _ in range(3))
-    bias = torch.randn(1, 12, tokens, tokens).to(dtype)
-    works = {
-        name: _pass(form, (q, k, v, bias), backward)
-        for name, form in (("explicit", explicit_attention), ("sdpa", sdpa))
-    }
-    for work in works.values():
-        work()
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(_ROUNDS):
-        for name, work in works.items():
-            times[name].append(_time(work))
-    ratios = [slow / fast for slow, fast in zip(times["sdpa"], times["explicit"], strict=True)]
-    return {
-        "benchmark": "dense_forms",
-        "subject": "explicit",
-        "baseline": "sdpa",
-        "pass": "forward+backward" if backward else "forward",
-        "tokens": tokens,
-        "batch": batch,
-        "head_dim": head_dim,
-        "dtype": str(dtype).removeprefix("torch."),
-        "ratio": round(statistics.median(ratios), 3),
-        "spread": round(max(ratios) - min(ratios), 3),
-        "threads": torch.get_num_threads(),
-        "hardware": runtime.hardware(),
-        "torch": torch.__version__,
-        "commit": runtime.commit(),
-    }
+def _errors(found: Sequence[Tensor], exact: Sequence[Tensor]) -> list[float]:
+    return [
+        float((one.detach().double() - other.detach()).square().mean().sqrt())
+        for one, other in zip(found, exact, strict=True)
+    ]
+
+
+def compare(
+    kind: str, layout: TokenLayout, heads: int, head_dim: int, backward: bool, rounds: int
+) -> list[dict[str, Any]]:
+    """The rows of one case."""
+    torch.manual_seed(0)
+    inputs = torch.randn(layout.rows, layout.slots, 3, heads, head_dim).bfloat16()
+    weights = torch.randn(layout.rows, layout.slots, heads, head_dim).bfloat16()
+    works = {form: _pass(inputs, weights, layout, form, backward) for form in _FORMS}
+    exact = _pass(inputs.double(), weights.double(), layout, "explicit", backward)()
+    errors = {form: _errors(work(), exact) for form, work in works.items()}
+    calls = max(1, round(_SCORES / 4 / (layout.rows * heads * sum(length**2 for length in layout.lengths))))
+    times: dict[str, list[float]] = {form: [] for form in works}
+    for _ in range(rounds):
+        for form, work in works.items():
+            started = time.thread_time()
+            for _ in range(calls):
+                work()
+            times[form].append((time.thread_time() - started) / calls)
+    rows = []
+    for form in _FORMS:
+        if form == "sdpa":
+            continue
+        ratios = [slow / fast for slow, fast in zip(times["sdpa"], times[form], strict=True)]
+        quartiles = statistics.quantiles(ratios, n=4, method="inclusive")
+        rows.append(
+            {
+                "benchmark": "dense_forms",
+                "subject": form,
+                "baseline": "sdpa",
+                "pass": "forward+backward" if backward else "forward",
+                "kind": kind,
+                "tokens": layout.slots // layout.images if kind == "pack" else layout.slots,
+                "batch": layout.images,
+                "heads": heads,
+                "head_dim": head_dim,
+                "dtype": "bfloat16",
+                "ratio": round(statistics.median(ratios), 3),
+                "spread": round(quartiles[2] - quartiles[0], 3),
+                "subject_ms": round(statistics.median(times[form]) * 1e3, 3),
+                "errors": [round(one / other, 2) for one, other in zip(errors[form], errors["sdpa"], strict=True)],
+                "rounds": rounds,
+                "clock": "thread",
+                "threads": torch.get_num_threads(),
+                "hardware": runtime.hardware(),
+                "torch": torch.__version__,
+                "commit": runtime.commit(),
+            }
+        )
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="replace this file with the rows")
-    chosen = parser.parse_args()
+    parser = Parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="three rounds instead of seven")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="replace this file with the rows; else they are added to benchmarks/results/dense_forms.jsonl",
+    )
+    chosen: argparse.Namespace = parser.parse_args()
+    path = destination(chosen.json, RESULTS / "dense_forms.jsonl")
     torch.set_num_threads(1)
-    rows = []
-    print(f"{'pass':<17}{'dtype':<10}{'head_dim':>9}{'tokens':>8}{'sdpa / explicit':>17}")
-    for backward in (False, True):
-        for dtype in (torch.float32, torch.bfloat16):
-            for head_dim in (16, 64):
-                for tokens, batch in _CASES:
-                    row = compare(tokens, batch, head_dim, dtype, backward)
-                    rows.append(row)
-                    print(f"{row['pass']:<17}{row['dtype']:<10}{head_dim:>9}{tokens:>8}{row['ratio']:>17}", flush=True)
-    if chosen.json:
-        chosen.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cases = [
+        (kind, layout, heads, head_dim, backward)
+        for heads, head_dim in _HEADS
+        for kind, layout in _layouts(heads)
+        for backward in (False, True)
+    ]
+    rows: list[dict[str, Any]] = []
+    for case, said in counted(cases):
+        fresh = compare(*case, rounds=3 if chosen.quick else 7)
+        print(said, flush=True)
+        print_table(("pass", "kind", "tokens", "heads", "head_dim", "subject", "ratio", "subject_ms", "errors"), fresh)
+        rows += fresh
+    (write if chosen.json else append)(rows, path)
 
 
 if __name__ == "__main__":
