@@ -1,0 +1,105 @@
+"""What is published of speeds: for each ratio its range over all runs, the worst machine first.
+
+    python benchmarks/ranges.py [--write README.md]
+
+Read from the rows in benchmarks/results; `--write` replaces what stands between the two markers of a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+BEGIN = "<!-- ranges: benchmarks/ranges.py writes what follows -->"
+END = "<!-- ranges: end -->"
+
+_DTYPES = ("float32", "bfloat16")
+_PASSES = {"forward": "forward", "forward+backward": "with backward"}
+_BASELINES = {"sdpa_dense_bias": "over a ready dense bias", "sdpa_no_bias": "over no bias at all"}
+
+
+def rows(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
+    """The rows of one file."""
+    return [json.loads(line) for line in (results / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() if line]
+
+
+def machine(row: dict[str, Any]) -> str:
+    """A row's processor in few words: "AMD EPYC", "Intel Xeon (AMX)"."""
+    name, *_, feature = row["hardware"].replace("(R)", "").removesuffix(" Processor").split(", ")
+    return name.replace(" Processor", "") + (" (AMX)" if feature.startswith("amx") else "")
+
+
+def in_words(found: Sequence[dict[str, Any]]) -> str:
+    """The range of ratios on each kind of machine, the worst first; "-" where there is none."""
+    by_machine: dict[str, list[float]] = {}
+    for one in sorted(found, key=lambda one: one["ratio"]):
+        by_machine.setdefault(machine(one), []).append(one["ratio"])
+    words = []
+    for name, ratios in by_machine.items():
+        low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+        words.append(f"{low if low == high else f'{low} to {high}'} {name}")
+    return "; ".join(words) or "-"
+
+
+def runs(found: Iterable[dict[str, Any]]) -> str:
+    """How many runs the rows are of."""
+    return str(len({(one["hardware"], one["commit"], one.get("note")) for one in found}))
+
+
+def table(attention: Sequence[dict[str, Any]], model: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a subject, size, dtype and pass."""
+    lines = [
+        f"| | tokens | | {' | '.join(_BASELINES.values())} | runs |",
+        "|---|---|---|---|---|---|",
+    ]
+    for subject, found in (("one ViT-B layer", attention), ("a whole ViT-B", model)):
+        kept = [row for row in found if row["subject"] == "auto" and row["encoding"] == "lookhere_90"]
+        kept = [row for row in kept if row["baseline"] in _BASELINES and row["threads"] == 1 and row["device"] == "cpu"]
+        for tokens in sorted({row["tokens"] for row in kept}):
+            for dtype in _DTYPES:
+                for direction, said in _PASSES.items():
+                    here = [
+                        row for row in kept if (row["tokens"], row["dtype"], row["pass"]) == (tokens, dtype, direction)
+                    ]
+                    cells = [in_words([row for row in here if row["baseline"] == one]) for one in _BASELINES]
+                    if here:
+                        lines.append(f"| {subject} | {tokens} | {dtype}, {said} | {' | '.join(cells)} | {runs(here)} |")
+    return "\n".join(lines)
+
+
+def between(text: str) -> str:
+    """What a text says between the markers.
+
+    Raises:
+        ValueError: it has not each of them once.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"expected {BEGIN} and {END} once each")
+    return text.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, help="a file with the two markers")
+    chosen = parser.parse_args()
+    fresh = table(rows("attention"), rows("model"))
+    print(fresh)
+    if chosen.write:
+        text = chosen.write.read_text(encoding="utf-8")
+        try:
+            before = between(text)
+        except ValueError as error:
+            print(f"sightline: error: --write {chosen.write}: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        head, tail = text.split(BEGIN)[0] + BEGIN, END + text.split(END)[1]
+        if before != fresh:
+            chosen.write.write_text(f"{head}\n\n{fresh}\n\n{tail}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

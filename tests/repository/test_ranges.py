@@ -1,0 +1,50 @@
+"""Published speeds are what the rows say: ranges over all runs, none left out."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def ranges() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("ranges", ROOT / "benchmarks" / "ranges.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def row(ratio: float, hardware: str = "AMD EPYC, 2 cores, avx512_bf16", **changes: Any) -> dict[str, Any]:
+    return {
+        "subject": "auto", "baseline": "sdpa_no_bias", "encoding": "lookhere_90", "threads": 1, "device": "cpu",
+        "tokens": 5, "dtype": "float32", "pass": "forward", "ratio": ratio, "hardware": hardware, "commit": "a",
+        **changes,
+    }  # fmt: skip
+
+
+def test_found_42_the_readme_states_the_range_of_all_rows(ranges: ModuleType) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    fresh = ranges.table(ranges.rows("attention"), ranges.rows("model"))
+    assert ranges.between(readme) == fresh, "python benchmarks/ranges.py --write README.md"
+    assert "1.35 to" in fresh, "a run that turned out worse than ours belongs to the range"
+
+
+def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> None:
+    intel = "Intel(R) Xeon(R) Processor, 2 cores, amx_bf16"
+    found = [row(2.0), row(1.35, note="told"), row(0.9, intel), row(1.1, intel)]
+    assert ranges.in_words(found) == "0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC"
+    assert ranges.in_words(found[:1]) == "2.00 AMD EPYC"
+    assert ranges.in_words([]) == "-"
+    line = ranges.table(found, [])
+    assert line.splitlines()[-1].endswith("| - | 0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC | 3 |")
+    # Other subjects, threads and devices are no part of what is published here.
+    for changes in ({"subject": "tiles"}, {"threads": 2}, {"device": "cuda"}, {"baseline": "public_lookhere"}):
+        assert ranges.table([*found, row(0.1, **changes)], []) == line
