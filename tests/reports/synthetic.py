@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
+from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.results import ResultRow, binomial_stderr
 
 RESOLUTIONS = (20, 32, 64, 148)
@@ -18,12 +19,13 @@ VALUES: Mapping[str, Sequence[float]] = {
 }
 
 
-def row(run: str = "looker", value: float = 0.5, resolution: int = 32, **changes: Any) -> ResultRow:
+def row(run: str = "looker", value: float = 0.5, resolution: int | None = 32, **changes: Any) -> ResultRow:
     """A synthetic row of top-1 on the test split, with the stderr of 400 images unless it is changed."""
+    side = (resolution or 0) // 4
     fields: dict[str, Any] = {
         "run": run, "encoding": run, "task": "glyphs", "data": "scenes", "split": "test", "metric": "top1",
         "value": value, "stderr": binomial_stderr(value, 400), "resolution": resolution,
-        "grid": (resolution // 4, resolution // 4), "train_resolution": 32, "knob": None, "tuned": False, "seed": 0,
+        "grid": (side, side), "train_resolution": 32, "knob": None, "tuned": False, "seed": 0,
         "images": 400, "seconds": 1.0, "commit": "0000000", "hardware": "synthetic",
     }  # fmt: skip
     return ResultRow(**{**fields, **changes})
@@ -85,3 +87,39 @@ def full_report(**changes: Any) -> Report:
         "created": "2020-02-02", "notes": ["a synthetic note"], "other_commands": ["sightline report runs/x"],
     }  # fmt: skip
     return Report(**{**fields, **changes})
+
+
+FIXED = {"data": "scenes", "resolution": 64, "images": 48_000, "loss": "bce", "precision": "bf16"}
+PACKING = {"tokens": 2048, "resolutions": [32, 96], "aspect": "native", "drop": None, "drop_options": {}}
+# What is saved of runs of each kind.
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "uniform": FIXED,
+    "packed": {**FIXED, "packing": PACKING, "loss": "ce", "label_smoothing": 0.1},
+    "mixed": {**FIXED, "packing": {**PACKING, "resolutions": [16, 64], "aspect": "square"}},
+    "dropped": {**FIXED, "packing": {**PACKING, "drop": "constant", "drop_options": {"drop": 0.25}}},
+    "own": {**FIXED, "packing": {**PACKING, "resolutions": None, "most_tokens": 256}},
+    "tuned": {**FIXED, "init_from": "timm:vit_of_another"},
+}
+
+
+def run_of(kind: str, **changes: Any) -> RunSummary:
+    """A made-up run of 4 px patches and 24 classes, as its configuration says it was trained."""
+    config = CONFIGS[kind]
+    fields = {
+        "encoding": "lookhere_90", "config": config, "seen": seen_sizes(config, 4),
+        "loss": LossCurve([32, 64], [3.0, 2.0], loss_kind(config, 24)), "about": "",
+    }  # fmt: skip
+    return run_summary(kind, **{**fields, **changes})
+
+
+def page_of(*kinds: str, values: Mapping[str, Sequence[float]] | None = None, **changes: Any) -> Report:
+    """A report on runs of these kinds, each measured at 32, 64, 96 and 128 px unless `values` say otherwise."""
+    sizes = (32, 64, 96, 128)
+    values = values or {kind: (0.8, 0.9, 0.7, 0.5 + 0.1 * place) for place, kind in enumerate(kinds)}
+    rows = [
+        row(kind, value, size, encoding="lookhere_90", train_resolution=64)
+        for kind, line in values.items()
+        for size, value in zip(sizes, line, strict=True)
+    ]
+    fields: dict[str, Any] = {"runs": [run_of(kind) for kind in kinds], "rows": rows, "chance": 1 / 24}
+    return Report(**{"title": "A page", "command": "sightline report", **fields, **changes})

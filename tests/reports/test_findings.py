@@ -23,7 +23,7 @@ def test_the_best_beyond_training_is_named_with_its_numbers():
     assert "after 93.8 % at 32 px" in first
     # means over 64 and 148 px
     assert "looker 92.7 %, adder 51.1 % and turner 18.1 %" in second
-    assert "looker is ahead of adder by 41.5 points, of which the interval is +35.2 to +47.5" in second
+    assert "looker less adder: +41.5 points [+35.2, +47.5]" in second
 
 
 def test_the_best_follows_the_numbers_and_not_the_order():

@@ -12,10 +12,10 @@ from sightline.reports.tables import accuracy_table, print_accuracy, print_table
 from tests.reports.synthetic import accuracy_rows, row
 
 
-def printed(rows, width: int = 80, encoding: str = "utf-8") -> str:
+def printed(rows, width: int = 80, encoding: str = "utf-8", seen=None) -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    print_accuracy(rows, Console(file=stream, width=width))
+    print_accuracy(rows, Console(file=stream, width=width), seen=seen)
     stream.flush()
     return raw.getvalue().decode(encoding)
 

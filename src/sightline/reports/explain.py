@@ -92,7 +92,7 @@ def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Ma
     if len(patches) == 1:
         details.append(f"patches of {patches[0]} {TIMES} {patches[0]} px")
     text += f" ({', '.join(details)})" if details else ""
-    text += (" were trained " if many else " was trained ") + _trainings(names, known, seen)
+    text += (" were trained" if many else " was trained") + _trainings(names, known, seen)
     text += _tests(sorted(grids), [seen[name] for name in names if name in seen])
     encodings = {row.encoding for row in rows}
     if len(encodings) > 1:
@@ -112,18 +112,18 @@ def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Ma
 
 
 def _trainings(names: Sequence[str], known: Sequence[RunSummary], seen: Mapping[str, SeenSizes]) -> str:
-    """ "on 48,000 images of 32 px", and where runs differ what each of them saw."""
+    """ " on 48,000 images of 32 px", and where runs differ what each of them saw."""
     said: dict[str, list[str]] = {}
     for name in names:
         run = next((run for run in known if run.name == name), None)
         count = f"{run.train_images:,} images" if run is not None and run.train_images else "images"
         words = f"on {count} of {seen[name].words}" if name in seen else f"on {count}"
         if name in seen and seen[name].drop:
-            words += f" with tokens dropped ({seen[name].drop})"
+            words += f", tokens dropped: {seen[name].drop}"
         said.setdefault(words, []).append(name)
     if len(said) == 1:
-        return next(iter(said))
-    return "; ".join(f"{', '.join(whose)} {words}" for words, whose in said.items())
+        return " " + next(iter(said))
+    return ": " + "; ".join(f"{', '.join(whose)} {words}" for words, whose in said.items())
 
 
 def _tests(tested: Sequence[int], seen: Sequence[SeenSizes]) -> str:
@@ -162,6 +162,22 @@ def curve_words(chosen: Sequence[series.Line]) -> str:
         of_this = " in this training" if any(size.fine_tuned_from for size in sizes) else " in training"
         marks.append(f"What stands to the right of {beyond:.0f} px is larger than anything that a run saw{of_this}.")
     return " ".join(marks)
+
+
+def unlike(runs: Sequence[RunSummary]) -> str:
+    """In what the trainings of the runs differ, which a comparison of their encodings or sizes does not take out."""
+    words = {
+        "images": {run.train_images for run in runs},
+        "tokens": {run.train_tokens for run in runs},
+        "operations": {run.train_flops for run in runs},
+        "losses": {run.loss.kind for run in runs},
+        "parameters": {run.parameters for run in runs},
+    }
+    differ = [word for word, values in words.items() if len(values - {0, ""}) > 1]
+    if not differ:
+        return ""
+    listed = differ[0] if len(differ) == 1 else f"{', '.join(differ[:-1])} and {differ[-1]}"
+    return f"The runs differ in {listed} of training (see Training): a difference in accuracy may come from that."
 
 
 def validation_words(runs: Sequence[RunSummary]) -> str:

@@ -192,10 +192,10 @@ def _evidence(best: series.Line, others: Sequence[series.Line], sizes: Sequence[
     knobs = ", each with its default knob" if any(line.paired for line in (best, *others)) else ""
     means = _listed([f"{name(line)} {percent(_mean(line, sizes, 1.0)[0])}" for line in (best, *others)])
     gap, low, high = difference(best, others[0], sizes, len(others))
-    certain = " (95 % for all comparisons in common)" if len(others) > 1 else ""
+    certain = " (95 % for all comparisons together)" if len(others) > 1 else ""
     return (
-        f"{over}{knobs}: {means}. {name(best)} is ahead of {name(others[0])} by {100 * gap:.1f} points, of which the "
-        f"interval is {100 * low:+.1f} to {100 * high:+.1f}{certain}."
+        f"{over}{knobs}: {means}. {name(best)} less {name(others[0])}: {100 * gap:+.1f} points "
+        f"[{100 * low:+.1f},\u00a0{100 * high:+.1f}]{certain}."
     )
 
 

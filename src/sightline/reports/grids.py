@@ -14,11 +14,11 @@ from sightline.results import ResultRow
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column: `below` is a smaller second line, `words` holds no numbers."""
+    """A column: `below` is a smaller second line; a run's has its `colour`."""
 
     title: str
     below: str = ""
-    words: bool = False
+    colour: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +31,38 @@ class Cell:
     best: bool = False
     below: str = ""
     marked: bool = False
+    words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GridLine:
-    """A line of a table, named and coloured as its run; no colour where it is of none."""
+    """A line of a table; `below` is smaller and under its label; a run's has its `colour`."""
 
     label: str
     colour: str
     cells: Sequence[Cell]
+    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table; `foot` is a last line with its own heading, or empty; `corner` heads the first column."""
+    """A table; `corner` heads the first column."""
 
     caption: str
     headings: Sequence[Heading]
     lines: Sequence[GridLine]
-    foot: Sequence[str] = ()
     corner: str = "run"
+
+    def turned(self) -> TextTable:
+        """With a column a run where that is the narrower way: a phone shows few columns."""
+        if len(self.lines) >= len(self.headings):
+            return self
+        headings = [Heading(line.label, line.below, line.colour) for line in self.lines]
+        lines = [
+            GridLine(heading.title, heading.colour, [line.cells[place] for line in self.lines], heading.below)
+            for place, heading in enumerate(self.headings)
+        ]
+        return TextTable(self.caption, headings, lines, "")
 
 
 def accuracy(
@@ -77,8 +89,8 @@ def accuracy(
             knob = f"knob {point.knob:g}" if point and line.tuned and point.knob is not None else ""
             cells.append(_cell(point, index in best[size], knob, marked=line.seen.holds(size)))
         made.append(GridLine(line.label, style.colour(line.run, order), cells))
-    foot = ["test images", *(_images([line.points.get(size) for line in chosen]) for size in sizes)]
-    return TextTable(caption, headings, made, foot)
+    made.append(_counts([[line.points.get(size) for line in chosen] for size in sizes]))
+    return TextTable(caption, headings, made).turned()
 
 
 _VIEWS = {
@@ -109,8 +121,8 @@ def by_view(
             patches = f"{point.patches:,.1f} patches" if point is not None and point.patches else ""
             cells.append(_cell(point, False, patches))
         made.append(GridLine(line.label, style.colour(line.run, order), cells))
-    foot = ["test images", *(_images([line.views.get(view) for line in chosen]) for view in views)]
-    return TextTable(f"Top-1 accuracy in %, split {split}, by view", headings, made, foot)
+    made.append(_counts([[line.views.get(view) for line in chosen] for view in views]))
+    return TextTable(f"Top-1 accuracy in %, split {split}, by view", headings, made).turned()
 
 
 def by_group(
@@ -157,7 +169,7 @@ def _breakdown(
                 cells.append(_cell(None if found is None else at[found].points[size], found in leaders))
             made.append(GridLine(label, style.colour(line.run, order), cells))
         caption = f"Top-1 accuracy {by}, in %, tested at {size} px{as_trained(size, list(labels.values()))}"
-        tables.append(TextTable(caption, [Heading(title) for title in columns], made))
+        tables.append(TextTable(caption, [Heading(title) for title in columns], made).turned())
     return tables
 
 
@@ -171,9 +183,9 @@ def as_trained(size: int, chosen: Sequence[series.Line]) -> str:
 def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
     """What each run saw and took: parameters, sizes, images, tokens, operations, times, precision, and its knob."""
     headings = [
-        Heading("position encoding", words=True),
-        Heading("sizes", "in training", words=True),
-        Heading("tokens dropped", words=True),
+        Heading("position encoding"),
+        Heading("sizes", "in training"),
+        Heading("tokens dropped", "in training"),
         Heading("images", "in training"),
         Heading("tokens", "in training"),
         Heading("operations", "of training"),
@@ -181,8 +193,8 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
         Heading("images/s"),
         Heading("testing"),
         Heading("parameters"),
-        Heading("knob", "now / default", words=True),
-        Heading("precision", "of training", words=True),
+        Heading("knob", "now / default"),
+        Heading("precision", "of training"),
     ]
     made = []
     for run in runs:
@@ -204,8 +216,8 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
             knob,
             run.precision or DASH,
         ]
-        made.append(GridLine(run.name, style.colour(run.name, order), [Cell(text) for text in texts]))
-    return TextTable("What each run saw and took", headings, made)
+        made.append(GridLine(run.name, style.colour(run.name, order), [Cell(text, words=True) for text in texts]))
+    return TextTable("What each run saw and took", headings, made).turned()
 
 
 # A table of more classes than this shows those with the lowest accuracy alone.
@@ -221,9 +233,9 @@ def by_class(said: Answers) -> TextTable:
         caption += f" ({len(shown)} of {len(scores):,})"
     made = []
     for score in shown:
-        cells = [_cell(score.point, False), Cell(_number(score.point.images)), Cell(score.mistaken_for)]
+        cells = [_cell(score.point, False), Cell(_number(score.point.images)), Cell(score.mistaken_for, words=True)]
         made.append(GridLine(score.name, "", cells))
-    headings = [Heading("right, in %"), Heading("images"), Heading("most often taken for", "(images)", words=True)]
+    headings = [Heading("right, in %"), Heading("images"), Heading("most often taken for", "(images)")]
     return TextTable(caption, headings, made, corner="class")
 
 
@@ -235,8 +247,8 @@ def confusions(said: Answers) -> TextTable | None:
     made = []
     for label, named, count, total in pairs:
         share = _cell(Point(count / total, total, None), False)
-        made.append(GridLine(label, "", [Cell(named), Cell(f"{count:,} of {total:,}"), share]))
-    headings = [Heading("named as", words=True), Heading("images"), Heading("share, in %")]
+        made.append(GridLine(label, "", [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), share]))
+    headings = [Heading("named as"), Heading("images"), Heading("share, in %")]
     return TextTable("The most frequent mistakes", headings, made, corner="true class")
 
 
@@ -246,9 +258,13 @@ def _cell(point: series.Point | None, best: bool, below: str = "", *, marked: bo
     return Cell(f"{100 * point.value:.1f}", interval(*point.interval()), best, below, marked)
 
 
-def _images(points: Sequence[series.Point | None]) -> str:
-    counts = sorted({point.images for point in points if point is not None})
-    return f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+def _counts(columns: Sequence[Sequence[series.Point | None]]) -> GridLine:
+    """How many images were measured in each column."""
+    cells = []
+    for points in columns:
+        counts = sorted({point.images for point in points if point is not None})
+        cells.append(Cell(f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"))
+    return GridLine("images", "", cells)
 
 
 def _number(count: int) -> str:

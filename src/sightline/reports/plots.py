@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Labels at the ends of lines keep this distance, in hundredths of the axis.
 _LABEL_GAP = 4.8
-# Points between the lines of the strip that says which sizes were seen in training.
-_STRIP = 15
+# Points from line to line of the strip that says which sizes were seen in training, and where words have a line of
+# their own.
+_STRIP, _NARROW_STRIP = 15, 25
 
 
 def accuracy_by_resolution(
@@ -62,7 +63,7 @@ def accuracy_by_resolution(
         for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
             places = [_moved(axes, resolution, shift) for resolution in line.points]
             draw_points(axes, line, places, list(line.points.values()), order)
-        _draw_trainings(axes, trainings, order)
+        _draw_trainings(axes, trainings, order, narrow=narrow)
         percent_axis(axes, chance, [point for line in chosen for point in line.points.values()] if fitted else ())
         axes.set_xlabel("test resolution (side of the image, px)")
         if not narrow:
@@ -70,7 +71,7 @@ def accuracy_by_resolution(
         legend(figure, chosen, order, chance=chance, narrow=narrow)
 
     height = 3.4 if narrow else 4.4
-    height += (0.24 * lines_of_legend) + _STRIP / 72 * len(trainings)
+    height += 0.24 * lines_of_legend + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
     return style.draw(style.width(narrow=narrow), height, paint)
 
 
@@ -202,7 +203,7 @@ def _resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float]
 
 
 def _draw_trainings(
-    axes: Axes, trainings: Sequence[tuple[SeenSizes, Sequence[series.Line]]], order: Sequence[str]
+    axes: Axes, trainings: Sequence[tuple[SeenSizes, Sequence[series.Line]]], order: Sequence[str], *, narrow: bool
 ) -> None:
     """Say above the axes, a line each, which sizes were seen in training, and mark them below."""
     from matplotlib.transforms import blended_transform_factory, offset_copy
@@ -212,7 +213,9 @@ def _draw_trainings(
     for place, (sizes, lines) in enumerate(reversed(trainings)):
         runs = list(dict.fromkeys(line.run for line in lines))
         colour = style.colour(runs[0], order) if len(trainings) > 1 and len(runs) == 1 else style.INK
-        at = offset_copy(above, axes.get_figure(root=True), y=8 + _STRIP * place, units="points")
+        at = offset_copy(
+            above, axes.get_figure(root=True), y=8 + (_NARROW_STRIP if narrow else _STRIP) * place, units="points"
+        )
         one, begins, ends = sizes.one, low, low
         if one is not None:
             begins = ends = one
@@ -223,16 +226,17 @@ def _draw_trainings(
             axes.plot([begins, ends], [1, 1], linewidth=4, solid_capstyle="butt", color=colour, transform=at,
                       clip_on=False)  # fmt: skip
             axes.axvspan(begins, ends, color=colour, alpha=0.08, linewidth=0, zorder=0)
-        words = ("trained at " if one is not None else "seen in training: ") + some_words(sizes)
+        words = f"trained at {some_words(sizes)}"
         if len(trainings) > 1:
             words = f"{', '.join(runs) if len(runs) < 3 else f'{len(runs)} runs'}: {words}"
-        # On the side with more room.
+        # On the side with more room, or above where there is little on either.
         left = math.log(begins / low) > math.log(high / ends)
+        point, shift = ((low, 1), (0, 10)) if narrow else ((begins if left else ends, 1), (-7 if left else 7, 0))
         axes.annotate(
-            style.short(words, 60), (begins if left else ends, 1), xycoords=at, xytext=(-7 if left else 7, 0),
-            textcoords="offset points", ha="right" if left else "left", va="center", fontsize=9.5,
-            annotation_clip=False, parse_math=False,
-        )  # fmt: skip
+            style.short(words, 42 if narrow else 60), point, xycoords=at, xytext=shift, textcoords="offset points",
+            ha="right" if left and not narrow else "left", va="center", fontsize=9.5, annotation_clip=False,
+            parse_math=False,
+        ).set_in_layout(narrow or place == len(trainings) - 1)  # fmt: skip
 
 
 def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str]) -> None:

@@ -84,5 +84,5 @@ def some_words(seen: SeenSizes) -> str:
     if seen.one is not None:
         return f"{seen.one} px"
     if seen.low is None or seen.high is None:
-        return "images' own sizes"
+        return "the images' own sizes"
     return f"{seen.low:.0f} to {seen.high:.0f} px"

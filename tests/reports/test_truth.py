@@ -1,0 +1,323 @@
+"""A page says what rows, configuration and log say: made-up runs of each kind, and sentences that must not stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from sightline.reports import findings, grids, panels, plots, series, style, training_plots
+from sightline.reports.content import Answer, Answers, FieldsOfView, Report, Sample, ValidationPoint
+from sightline.reports.findings import TIMES
+from sightline.reports.html import render
+from sightline.reports.seen import by_run, seen_sizes
+from sightline.reports.tables import print_accuracy
+from tests.reports.synthetic import CONFIGS, page_of, picture, row, run_of, view
+from tests.reports.test_html import Page
+from tests.reports.test_plots import texts
+from tests.reports.test_tables import printed
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(request, monkeypatch):
+    """Pages of sentences have no figures in them: what is drawn is looked at where a test names `figures`."""
+    if "figures" not in request.fixturenames:
+        monkeypatch.setattr(style, "draw", lambda width, height, paint: f'<svg viewBox="0 0 {72 * width} 9"></svg>')
+
+
+@pytest.fixture
+def figures():
+    """Draw what is drawn."""
+
+
+def said(report: Report) -> str:
+    return Page(render(report)).text
+
+
+def headline(report: Report) -> str:
+    first, second = findings.headline(report.rows, seen=by_run(report.runs, report.rows), chance=report.chance)
+    return f"{first} {second}".replace("\xa0", " ")
+
+
+def test_found_13_sizes_of_training_are_those_of_the_configuration():
+    seen = {kind: seen_sizes(config, 4) for kind, config in CONFIGS.items()}
+    assert seen["uniform"].one == 64
+    assert (seen["packed"].low, seen["packed"].high, seen["packed"].one) == (32, 96, None)
+    assert (seen["mixed"].low, seen["mixed"].high) == (16, 64)
+    # 256 patches of 4 px are 64 x 64 px; nothing says how small images were.
+    assert (seen["own"].low, seen["own"].high) == (None, 64)
+    assert seen["dropped"].drop == "25\u00a0%"
+    assert seen["tuned"].fine_tuned_from == "timm:vit_of_another"
+    # No image has more patches than a step holds: 16 x 16 of them.
+    packing = {"tokens": 256, "resolutions": [32, 96], "aspect": "native"}
+    assert seen_sizes({"resolution": 64, "packing": packing}, 4).high == 64
+
+
+@pytest.mark.parametrize("kind", ["packed", "mixed", "dropped", "own"])
+def test_found_13_a_run_of_many_sizes_was_not_trained_at_one(kind):
+    text = said(page_of(kind))
+    for untrue in (f"64 {TIMES} 64 px", ", as trained", "trained at 64 px", "the training size", "that size"):
+        assert untrue not in text, untrue
+    words = seen_sizes(CONFIGS[kind], 4).words.replace("\xa0", " ")
+    assert f"on 48,000 images of {words}" in text
+
+
+def test_found_13_larger_than_anything_begins_beyond_the_largest_size_seen():
+    beyond = re.compile(r"right of (\d+) px is larger than anything")
+    assert beyond.findall(said(page_of("uniform"))) == ["64"]
+    assert beyond.findall(said(page_of("packed", "uniform"))) == ["96"]
+    inside = page_of("packed")
+    inside = dataclasses.replace(inside, rows=[one for one in inside.rows if one.resolution in (32, 64, 96)])
+    for untrue in ("larger than", "never seen", "times the"):
+        assert untrue not in said(inside), untrue
+    assert f"64 {TIMES} 64" not in said(inside)
+
+
+def test_found_13_runs_are_compared_beyond_what_each_of_them_saw():
+    text = headline(
+        page_of("packed", "uniform", values={"packed": (0.8, 0.9, 0.9, 0.8), "uniform": (0.6, 0.9, 0.2, 0.1)})
+    )
+    # 96 px is not new to the packed run.
+    assert text.startswith(
+        "packed holds up best on images larger than those of training: 80.0 % [75.8, 83.6] at 128 px"
+    )
+    assert "1.3 times the largest size of training" in text
+    assert "At 128 px: packed 80.0 % and uniform 10.0 %" in text
+
+
+def test_found_13_own_sizes_have_no_beyond_but_the_limit():
+    text = said(page_of("own"))
+    assert "their own sizes, of at most 256 patches" in text
+    assert "right of 64 px is larger" in text
+    assert "seen in training (" not in headline(page_of("own"))
+
+
+def test_found_13_a_fine_tuned_run_has_seen_more_than_its_configuration_says():
+    text = said(page_of("tuned"))
+    assert "began with the weights of timm:vit_of_another" in text
+    assert "never seen in training" not in text
+    assert "larger than anything that a run saw in this training" in text
+
+
+def test_found_13_tokens_operations_and_drop_are_said():
+    runs = [run_of("dropped", train_tokens=93_272, train_flops=1_030_000_000_000), run_of("uniform", train_images=0)]
+    text = said(page_of("dropped", "uniform", runs=runs))
+    for words in ("93,272", "1.03e+12", "25 %", "tokens dropped: 25 %", "48,000"):
+        assert words in text, words
+    # 48,000 images in 178.2 seconds.
+    assert "269" in text
+    table = grids.training(runs, ["dropped", "uniform"])
+    speed = next(line for line in table.lines if line.label == "images/s")
+    assert [cell.value for cell in speed.cells] == ["269", findings.DASH]
+
+
+def test_found_13_unlike_trainings_are_named():
+    runs = [run_of("packed", train_images=15_066), run_of("uniform")]
+    assert "The runs differ in images and losses of training" in said(page_of("packed", "uniform", runs=runs))
+    assert "The runs differ" not in said(page_of("uniform", "tuned"))
+
+
+def test_found_13_losses_of_different_kinds_have_their_own_axes(figures):
+    runs = {kind: run_of(kind).loss for kind in ("uniform", "packed", "mixed")}
+    written = texts(training_plots.loss_plot(runs))
+    assert written.count("training loss") == 2
+    assert "binary cross entropy, summed over 24 classes" in written
+    assert "cross entropy over 24 classes, labels smoothed by 0.1" in written
+    assert texts(training_plots.loss_plot({"uniform": runs["uniform"]})).count("training loss") == 1
+
+
+def test_found_13_losses_that_cannot_be_compared_are_named():
+    assert "losses of 2 kinds" in said(page_of("uniform", "packed"))
+    assert "kinds" not in said(page_of("uniform"))
+
+
+def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
+    report = page_of("uniform", values={"uniform": (0.0, 0.9, 0.0, 1.0)})
+    report = dataclasses.replace(report, rows=[dataclasses.replace(one, images=6, stderr=0.0) for one in report.rows])
+    text = said(report)
+    assert "[0.0, 39.0]" in text
+    assert "[61.0, 100.0]" in text
+    assert "±" not in text
+    assert "39.0" in printed(report.rows)
+
+
+def test_found_13_the_interval_of_a_difference_is_newcombes():
+    """His first example: 56 of 70 and 48 of 80."""
+    one, other = (
+        series.lines([row(name, right / count, 64, images=count)], split="test")[0]
+        for name, right, count in (("a", 56, 70), ("b", 48, 80))
+    )
+    assert findings.difference(one, other, [64]) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    # Of several comparisons each has the wider interval, and none is both.
+    assert findings.difference(one, other, [64], 4)[1] < 0.0524
+
+
+@pytest.mark.parametrize("kinds", [("uniform", "packed"), ("uniform", "mixed", "tuned")])
+def test_found_13_no_verdict_where_no_difference_was_found(kinds):
+    report = page_of(*kinds, values={kind: (0.8, 0.9, 0.7, 0.5 + 0.01 * place) for place, kind in enumerate(kinds)})
+    text = headline(report)
+    assert "o difference was found between" in text
+    for untrue in ("best", "ahead of", "hold up", "holds up", "highest"):
+        assert untrue not in text, untrue
+
+
+@pytest.mark.parametrize("values", [(0.05, 0.06, 0.05, 0.04), (0.0, 0.0, 0.0, 0.0)])
+def test_found_13_no_verdict_on_a_run_that_was_too_short(values):
+    both = page_of("uniform", "packed", values={"uniform": values, "packed": values})
+    assert headline(both).startswith("No run was trained enough for a verdict")
+    one = page_of("uniform", "packed", values={"uniform": values, "packed": (0.9, 0.9, 0.9, 0.9)})
+    assert headline(one).startswith("No verdict: uniform was trained too little")
+    alone = page_of("uniform", values={"uniform": values})
+    assert "trained too little" in headline(alone)
+    for report in (both, one, alone):
+        assert "holds up" not in said(report)
+        assert "[" in headline(report), "the numbers are there all the same"
+
+
+def test_found_13_other_views_than_squares_have_their_own_table():
+    shown = [
+        row("packed", 0.612, view=kind, resolution=None, grid=None, patches=157.25)
+        for kind in ("native", "tokens:256", "max:4096")
+    ]
+    report = page_of("packed")
+    both = dataclasses.replace(report, rows=[*report.rows, *shown])
+    text = said(both)
+    for words in ("61.2 [56.3, 65.8]", "157.2 patches", "resized to at most 256 patches", "own size and aspect"):
+        assert words in text, words
+    assert series.lines(both.rows, split="test")[0].points == series.lines(report.rows, split="test")[0].points
+    assert "61.2" in printed(both.rows)
+    # A run that was tested in no other way.
+    alone = said(dataclasses.replace(report, rows=shown))
+    assert "61.2 [56.3, 65.8]" in alone
+    assert "Accuracy by resolution" not in alone
+    assert "61.2" in printed(shown)
+
+
+def test_found_13_every_share_of_a_page_is_one_of_its_rows():
+    report = page_of("packed", "uniform")
+    points = [(one.value, *series.wilson(one.value, one.images)) for one in report.rows]
+    known = {f"{100 * number:.1f}" for point in points for number in point}
+    text = headline(report)
+    known |= {f"{100 * number:.1f}" for number in (1 / 24,)}
+    shares = re.findall(r"(?<![\d.+-])(\d+\.\d) %", text) + re.findall(r"(\d+\.\d)[,\]]", text.split(" less ")[0])
+    assert shares
+    assert set(shares) <= known
+
+
+def test_found_13_terminal_tables_mark_what_was_seen():
+    report = page_of("packed")
+    heads = printed(report.rows, seen=by_run(report.runs)).splitlines()[2:4]
+    # 32, 64 and 96 px, and not 128.
+    assert " ".join(heads).count("seen") == 3
+    assert "trained" not in printed(report.rows, seen=by_run(report.runs))
+    assert "trained" in printed(page_of("uniform").rows)
+    assert print_accuracy.__doc__
+
+
+def test_found_40_fields_of_view_stand_once_for_each_encoding():
+    one = view("lookhere_90")
+    fields = [dataclasses.replace(one, run=run) for run in ("uniform", "packed")]
+    text = said(page_of("uniform", "packed", fields=fields))
+    assert text.count(f"lookhere_90, layer 0, 3 {TIMES} 5 patches.") == 1
+    other = FieldsOfView("lookhere_90", 0, one.grid, one.weight * 0.5, "packed")
+    assert f"3 {TIMES} 5 patches, run uniform" in said(page_of("uniform", "packed", fields=[fields[0], other]))
+
+
+def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
+    """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
+    rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
+    drawn = [
+        plots.accuracy_by_resolution(rows, seen=by_run(runs), chance=0.1, narrow=True),
+        training_plots.loss_plot({run.name: run.loss for run in runs}, narrow=True),
+        panels.fields_of_view(view("lookhere_90", heads=12), narrow=True),
+    ]
+    for figure in drawn:
+        width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', figure)[0])
+        assert width <= 300
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", figure)]
+        assert sizes
+        # 358 px are left beside the margins.
+        assert min(sizes) * 358 / width >= 11
+
+
+def test_found_40_the_accuracy_axis_can_be_fitted(figures):
+    rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
+    assert "20" in texts(plots.accuracy_by_resolution(rows))
+    fitted = texts(plots.accuracy_by_resolution(rows, fitted=True))
+    assert "0" not in fitted
+    assert "94" in fitted
+
+
+def test_found_40_the_axis_is_chosen_without_a_script():
+    page = render(page_of("uniform"))
+    assert page.count('name="axis"') == 2
+    assert "<script" not in page
+
+
+def test_found_40_pictures_have_a_frame_and_a_grid_seen_on_white():
+    from sightline.reports.content import SampleRow
+
+    white = picture(32) * 0 + 255
+    page = render(page_of("uniform", samples=[SampleRow(32, [Sample(white, "a"), Sample(white, "b")])]))
+    assert re.search(r"\.frame \{[^}]*border: 1px solid", page)
+    assert page.count('class="frame"') == 2
+    assert 'stroke="#000000"' in page
+    assert 'stroke="#ffffff"' in page
+    assert "object-fit: cover" not in page
+
+
+def test_found_40_commands_and_tables_are_not_clipped():
+    page = render(page_of("uniform", command="sightline report " + "a/long/path/ " * 40))
+    assert re.search(r"pre \{[^}]*white-space: pre-wrap", page)
+    # A column a run: eight sizes beside each other are wider than a phone.
+    assert page.count('<tr><th scope="row">32 px') == 1
+
+
+def answers(classes: int = 3, **changes: object) -> Answers:
+    made = []
+    for index in range(4 * classes):
+        label = f"class {index % classes}"
+        # Of class 0 every second image is taken for class 1, the later with the higher score.
+        wrong = index % classes == 0 and index % 2 == 0
+        made.append(Answer(index, f"{index}.png", label, "class 1" if wrong else label, 0.5 + index / 100))
+    fields = {"run": "uniform", "split": "test", "shown": "64 px", "answers": made}
+    return Answers(**{**fields, **changes})
+
+
+def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
+    one = Sample(picture(64), "class 0, named class 1 (0.56)")
+    text = said(page_of("uniform", answers=[answers(mistakes=[one])]))
+    # Two of the four of class 0, of twelve in all.
+    assert "uniform: 83.3 % [55.2, 95.3] of 12 images of split test named correctly at 64 px" in text
+    assert "class 0 class 1 2 of 4 50.0 [15.0, 85.0]" in text
+    assert "class 0 50.0 [15.0, 85.0] 4 class 1 (2)" in text
+    assert "class 0, named class 1 (0.56)" in text
+    assert "named as" in text
+    assert "What is mistaken" not in said(page_of("uniform"))
+
+
+def test_found_38_many_classes_have_a_list_and_no_picture():
+    few, many = render(page_of("uniform", answers=[answers(40)])), render(page_of("uniform", answers=[answers(41)]))
+    assert 'aria-label="What was taken for what"' in few
+    assert 'aria-label="What was taken for what"' not in many
+    assert "The most frequent mistakes" in many
+
+
+def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
+    from sightline.reports.answers import worst
+
+    assert [one.index for one in worst(answers().answers, 1)] == [6]
+
+
+def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
+    points = [
+        ValidationPoint(step, 32 * step, "minival", top1, 500) for step, top1 in ((10, 0.4), (20, 0.6), (30, 0.5))
+    ]
+    run = run_of("uniform", validation=points, best_step=20)
+    text = said(page_of("uniform", runs=[run]))
+    assert "on 500 images of split minival" in text
+    assert "best checkpoint: uniform 60.0 % after 640 images" in text
+    svg = training_plots.validation_plot([run])
+    assert "images seen in training" in texts(svg)
+    assert "best checkpoint" not in said(page_of("uniform", runs=[run_of("uniform", validation=points)]))
