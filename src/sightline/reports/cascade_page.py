@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from sightline.cascade_rows import CascadeRow
 from sightline.reports import page, style
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
-from sightline.reports.findings import percent
+from sightline.reports.content import SeenSizes
+from sightline.reports.findings import CLEARLY, percent
 from sightline.reports.tables import print_table
+from sightline.results import wilson
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-def print_rows(rows: Sequence[CascadeRow]) -> None:
-    """Print both tables, and what was chosen."""
+def print_rows(rows: Sequence[CascadeRow], *, chance: float | None = None) -> None:
+    """Print both tables, and what was found (`chance` as in `render`) and chosen."""
     first = rows[0]
     images = f"{first.images} images of {first.data}/{first.split}"
     print_table(*_singles(rows), title=f"Single budgets, {images}")
@@ -23,16 +25,20 @@ def print_rows(rows: Sequence[CascadeRow]) -> None:
     print("top-1 in %, with its 95 % interval; tokens and ms (of the forward pass) of an image in the mean")
     if of_kind(rows, "cascade"):
         print("again: the fraction seen again, scores below `below`; ahead: of single budgets at equal mean tokens")
-    for sentence in (_finding(rows), _chosen(rows)):
+    for sentence in (_finding(rows, chance), _chosen(rows)):
         if sentence:
             print(sentence)
 
 
-def render(rows: Sequence[CascadeRow], command: str) -> str:
+def render(
+    rows: Sequence[CascadeRow], command: str, *, seen: SeenSizes | None = None, chance: float | None = None
+) -> str:
     """The HTML text: equal rows give equal text.
 
     Args:
         command: the line that measures it again.
+        seen: the sizes of training; the one that the rows name unless given.
+        chance: the accuracy of guessing, a fraction: without clearly more there is no verdict.
 
     Raises:
         InputError: there is no row of a single budget.
@@ -42,7 +48,8 @@ def render(rows: Sequence[CascadeRow], command: str) -> str:
         title=f"{rows[0].run}: accuracy by tokens and time",
         command=command,
         row=rows[0],
-        finding=_finding(rows),
+        trained=(seen or SeenSizes.of_one(rows[0].train_resolution)).words,
+        finding=_finding(rows, chance),
         chosen=_chosen(rows),
         curve=style.both(
             lambda narrow: accuracy_by_cost(rows, narrow=narrow),
@@ -95,11 +102,13 @@ def _cascade_title(rows: Sequence[CascadeRow]) -> str:
     return f"Cascade: {row.budget} tokens, then {row.second_budget} for the least certain" if row else ""
 
 
-def _finding(rows: Sequence[CascadeRow]) -> str:
+def _finding(rows: Sequence[CascadeRow], chance: float | None) -> str:
     """How the cascade came out beside single budgets, by the intervals of its points."""
     points = [row for row in of_kind(rows, "cascade") if row.ahead_low is not None and row.ahead_high is not None]
     if not points:
         return ""
+    if chance is not None and not any(wilson(row.top1, row.images, CLEARLY)[0] > chance for row in rows):
+        return f"No verdict: nowhere is the accuracy clearly above guessing ({percent(chance)})."
     ahead = sum((row.ahead_low or 0) > 0 for row in points)
     behind = sum((row.ahead_high or 0) < 0 for row in points)
     best = max(points, key=lambda row: row.ahead or 0)

@@ -171,7 +171,6 @@ def unlike(runs: Sequence[RunSummary]) -> str:
         "tokens": {run.train_tokens for run in runs},
         "operations": {run.train_flops for run in runs},
         "losses": {run.loss.kind for run in runs},
-        "parameters": {run.parameters for run in runs},
     }
     differ = [word for word, values in words.items() if len(values - {0, ""}) > 1]
     if not differ:

@@ -14,7 +14,7 @@ DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
-_CLEARLY = 3.0
+CLEARLY = 3.0
 
 
 def percent(fraction: float) -> str:
@@ -43,7 +43,7 @@ def learned(line: series.Line, chance: float | None) -> bool:
     if chance is None:
         return True
     inside = {size: point for size, point in line.points.items() if line.seen.holds(size)}
-    return any(point.interval(_CLEARLY)[0] > chance for point in (inside or line.points).values())
+    return any(point.interval(CLEARLY)[0] > chance for point in (inside or line.points).values())
 
 
 def difference(
