@@ -44,13 +44,13 @@ def dump_predictions(rows: Iterable[Prediction]) -> str:
     for row in rows:
         side = "" if row.resolution is None else row.resolution
         correct = "true" if row.correct else "false"
-        words = (_written(row.name), _written(row.label), _written(row.predicted))
+        words = (as_written(row.name), as_written(row.label), as_written(row.predicted))
         writer.writerow((row.split, row.view, side, row.index, *words, f"{row.score:.6f}", correct))
     return written.getvalue()
 
 
-def _written(name: str) -> str:
-    """A file's name may hold bytes that are no text."""
+def as_written(name: str) -> str:
+    """A name as it stands in the file: one of a file may hold bytes that are no text."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from sightline.predictions import Prediction
 from sightline.reports import findings, grids, panels, plots, series, style, training_plots
-from sightline.reports.content import Answer, Answers, FieldsOfView, Report, Sample, ValidationPoint
+from sightline.reports.content import Answers, FieldsOfView, Report, Sample, ValidationPoint
 from sightline.reports.findings import TIMES
 from sightline.reports.html import render
 from sightline.reports.seen import by_run, seen_sizes
@@ -280,7 +281,10 @@ def answers(classes: int = 3, **changes: object) -> Answers:
         label = f"class {index % classes}"
         # Of class 0 every second image is taken for class 1, the later with the higher score.
         wrong = index % classes == 0 and index % 2 == 0
-        made.append(Answer(index, f"{index}.png", label, "class 1" if wrong else label, 0.5 + index / 100))
+        named = "class 1" if wrong else label
+        made.append(
+            Prediction("test", "square", 64, index, f"{index}.png", label, named, 0.5 + index / 100, named == label)
+        )
     fields = {"run": "uniform", "split": "test", "shown": "64 px", "answers": made}
     return Answers(**{**fields, **changes})
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sightline.errors import InputError, SightlineError
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
-    from sightline.reports.content import Answer, Answers, Sample, ValidationPoint
+    from sightline.predictions import Prediction
+    from sightline.reports.content import Answers, Sample, ValidationPoint
 
 VALIDATION = "validation.jsonl"
 BEST = "checkpoint.best"
-PREDICTIONS = "predictions.csv"
-_COLUMNS = {"split", "view", "resolution", "index", "name", "label", "predicted", "score"}
 _MISTAKES = 12
 # Of a picture on the page, in pixels, where images have no one size.
 _HEIGHT = 128
@@ -75,66 +72,42 @@ def read_answers(folder: Path, run: str, side: int | None, source: Source | None
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
+    from sightline.predictions import PREDICTIONS, read_predictions
     from sightline.reports.answers import worst
     from sightline.reports.content import Answers
 
     path = folder / PREDICTIONS
     if not path.exists():
         return None
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = _COLUMNS - set(reader.fieldnames or ())
-            if missing:
-                raise ValueError(f"no column {', '.join(sorted(missing))}")
-            parts: dict[tuple[str, str, str], list[Answer]] = {}
-            for line in reader:
-                parts.setdefault((line["split"], line["view"], line["resolution"]), []).append(_answer(line))
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as predictions ({error})") from None
+    parts: dict[tuple[str, str, int | None], list[Prediction]] = {}
+    for one in read_predictions(path):
+        parts.setdefault((one.split, one.view, one.resolution), []).append(one)
     if not parts:
         return None
-    split, view, resolution = _main_part(parts, side)
+    # The test split before others, the size of training before others, and else what most images were shown at.
+    split, view, resolution = max(parts, key=lambda part: (part[0] == "test", part[2] == side, len(parts[part])))
     answers = parts[split, view, resolution]
-    shown = f"{resolution}\u00a0px" if view == "square" else view
-    mistakes = [] if source is None else _drawn(worst(answers, _MISTAKES), source, split, resolution)
+    shown = view if resolution is None else f"{resolution}\u00a0px"
+    mistakes = [] if source is None else _drawn(worst(answers, _MISTAKES), source, resolution)
     return Answers(run, split, shown, answers, mistakes)
 
 
-def _answer(line: Mapping[str, str]) -> Answer:
-    from sightline.reports.content import Answer
-
-    score = float(line["score"])
-    if not math.isfinite(score):
-        raise ValueError(f"score {line['score']}")
-    return Answer(int(line["index"]), line["name"], line["label"], line["predicted"], score)
-
-
-def _main_part(parts: Mapping[tuple[str, str, str], Sequence[Any]], side: int | None) -> tuple[str, str, str]:
-    """The test split before others, the view of training before others, and else the one of most images."""
-
-    def rank(part: tuple[str, str, str]) -> tuple[bool, bool, int]:
-        split, view, resolution = part
-        return split == "test", view == "square" and resolution == str(side), len(parts[part])
-
-    return max(parts, key=rank)
-
-
-def _drawn(answers: Iterable[Answer], source: Source, split: str, resolution: str) -> list[Sample]:
+def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None) -> list[Sample]:
     """Pictures of these answers; one that is not there any more, or is another than it was, is left out."""
+    from sightline.predictions import as_written
     from sightline.reports.content import Sample
 
     pictures = []
     for one in answers:
         try:
-            if resolution:
-                size = int(resolution), int(resolution)
+            if resolution is not None:
+                size = resolution, resolution
             else:
-                height, width = source.stored_size(split, one.index) or (_HEIGHT, _HEIGHT)
+                height, width = source.stored_size(one.split, one.index) or (_HEIGHT, _HEIGHT)
                 size = _HEIGHT, max(round(_HEIGHT * width / height), 1)
-            found = source.example(split, one.index, size)
-        except (SightlineError, ValueError):
+            found = source.example(one.split, one.index, size)
+        except SightlineError:
             continue
-        if found.name == one.name and source.classes[found.label] == one.label:
+        if as_written(found.name) == one.name and source.classes[found.label] == one.label:
             pictures.append(Sample(found.image, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
     return pictures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def _samples(source: Source | None, resolutions: Sequence[int]) -> list[SampleRo
 
     if source is None:
         return []
-    split = "test" if "test" in source.splits else source.splits[0]
+    split = _split_of(source)
     rows = []
     indices = _of_many_classes(source, split)
     for side in resolutions:
@@ -112,14 +112,22 @@ def _of_many_classes(source: Source, split: str) -> list[int]:
     return [index for _, index in ranked[:_SAMPLES_A_ROW]]
 
 
-def _open_data(data: str) -> Source | None:
-    """The data set; None where it is not there any more."""
-    from sightline.data.discovery import open_source
+def _open_data(config: Mapping[str, Any]) -> Source | None:
+    """The data set of a run, without the images that it left out; None where it is not there any more."""
+    from sightline.cli.data_options import data_options, open_data
 
+    options = data_options(None, None, config)
     try:
-        return open_source(data)
+        source = open_data(config["data"], options)
+        split = _split_of(source)
+        return source.check_readable(split, skip_unreadable=options.skip_unreadable)[0]
     except SightlineError:
         return None
+
+
+def _split_of(source: Source) -> str:
+    """The split that images are shown of."""
+    return "test" if "test" in source.splits else source.splits[-1]
 
 
 def _fields(model: VisionTransformer, run: str) -> list[FieldsOfView]:
@@ -153,7 +161,7 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     data = {training["config"]["data"] for _, _, training, _ in runs}
     if len(data) > 1:
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
-    source = _open_data(data.pop())
+    source = _open_data(runs[0][2]["config"])
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     said = [
         read_answers(folder, summary.name, training["config"].get("resolution"), source)

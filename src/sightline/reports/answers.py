@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.reports.content import Answer, Answers
+from sightline.predictions import Prediction
+from sightline.reports.content import Answers
 from sightline.reports.series import Point
 
 # Beyond so many classes a picture of all pairs cannot be read.
@@ -28,7 +29,7 @@ class ClassScore:
 
 def right(said: Answers) -> Point:
     """The share of all images that was named rightly."""
-    return Point(sum(_is_right(one) for one in said.answers) / len(said.answers), len(said.answers), None)
+    return Point(sum(one.correct for one in said.answers) / len(said.answers), len(said.answers), None)
 
 
 def by_class(said: Answers) -> list[ClassScore]:
@@ -59,17 +60,13 @@ def confusion(said: Answers) -> tuple[list[str], NDArray[np.int64]]:
 
 def top_confusions(said: Answers) -> list[tuple[str, str, int, int]]:
     """(true class, named as, images, images of the true class), the most frequent first; at most a dozen."""
-    pairs = Counter((one.label, one.predicted) for one in said.answers if not _is_right(one))
+    pairs = Counter((one.label, one.predicted) for one in said.answers if not one.correct)
     totals = Counter(one.label for one in said.answers)
     ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     return [(label, predicted, count, totals[label]) for (label, predicted), count in ranked[:_MOST_LISTED]]
 
 
-def worst(answers: Sequence[Answer], count: int) -> list[Answer]:
+def worst(answers: Sequence[Prediction], count: int) -> list[Prediction]:
     """The mistakes that the model was surest of."""
-    wrong = [one for one in answers if not _is_right(one)]
+    wrong = [one for one in answers if not one.correct]
     return sorted(wrong, key=lambda one: (-one.score, one.index))[:count]
-
-
-def _is_right(one: Answer) -> bool:
-    return one.label == one.predicted

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sightline.predictions import Prediction
 from sightline.results import ResultRow
 
 
@@ -103,24 +104,16 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a run said of one image of a split: names of classes, and the score of the predicted one."""
-
-    index: int
-    name: str
-    label: str
-    predicted: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
 class Answers:
-    """What a run said of the images of a split, all shown in the way that `shown` says ("64 px"): one or more."""
+    """What a run said of the images of a split, all shown in the way that `shown` says ("64 px").
+
+    `mistakes` are pictures of the worst of them, where they can be drawn.
+    """
 
     run: str
     split: str
     shown: str
-    answers: Sequence[Answer]
+    answers: Sequence[Prediction]
     mistakes: Sequence[Sample] = ()
 
 

@@ -107,6 +107,7 @@ def cascade(
     )
     from sightline.load import load_model, read_record
     from sightline.reports import cascade_page, cascade_plot, style
+    from sightline.reports.seen import seen_sizes
 
     training = read_record(model)["training"]
     trained = training.get("config", {})
@@ -165,14 +166,16 @@ def cascade(
     rows = cascade_rows(result, loaded, source, config, identity, sigmoid=sigmoid)
     text = dump_cascade_rows(rows)
     command = _command(model, spec, config, out)
+    chance, seen = 1 / loaded.num_classes, seen_sizes(trained, loaded.config.patch_size) if trained else None
+    page = cascade_page.render(rows, command, seen=seen, chance=chance)
     write_text(out / "cascade.jsonl", text)
     write_text(out / "cascade.svg", style.standalone(cascade_plot.accuracy_by_cost(rows)))
     write_text(out / "calibration.svg", style.standalone(cascade_plot.calibration_by_tokens(rows)))
-    write_text(out / "cascade.html", cascade_page.render(rows, command))
+    write_text(out / "cascade.html", page)
     if json:
         print(text, end="")
         return
-    cascade_page.print_rows(rows)
+    cascade_page.print_rows(rows, chance=chance)
     print(f"computed in {result.precision}")
     print(f"rows, figures, page: {out}")
     run = run_of(model)

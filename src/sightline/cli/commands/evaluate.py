@@ -89,6 +89,7 @@ def evaluate(
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model, read_record
     from sightline.predictions import PREDICTIONS, Prediction, read_predictions
+    from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, read_rows
 
@@ -170,7 +171,8 @@ def evaluate(
     if json:
         print(dump_rows(rows), end="")
         return
-    print_accuracy(rows)
+    seen = {rows[0].run: seen_sizes(trained, patch)} if trained else None
+    print_accuracy(rows, seen=seen)
     print(f"rows: {kept}")
     if said is not None:
         print(f"predictions: {said}")

@@ -92,6 +92,7 @@ def train(
     """
     import contextlib
     import sys
+    from dataclasses import asdict
 
     from sightline import runtime, signals
     from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
@@ -106,6 +107,7 @@ def train(
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import load_model
     from sightline.predictions import PREDICTIONS, Prediction
+    from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
     from sightline.training.loop import Progress, resolve
@@ -222,7 +224,7 @@ def train(
     if json:
         print(dump_rows(rows), end="")
         return
-    print_accuracy(rows)
+    print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), trained.config.patch_size)})
     if last is not None:
         print(
             f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
