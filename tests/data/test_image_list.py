@@ -39,6 +39,15 @@ def test_a_folder_gives_its_images_in_natural_order(photos):
     assert list_images(["photos/"]) == BELOW
 
 
+def test_found_33_a_folder_with_an_image_s_name_is_named(photos):
+    """Unless it holds images, as any folder may."""
+    (photos / "img3.jpg").mkdir()
+    (photos / "img4.jpg").mkdir()
+    (photos / "img4.jpg" / "a.png").touch()
+    folder = Unreadable("photos/img3.jpg", "a folder, not an image file")
+    assert list_images(["photos"]) == [*BELOW[:5], folder, "photos/img4.jpg/a.png", BELOW[5]]
+
+
 def test_words_keep_their_order_and_repeat(photos):
     assert list_images(["photos/img10.jpg", "photos/deep", "photos/img1.png", "photos/img10.jpg"]) == [
         "photos/img10.jpg", "photos/deep/b.gif", "photos/deep/er/a.webp", "photos/img1.png", "photos/img10.jpg",

@@ -21,6 +21,7 @@ def contact_sheet(
     columns: int = 8,
     rows: int = 1,
     seed: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> np.ndarray:
     """The first examples of a split at several sizes, each with its class name below.
 
@@ -31,6 +32,7 @@ def contact_sheet(
         columns: examples in a row.
         rows: rows for each image size.
         seed: the run's seed, which matters for `train`.
+        indices: of the examples, at most columns x rows; the first ones unless given.
 
     Returns:
         uint8 [height, width, 3], white between the images; every image is shown pixel for pixel.
@@ -40,7 +42,7 @@ def contact_sheet(
     """
     count = columns * rows
     length = source.length(split)
-    indices = range(count if length is None else min(count, length))
+    indices = range(count if length is None else min(count, length)) if indices is None else indices[:count]
     font = ImageFont.load_default(size=11)
     bands = []
     for height, width in image_sizes:

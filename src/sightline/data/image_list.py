@@ -64,7 +64,12 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
 
 def _below(folder: str) -> list[str | Unreadable]:
     closed: list[OSError] = []
-    found: dict[str, str | Unreadable] = {path: path for path in _files_below(folder, closed)}
+    listed = dict(_images_below(folder, closed))
+    found: dict[str, str | Unreadable] = {path: path for path, is_folder in listed.items() if not is_folder}
+    for path in (path for path, is_folder in listed.items() if is_folder):
+        # With images in it, it is a folder like others.
+        if not any(image.startswith(os.path.join(path, "")) for image in found):
+            found[path] = Unreadable(path, "a folder, not an image file")
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
     if not found:
@@ -72,12 +77,14 @@ def _below(folder: str) -> list[str | Unreadable]:
     return [found[path] for path in sorted(found, key=natural_order)]
 
 
-def _files_below(folder: str, closed: list[OSError]) -> Iterator[str]:
+def _images_below(folder: str, closed: list[OSError]) -> Iterator[tuple[str, bool]]:
+    """The paths with an image's name, and whether each is a folder."""
     for parent, folders, files in os.walk(folder, onerror=closed.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                yield os.path.join(parent, name)
+        for names, is_folder in ((files, False), (folders, True)):
+            for name in names:
+                if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
+                    yield os.path.join(parent, name), is_folder
 
 
 def _matches(pattern: str) -> list[str]:

@@ -82,6 +82,11 @@ class ImageFolder(Source):
         self._rows = {folder: np.flatnonzero(own == folder) for folder in found.files}
         self._leave_out_twins(folders)
 
+    def every_file(self) -> tuple[FileListing, list[str], list[str], list[int]]:
+        """What is known of all files, and for each row the path, the folder of its split, and the label."""
+        splits = [name.partition("/")[0] for name in self._files.names]
+        return self._files, self._paths, splits, self._labels.tolist()
+
     def _leave_out_twins(self, folders: list[str]) -> None:
         """A file that stands in two splits is measured in none that another one has seen."""
         twins: dict[int, int] = {}
@@ -102,9 +107,10 @@ class ImageFolder(Source):
                 for row in here
             )
             self.skipped = (*self.skipped, *said)
-        self._remember()
+        self.remember()
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
+        """Keep what was found out for the next command."""
         if self._files.changed:
             scan_cache.keep(self.root, self._files)
 
@@ -182,13 +188,13 @@ class ImageFolder(Source):
         row = int(self._rows[self._folder(split)][index])
         if not self._files.read[row]:
             self._files.read_headers([self._paths[row]], [row])
-        reason = self._fault(row)
+        reason = self.header_fault(row)
         if reason is not None:
             raise UnreadableDataError(f"{self._paths[row]}: {reason}")
         height, width = self._files.sizes[row].tolist()
         return height, width
 
-    def _fault(self, row: int) -> str | None:
+    def header_fault(self, row: int) -> str | None:
         """Why a file whose header was read is not to be used, as far as the header says."""
         height, width = self._files.sizes[row].tolist()
         return self._files.faults.get(row) or too_large(height, width, self.max_pixels)
@@ -210,7 +216,7 @@ class ImageFolder(Source):
         folders = [self._folder_of["train"]] if "train" in self._folder_of else sorted(self._rows)
         rows = [row for row, name in enumerate(self._files.names) if name.partition("/")[0] in folders]
         self._files.read_headers([self._paths[row] for row in rows], rows)
-        self._remember()
+        self.remember()
         files = self._files
         return Fingerprint.of(
             self.name,
@@ -236,7 +242,7 @@ class ImageFolder(Source):
             known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
             self._files.notes["summary"] = known
             self._files.changed = True
-            self._remember()
+            self.remember()
         side = float(np.median(np.sqrt(pixels)))
         return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
 
@@ -251,8 +257,8 @@ class ImageFolder(Source):
         folder = self._folder(split)
         rows = self._rows[folder].tolist()
         self._files.read_headers([self._paths[row] for row in rows], rows, progress)
-        self._remember()
-        faults = {row: reason for row in rows if (reason := self._fault(row)) is not None}
+        self.remember()
+        faults = {row: reason for row in rows if (reason := self.header_fault(row)) is not None}
         bad = tuple(Unreadable(self._paths[row], reason) for row, reason in faults.items())
         damaged = [Unreadable(self._paths[row], self._files.damaged[row]) for row in rows if row in self._files.damaged]
         allowance = Allowance(skip_unreadable, {} if self.allowance is None else dict(self.allowance.found))

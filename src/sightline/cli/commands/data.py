@@ -1,0 +1,198 @@
+"""`sightline data check`."""
+
+from __future__ import annotations
+
+import json as json_module
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
+
+from sightline.cli.data_options import MaxPixels, SkipUnreadable
+
+if TYPE_CHECKING:
+    from sightline.data.folder_check import FolderCheck
+    from sightline.data.sources.imagefolder import ImageFolder
+
+data = App(help="Folders of images.")
+
+_BAR = 40
+_SHOWN = 20
+# Width over height: what lies between is one line.
+_ASPECTS = (("taller than 3:1", 1 / 3), ("3:1 to 2:1 tall", 1 / 2), ("2:1 to 4:3 tall", 3 / 4), ("about square", 4 / 3),
+            ("4:3 to 2:1 wide", 2.0), ("2:1 to 3:1 wide", 3.0), ("wider than 3:1", float("inf")))  # fmt: skip
+
+
+@data.command
+def check(
+    data: str,
+    *,
+    sheet: Path | None = None,
+    overwrite: bool = False,
+    skip_unreadable: SkipUnreadable = None,
+    max_pixels: MaxPixels = None,
+    json: bool = False,
+) -> int:
+    """Read every image of a folder once, and show what is in it and what is wrong with it.
+
+    Counts by split and class, sizes, shapes, mean and deviation, files that cannot be read, and files of the same
+    content. What is found is remembered for the commands that follow. The exit code is 3 where more images of a split
+    cannot be read than may be left out.
+
+    Parameters
+    ----------
+    data
+        imagefolder:DIR.
+    sheet
+        A picture of some of the images, as sheet.png.
+    overwrite
+        Replace --sheet if it exists.
+    json
+        Print a JSON object instead.
+    """
+    from sightline.cli.data_options import data_options, open_data
+    from sightline.cli.guard import Inputs
+    from sightline.cli.output import claim_file
+    from sightline.cli.progress import Bars
+    from sightline.data.allowance import WAY_ON
+    from sightline.data.folder_check import check_folder
+    from sightline.data.sources.imagefolder import ImageFolder
+    from sightline.errors import InputError, UnreadableDataError
+
+    options = data_options(skip_unreadable, max_pixels)
+    if sheet is not None:
+        if sheet.suffix.lower() != ".png":
+            raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
+        claim_file(sheet, inputs=Inputs(data=[data]), overwrite=overwrite, option="--sheet")
+    source = open_data(data, options)
+    if not isinstance(source, ImageFolder):
+        raise InputError(
+            f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
+        )
+    with Bars() as bars:
+        found = check_folder(source, progress=bars.move)
+    following = _next(data, source, found, max_pixels)
+    if sheet is not None:
+        _draw(source, sheet)
+    if json:
+        print(json_module.dumps(_record(data, found) | {"next": following}))
+    else:
+        _show(found)
+        if sheet is not None:
+            print(f"sheet: {sheet}")
+        print(f"next: {following}")
+    if options.skip_unreadable != "all" and found.to_skip > options.skip_unreadable:
+        said = f"{found.to_skip} images of a split cannot be read (allowed: {options.skip_unreadable}; {WAY_ON})"
+        print(f"sightline: error: {data}: {said}", file=sys.stderr)
+        return UnreadableDataError.exit_code
+    return 0
+
+
+def _show(found: FolderCheck) -> None:
+    import numpy as np
+
+    from sightline.reports.tables import print_table
+
+    classes = list(next(iter(found.counts.values())))
+    rows = [(name, *(found.counts[split][name] for split in found.counts)) for name in classes]
+    if len(rows) > _SHOWN:
+        by_count = sorted(rows, key=lambda row: row[1])
+        rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
+    rows.append(("all", *(sum(one.values()) for one in found.counts.values())))
+    print_table(("class", *found.counts), rows)
+    first, counts = next(iter(found.counts.items()))
+    least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+    print(f"\n{first}: {len(classes)} classes; {most} has {counts[most]:,} images, {least} {counts[least]:,}")
+    if len(found.sizes):
+        sides = np.sqrt(found.sizes.prod(axis=1))
+        (low, *_), (high, *_) = (found.sizes[index] for index in (sides.argsort()[:1], sides.argsort()[-1:]))
+        print(f"\nside in pixels (root of width x height), from {_written(low)} to {_written(high)}")
+        powers = np.floor(np.log2(sides)).astype(int)
+        _bars([(f"{2**power} to {2 ** (power + 1) - 1}", int((powers == power).sum()))
+               for power in range(powers.min(), powers.max() + 1)])  # fmt: skip
+        print("\nshape (width : height)")
+        ratios, below, lines = found.sizes[:, 1] / found.sizes[:, 0], 0.0, []
+        for name, above in _ASPECTS:
+            lines.append((name, int(((ratios > below) & (ratios <= above)).sum())))
+            below = above
+        _bars(lines)
+    seen = found.summary
+    mean, std = (", ".join(f"{value:g}" for value in values) for values in (seen.mean, seen.std))
+    print(f"\nmean {mean}, deviation {std} (red, green, blue; of {seen.sampled} images, centres at 64 px)")
+    unreadable = [(split, one) for split, images in found.unreadable.items() for one in images]
+    print(f"\n{len(unreadable)} images cannot be read")
+    for _, one in unreadable[:_SHOWN]:
+        print(f"  {one.path}: {one.reason}")
+    if len(unreadable) > _SHOWN:
+        print(f"  and {len(unreadable) - _SHOWN} more (--json names all)")
+    print(
+        f"{len(found.duplicates)} contents stand in several files, {len(found.across)} of them in two splits (left out "
+        "of the split that measures)"
+    )
+    shown = [*found.across, *(group for group in found.duplicates if group not in set(found.across))]
+    for group in shown[:_SHOWN]:
+        print(f"  {' = '.join(group[:4])}{' = ...' if len(group) > 4 else ''}")
+    if len(shown) > _SHOWN:
+        print(f"  and {len(shown) - _SHOWN} more (--json names all)")
+
+
+def _bars(lines: Sequence[tuple[str, int]]) -> None:
+    most = max((count for _, count in lines), default=0) or 1
+    wide = max(len(name) for name, _ in lines)
+    for name, count in lines:
+        print(f"  {name:<{wide}} {count:>8,} {'#' * round(_BAR * count / most)}".rstrip())
+
+
+def _written(size: Sequence[int]) -> str:
+    """Width x height, as everywhere."""
+    return f"{size[1]}x{size[0]}"
+
+
+def _record(data: str, found: FolderCheck) -> dict[str, Any]:
+    return {
+        "data": data,
+        "counts": found.counts,
+        "unreadable": {
+            split: [{"path": one.path, "reason": one.reason} for one in images]
+            for split, images in found.unreadable.items()
+        },
+        "duplicates": found.duplicates,
+        "across_splits": found.across,
+        "smallest": _written(found.sizes[found.sizes.prod(axis=1).argmin()].tolist()) if len(found.sizes) else None,
+        "largest": _written(found.sizes[found.sizes.prod(axis=1).argmax()].tolist()) if len(found.sizes) else None,
+        "median_side": found.summary.side,
+        "mean": found.summary.mean,
+        "std": found.summary.std,
+        "skip_unreadable": found.to_skip,
+    }
+
+
+def _next(data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None) -> str:
+    """The command that follows, with what it needs."""
+    verb = ["train", "--data", data] if "train" in source.splits else ["evaluate", "RUN", "--data", data]
+    skip = ["--skip-unreadable", str(found.to_skip)] if found.to_skip else []
+    pixels = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
+    out = ["--out", f"runs/{source.root.resolve().name}"] if verb[0] == "train" else []
+    return shlex.join(["sightline", *verb, *skip, *pixels, *out])
+
+
+def _draw(source: ImageFolder, sheet: Path) -> None:
+    """Some images, spread over the split that measures."""
+    import io
+
+    from PIL import Image
+
+    from sightline.cli.output import write_bytes
+    from sightline.data.contact_sheet import contact_sheet
+
+    split = "test" if "test" in source.splits else source.splits[0]
+    source, _ = source.check_readable(split, skip_unreadable="all")
+    lost = {one.path for one in source.skipped}
+    there = [index for index, (path, _) in enumerate(source.files(split)) if path not in lost]
+    chosen = [there[number * len(there) // 48] for number in range(48)] if len(there) > 48 else there
+    picture = io.BytesIO()
+    Image.fromarray(contact_sheet(source, split, [(96, 96)], columns=12, rows=4, indices=chosen)).save(picture, "PNG")
+    write_bytes(sheet, picture.getvalue())

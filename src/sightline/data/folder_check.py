@@ -1,0 +1,121 @@
+"""Everything that can be known of a folder of images, from reading all of it once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.duplicates import same_files
+from sightline.data.image_file import MAX_PIXELS, read_image
+from sightline.data.sources.imagefolder import ImageFolder
+from sightline.data.summary import Summary
+from sightline.errors import InaccessibleDataError, UnreadableDataError
+
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True, eq=False)
+class FolderCheck:
+    """What was found.
+
+    Attributes:
+        counts: folder of a split -> class -> images that can be read.
+        sizes: int64 [images, 2], (height, width) of those.
+        unreadable: folder of a split -> what cannot be read, and why.
+        duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits.
+        summary: of what is trained on.
+    """
+
+    counts: dict[str, dict[str, int]]
+    sizes: np.ndarray
+    unreadable: dict[str, tuple[Unreadable, ...]]
+    duplicates: tuple[tuple[str, ...], ...]
+    across: tuple[tuple[str, ...], ...]
+    summary: Summary
+
+    @property
+    def to_skip(self) -> int:
+        """The most unreadable images of a split: what `skip_unreadable` must allow."""
+        return max(map(len, self.unreadable.values()), default=0)
+
+
+class _Room:
+    """Pixels that may be decoded at once: many small images side by side, a large one alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken, self._changed = most, 0, threading.Condition()
+
+    @contextmanager
+    def taken(self, pixels: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken == 0 or self._taken + pixels <= self._most)
+            self._taken += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= pixels
+                self._changed.notify_all()
+
+
+def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
+    """Decode every image once, side by side, and remember what was found.
+
+    Args:
+        progress: called with (what is done, files done, files in all).
+
+    Raises:
+        UnreadableDataError: nothing of what is trained on can be read.
+    """
+    files, paths, splits, labels = source.every_file()
+    say = progress or (lambda *_: None)
+    files.read_headers(paths, range(len(paths)), lambda done, total: say("reading headers", done, total))
+    room = _Room(MAX_PIXELS // 4)
+
+    def fault(row: int) -> UnreadableDataError | None:
+        height, width = files.sizes[row].tolist()
+        try:
+            with room.taken(height * width):
+                read_image(paths[row], max_pixels=source.max_pixels)
+        except UnreadableDataError as error:
+            return error
+        return None
+
+    whole = [row for row in range(len(paths)) if source.header_fault(row) is None]
+    said: dict[int, str] = {row: str(source.header_fault(row)) for row in range(len(paths)) if row not in set(whole)}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for start in range(0, len(whole), _AT_ONCE):
+            part = whole[start : start + _AT_ONCE]
+            for number, (row, error) in enumerate(zip(part, pool.map(fault, part), strict=True), start=start + 1):
+                files.damaged.pop(row, None)
+                if error is not None:
+                    said[row] = str(error).removeprefix(f"{paths[row]}: ")
+                    if not isinstance(error, InaccessibleDataError):
+                        files.damaged[row] = said[row]
+                say("reading images", number, len(whole))
+    twins = same_files(files, paths, splits, across=False)
+    files.changed = True
+    summary = source.summary()
+    source.remember()
+    counts = {split: dict.fromkeys(source.classes, 0) for split in dict.fromkeys(splits)}
+    good = [row for row in range(len(paths)) if row not in said]
+    for row in good:
+        counts[splits[row]][source.classes[labels[row]]] += 1
+    return FolderCheck(
+        counts=counts,
+        sizes=files.sizes[good].astype(np.int64),
+        unreadable={
+            split: tuple(Unreadable(paths[row], said[row]) for row in sorted(said) if splits[row] == split)
+            for split in counts
+        },
+        duplicates=tuple(tuple(paths[row] for row in group) for group in twins),
+        across=tuple(tuple(paths[row] for row in group) for group in twins if len({splits[row] for row in group}) > 1),
+        summary=summary,
+    )

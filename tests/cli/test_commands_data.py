@@ -1,0 +1,85 @@
+"""`sightline data check`: everything read once, and remembered."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data import file_listing
+from tests.tiny import INPUTS, tree
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two classes; in train two images that cannot be read, in test one twin and one truncated."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    root, rng = tmp_path / "images", np.random.default_rng(0)
+    for split, count in (("train", 6), ("test", 3)):
+        for name in ("ant", "bee"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 256, (12 + 9 * number, 20, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+    shutil.copy(INPUTS / "bomb_100000x100000.png", root / "train" / "ant" / "huge.png")
+    (root / "train" / "bee" / "empty.png").touch()
+    shutil.copy(INPUTS / "truncated.jpg", root / "test" / "ant" / "cut.jpg")
+    shutil.copy(root / "train" / "bee" / "3.png", root / "test" / "bee" / "twin.png")
+    shutil.copy(root / "train" / "bee" / "4.png", root / "train" / "ant" / "again.png")
+    return root
+
+
+def test_all_that_is_found(folder, cli, tmp_path):
+    code, out, err = cli("data", "check", f"imagefolder:{folder}", "--json", "--sheet", tmp_path / "sheet.png")
+    assert code == 3
+    assert "2 images of a split cannot be read (allowed: 0; --skip-unreadable N or all" in err
+    record = json.loads(out)
+    assert record["counts"] == {"train": {"ant": 7, "bee": 6}, "test": {"ant": 3, "bee": 4}}
+    unreadable = {split: {one["path"]: one["reason"] for one in found} for split, found in record["unreadable"].items()}
+    assert "100000x100000" in unreadable["train"][str(folder / "train/ant/huge.png")]
+    assert "--max-pixels N" in unreadable["train"][str(folder / "train/ant/huge.png")]
+    assert "truncated" in unreadable["test"][str(folder / "test/ant/cut.jpg")]
+    assert record["across_splits"] == [[str(folder / "train/bee/3.png"), str(folder / "test/bee/twin.png")]]
+    assert [str(folder / "train/ant/again.png"), str(folder / "train/bee/4.png")] in record["duplicates"]
+    assert (record["smallest"], record["largest"]) == ("20x12", "20x57")
+    assert record["next"].startswith(f"sightline train --data imagefolder:{folder} --skip-unreadable 2 --out runs/")
+    assert Image.open(tmp_path / "sheet.png").size[0] > 400
+    code, out, _ = cli("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "all")
+    assert code == 0
+    for word in ("about square", "2:1 to 3:1", "mean 0.", "3 images cannot be read", out.splitlines()[-1][:5]):
+        assert word in out
+    assert out.splitlines()[-1] == f"next: {record['next']}"
+
+
+def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
+    cli("data", "check", f"imagefolder:{folder}")
+    monkeypatch.setattr(file_listing, "read_header", None)
+    # The truncated one too, which only decoding tells.
+    code, out, err = cli("pack", "stats", f"imagefolder:{folder}", "--split", "test", "--skip-unreadable", 0)
+    assert (code, out) == (3, "")
+    assert "1 of 7 images" in err
+    assert "cut.jpg" in err
+    assert cli("pack", "stats", f"imagefolder:{folder}", "--split", "test", "--skip-unreadable", 1)[0] == 0
+
+
+def test_refusals(folder, cli, refused, tmp_path):
+    before = tree(folder)
+    refused("data", "check", "scenes", says=["data check scenes", "expected: imagefolder:DIR"])
+    refused("data", "check", f"imagefolder:{folder}", "--sheet", folder / "sheet.png", says=["--sheet"])
+    refused("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "some", says=["--skip-unreadable some"])
+    refused("data", "check", f"imagefolder:{folder}", "--max-pixels", "0", says=["--max-pixels 0"])
+    refused("data", "check", str(folder), says=["did you mean imagefolder:"])
+    assert tree(folder) == before
+
+
+def test_found_35_larger_images_are_read_where_that_is_asked_for(folder, cli, tmp_path):
+    """Also beyond Pillow's own limit."""
+    (folder / "train" / "ant" / "huge.png").unlink()
+    Image.new("1", (20_000, 10_000)).save(folder / "train" / "ant" / "large.png", compress_level=1)
+    words = ["data", "check", f"imagefolder:{folder}", "--json", "--skip-unreadable", "all"]
+    assert len(json.loads(cli(*words)[1])["unreadable"]["train"]) == 2
+    record = json.loads(cli(*words, "--max-pixels", 200_000_000)[1])
+    assert len(record["unreadable"]["train"]) == 1
+    assert record["largest"] == "20000x10000"
+    assert "--max-pixels 200000000" in record["next"]
