@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.declared import declared_tensors, refuse_archive, refuse_folded
-from sightline.errors import InputError, StorageError, nearest
+from sightline.errors import InputError, StorageError
+from sightline.reading import RECORD, check_regular, nearest_file, parse_json, read_bytes
 from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
 
 if TYPE_CHECKING:
@@ -136,13 +137,17 @@ def read_folder(path: str | Path) -> dict[str, Path]:
             f"save_model wrote (model.safetensors, config.json, {CHECKSUMS})"
         )
     if not place.is_dir():
-        raise InputError(f"{path}: no such checkpoint folder{_nearest(place)}")
+        if place.exists():
+            check_regular(place, "the folder of a checkpoint", where=path)
+        raise InputError(f"{path}: no such checkpoint folder{nearest_file(place)}")
     files = {}
     for name, (size, digest) in _read_table(place / CHECKSUMS, path).items():
         file = place / name
-        if not file.is_file():
+        if not file.exists():
             raise InputError(f"{path}/{name}: is missing from the checkpoint")
-        found = file.stat().st_size
+        found = check_regular(file, where=f"{path}/{name}")
+        if name.endswith(".json") and max(found, size) > RECORD:
+            raise InputError(f"{path}/{name}: is larger than {RECORD} bytes, expected a record in JSON")
         if found < size:
             raise InputError(f"{path}/{name}: is truncated ({found} of {size} bytes)")
         try:
@@ -158,13 +163,11 @@ def read_folder(path: str | Path) -> dict[str, Path]:
 def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
     if not file.exists():
         raise InputError(f"{path}: holds no {CHECKSUMS}; it is not a checkpoint, or it was not written to the end")
+    content = read_bytes(file, RECORD, "the checksums of a checkpoint", where=f"{path}/{CHECKSUMS}")
     try:
-        content = file.read_bytes()
-        table = json.loads(content)["files"]
-        entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
-    except OSError as error:
-        raise InputError(f"{path}/{CHECKSUMS}: cannot be read ({error.strerror})") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        table = parse_json(content)["files"]
+        entries = {str(name): (_whole(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(f"{path}/{CHECKSUMS}: is damaged or truncated; the checksums cannot be read") from None
     # Written in one way only, so that a flipped byte anywhere in this file shows as well.
     if content != _dump_table(table) or any(name != Path(name).name for name in entries):
@@ -174,11 +177,10 @@ def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
     return entries
 
 
-def _nearest(place: Path) -> str:
-    try:
-        return nearest(place.name, [entry.name for entry in place.parent.iterdir()])
-    except OSError:
-        return ""
+def _whole(size: object) -> int:
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise TypeError(f"{size!r} is no number of bytes")
+    return size
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -232,9 +234,7 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
         InputError: the file is missing, damaged, of another kind, asks for code, or holds NaN or infinity.
     """
     file = Path(file)
-    if not file.is_file():
-        raise InputError(f"{file}: no such file{_nearest(file)}")
-    if file.stat().st_size == 0:
+    if check_regular(file, "a file of weights") == 0:
         raise InputError(f"{file}: is empty")
     if file.suffix == ".safetensors":
         tensors = _load_safetensors(file)

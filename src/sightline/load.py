@@ -30,6 +30,7 @@ from sightline.encodings.base import configure, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
+from sightline.reading import read_json
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
 
@@ -104,10 +105,7 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if "config.json" not in files:
         raise InputError(f"{path}: has no config.json")
     file = files["config.json"]
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is not JSON ({error})") from None
+    record = read_json(file, "the configuration of a model")
     parts = (record, record.get("model"), record.get("training", {})) if isinstance(record, dict) else ()
     if not parts or not all(isinstance(part, dict) for part in parts) or record.get("format") != FORMAT:
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")

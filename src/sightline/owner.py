@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
+from sightline.reading import CONFIGURATION, parse_json, read_bytes
 
 OWNER = "owner.json"
 BEAT, DEAD_AFTER = 15.0, 300.0
@@ -195,15 +196,14 @@ def _silence(folder: Path) -> float:
 
 def _read(folder: Path) -> _Record | str | None:
     """What `owner.json` holds; its text where that is no record, None where there is none."""
+    path = folder / OWNER
     try:
-        text = (folder / OWNER).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return str(error)
+        text = read_bytes(path, CONFIGURATION, "who a run belongs to").decode("utf-8", "replace")
+    except InputError as error:
+        return str(error) if path.exists() else None
     try:
-        record: Any = _Record(**json.loads(text))
+        record: Any = _Record(**parse_json(text))
         numbers = (record.process, *(() if record.started is None else (record.started,)))
         return record if all(type(one) is int for one in numbers) and isinstance(record.host, str) else text
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from sightline.errors import InputError
+from sightline.reading import ROWS, read_text
 
 PREDICTIONS = "predictions.csv"
 _TRUTH = {"true": True, "false": False}
@@ -63,16 +64,15 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     path = Path(path)
     rows = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.reader(file)
-            if tuple(next(lines, ())) != COLUMNS:
-                raise InputError(f"{path}:1: expected the headings {','.join(COLUMNS)}")
-            for words in lines:
-                try:
-                    rows.append(_prediction(words))
-                except (ValueError, KeyError):
-                    raise InputError(f"{path}:{lines.line_num}: not a prediction") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        lines = csv.reader(io.StringIO(read_text(path, ROWS, "predictions"), newline=""))
+        if tuple(next(lines, ())) != COLUMNS:
+            raise InputError(f"{path}:1: expected the headings {','.join(COLUMNS)}")
+        for words in lines:
+            try:
+                rows.append(_prediction(words))
+            except (ValueError, KeyError):
+                raise InputError(f"{path}:{lines.line_num}: not a prediction") from None
+    except csv.Error as error:
         raise InputError(f"{path}: cannot be read as predictions ({error})") from None
     return rows
 

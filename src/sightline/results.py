@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from sightline.errors import InputError
+from sightline.reading import read_json_lines
 
 # Of the normal distribution: 95 % lie within so many standard deviations.
 DEVIATIONS = 1.959964
@@ -121,20 +122,9 @@ def read_rows(path: str | Path) -> list[ResultRow]:
         InputError: the file is missing, a line is not JSON, or a row has not exactly the fields of `ResultRow`
             (`view` and `patches` may lack).
     """
-    path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as rows ({error})") from None
     names = {field.name for field in fields(ResultRow)}
     rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{number}: not JSON ({error.msg})") from None
+    for number, record in read_json_lines(path, "a result row"):
         if isinstance(record, dict):
             record = _NEWER | record
         if not isinstance(record, dict) or set(record) != names:

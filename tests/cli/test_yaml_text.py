@@ -93,7 +93,7 @@ def test_a_missing_file_is_named_with_the_nearest(tmp_path):
         read_yaml(tmp_path / "trian.yaml")
     with pytest.raises(InputError, match="nor the folder"):
         read_yaml(tmp_path / "nowhere" / "train.yaml")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is a folder, expected a configuration"):
         read_yaml(tmp_path)
 
 

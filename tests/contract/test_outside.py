@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,33 @@ print(json.dumps([sightline.list_encodings(), type(model.encoding.parts[0]).__na
     names, first = json.loads(ran.stdout)
     assert {"outside_ring", "outside_diagonal", "outside_steep_diagonal", "learned_1d"} <= set(names)
     assert first == "Ring"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise RuntimeError('no licence\\nfor this')", "RuntimeError: no licence for this"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import a_module_that_nobody_has", "ModuleNotFoundError"),
+        (ROTARY.replace("outside_diagonal", "learned_1d"), "'learned_1d' is already taken"),
+    ],
+)
+def test_found_27_a_plug_in_that_fails_is_named_and_left(
+    code: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Everything else works without it."""
+    (tmp_path / "outside_broken.py").write_text(code)
+    (tmp_path / "outside_whole.py").write_text(ADDED)
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [metadata.EntryPoint(name, f"outside_{name}", discovery.ENTRY_POINTS) for name in ("broken", "whole")]
+    monkeypatch.setattr(discovery.importlib.metadata, "entry_points", lambda **_: points)
+    monkeypatch.setattr(discovery, "_found", {})
+    try:
+        names = set(discovery.registry())
+    finally:
+        for name in ("broken", "whole"):
+            sys.modules.pop(f"outside_{name}", None)
+    assert {"outside_ring", "lookhere_90", "none"} <= names
+    assert len(caplog.records) == 1
+    for word in ("plug-in broken (outside_broken)", "left out", says):
+        assert word in caplog.text

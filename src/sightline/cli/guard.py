@@ -6,7 +6,6 @@ Files and folders are told apart by what they are (device and inode), not by how
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from sightline.checkpoint import CHECKSUMS
 from sightline.errors import InputError, SightlineError
 from sightline.owner import OWNER
+from sightline.reading import parse_json, read_json
 
 # What a run keeps in its folder; rows are its own to add to, a page may be written anew.
 PAGE = "report.html"
@@ -119,8 +119,8 @@ def is_rows(file: Path) -> bool:
 def _first_line(file: Path) -> set[str]:
     """The keys of the object in the first line of a file of JSON lines; none where there is none."""
     try:
-        line = json.loads(_head(file).partition("\n")[0])
-    except (ValueError, RecursionError):
+        line = parse_json(_head(file).partition("\n")[0])
+    except ValueError:
         return set()
     return set(line) if isinstance(line, dict) else set()
 
@@ -197,9 +197,8 @@ def _trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
     for folder in (model, *(model / name for name in CHECKPOINTS)):
         try:
-            record = json.loads((folder / "config.json").read_bytes())
-            spec = record["training"]["config"]["data"]
-        except (OSError, ValueError, RecursionError, KeyError, TypeError):
+            spec = read_json(folder / "config.json", "")["training"]["config"]["data"]
+        except (InputError, KeyError, TypeError):
             continue
         return spec if isinstance(spec, str) else None
     return None

@@ -78,7 +78,7 @@ def _refuse_to_delete(out: Path, inside: set[str]) -> None:
     if foreign is not None:
         raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
     # A name alone proves nothing: other programs write a config.yaml too.
-    kept = [entry for entry in sorted(out.iterdir()) if not _LEFT.fullmatch(entry.name)]
+    kept = [entry for entry in sorted(_content(out)) if not _LEFT.fullmatch(entry.name)]
     if kept and not any(is_run(folder) for folder in (out, *(out / name for name in inside))):
         raise InputError(f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.errors import InputError, SightlineError
+from sightline.reading import read_json_lines
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
@@ -34,14 +34,13 @@ def read_validation(folder: Path) -> list[ValidationPoint]:
         return []
     points = []
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            record = json.loads(line)
+        for number, record in read_json_lines(path, "a record of a validation"):
             point = ValidationPoint(*(record[key] for key in ("step", "images", "split", "top1", "count")))
             whole = all(isinstance(value, int) and value >= 0 for value in (point.step, point.images, point.count))
             if not (whole and point.count and isinstance(point.top1, int | float) and 0 <= point.top1 <= 1):
                 raise ValueError(f"line {number} is no record of a validation")
             points.append(point)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
     return points
 

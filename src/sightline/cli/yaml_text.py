@@ -5,16 +5,13 @@ A key that stands twice, an alias or a tag of another language is refused: a con
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
-
-# More than any configuration; a larger file is something else.
-_LARGEST = 1 << 20
+from sightline.reading import CONFIGURATION, read_text
 
 _PLAIN = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -36,20 +33,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             mapping, or has a key twice; line numbers count from 1.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file{_nearest_file(path)}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(content) > _LARGEST:
-        raise InputError(f"{path}: is larger than {_LARGEST} bytes; expected a configuration")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; expected a configuration in YAML") from None
-    value = parse_yaml(text, str(path))
+    value = parse_yaml(read_text(path, CONFIGURATION, "a configuration in YAML"), str(path))
     if value is None:
         raise InputError(f"{path}: is empty; expected lines `key: value`")
     if not isinstance(value, dict):
@@ -110,15 +94,6 @@ def _loader() -> Any:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), first)
     Loader.add_constructor("tag:yaml.org,2002:int", whole_number)
     return Loader
-
-
-def _nearest_file(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
-    except OSError:
-        return f" (nor the folder {path.parent})"
-    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.3)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def dump_yaml(values: Any) -> str:

@@ -21,6 +21,7 @@ from sightline.errors import InputError, choose
 from sightline.models import VisionTransformer, ViTConfig
 from sightline.models.config import MOST
 from sightline.models.head import ScoreLink
+from sightline.reading import read_json
 from sightline.runtime import import_timm
 
 
@@ -194,8 +195,9 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
         InputError: its config.json is damaged, or it has no weights.
     """
     try:
-        record = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        record = read_json(folder / "config.json", "the configuration of a model")
+    except InputError:
+        # Who reads it as ours says what is wrong with it.
         return None
     if not isinstance(record, dict) or not isinstance(record.get("architecture"), str):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 import zlib
@@ -16,6 +15,7 @@ from torch import Tensor
 from sightline.checkpoint import load_tensors, plain_names
 from sightline.declared import refuse_archive
 from sightline.errors import InputError
+from sightline.reading import check_regular, parse_json
 
 # Where trainers put the weights beside their own state; a running mean is what they publish.
 _INSIDE = ("model_ema", "state_dict_ema", "model", "state_dict", "teacher")
@@ -43,15 +43,14 @@ def _recorded(file: Path) -> dict[str, Any]:
     with safe_open(file, "pt") as opened:
         text = (opened.metadata() or {}).get("args")
     try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
+        found = parse_json(text) if text else {}
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _read_arrays(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise InputError(f"{file}: no such file")
+    check_regular(file, "a numpy archive")
     try:
         refuse_archive(file)
         with np.load(file, allow_pickle=False) as arrays:

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from sightline.data.allowance import Unreadable
 from sightline.data.folder_scan import IMAGE_SUFFIXES
 from sightline.errors import InputError
+from sightline.reading import ROWS
 
 STDIN = "-"
 
@@ -54,9 +55,11 @@ def _images_of(word: str, stdin: BinaryIO | None) -> list[str] | list[str | Unre
 
 
 def _listed(stdin: BinaryIO | None) -> list[str]:
-    lines = [] if stdin is None else (line.rstrip(b"\r\n") for line in stdin)
+    content = b"" if stdin is None else stdin.read(ROWS + 1)
+    if len(content) > ROWS:
+        raise InputError(f"{STDIN}: standard input holds more than {ROWS} bytes (expected: paths, one a line)")
     # As bytes: a file's name may be in no encoding at all.
-    paths = [os.fsdecode(line) for line in lines if line.strip()]
+    paths = [os.fsdecode(line.rstrip(b"\r")) for line in content.split(b"\n") if line.strip()]
     if not paths:
         raise InputError(f"{STDIN}: standard input holds no paths (expected: one a line)")
     return paths

@@ -309,10 +309,12 @@ def require_whole(name: str, value: object, low: int, high: int | None = None) -
 def require_number(
     name: str, value: object, *, low: float = 0.0, above: bool = False, high: float | None = None
 ) -> None:
-    """Refuse what is not a finite number of at least `low` (more than `low` where `above`) and at most `high`."""
+    """Refuse what is not a number of float32, of at least `low` (more than `low` where `above`), at most `high`."""
     if not _is_finite_number(value):
         raise InputError(f"{name} {value!r}: expected a finite number")
     assert isinstance(value, int | float)
+    if abs(value) > _LARGEST:
+        raise InputError(f"{name} {value:g}: expected a number that float32 holds, at most {_LARGEST:.2g}")
     if value < low or (above and value == low):
         raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:g}")
     _require_at_most(name, value, high)
@@ -322,6 +324,10 @@ def _require_at_most(name: str, value: float, high: float | None) -> None:
     if high is not None and value > high:
         shown = str(value) if len(str(value)) <= 20 else f"{str(value)[:20]}..."
         raise InputError(f"{name} {shown}: expected at most {high:,}")
+
+
+# Of float32, in which models compute.
+_LARGEST = (2 - 2**-23) * 2.0**127
 
 
 def _is_finite_number(value: object) -> bool:

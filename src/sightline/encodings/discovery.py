@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import logging
 import pkgutil
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from types import ModuleType
 
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
+from sightline.reading import check_regular
 
+_LOG = logging.getLogger("sightline")
 KINDS = ("added", "rotation", "pattern")
 ENTRY_POINTS = "sightline.encodings"
 
@@ -47,9 +50,19 @@ def registry() -> dict[str, type[PositionEncoding]]:
                 module = importlib.import_module(f"{package.__name__}.{info.name}")
                 _register(module, info.name)
         for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            loaded = point.load()
-            _register(loaded if inspect.ismodule(loaded) else sys.modules[loaded.__module__], point.name)
+            _register_point(point)
     return _found
+
+
+def _register_point(point: importlib.metadata.EntryPoint) -> None:
+    """Another package's encodings; what is wrong with them is theirs, and ours are there without them."""
+    try:
+        loaded = point.load()
+        _register(loaded if inspect.ismodule(loaded) else sys.modules[loaded.__module__], point.name)
+    # Somebody else's code may raise anything, and end the process with SystemExit.
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        _LOG.warning("encodings of the plug-in %s (%s) are left out: %s", point.name, point.value, said)
 
 
 def list_encodings() -> list[str]:
@@ -76,6 +89,7 @@ def add_encodings(path: str | Path) -> list[str]:
     registry()
     names = []
     for file in files:
+        check_regular(file, "a Python file")
         names += _load(file)
     return names
 

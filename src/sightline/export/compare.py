@@ -16,6 +16,7 @@ from sightline.export.quiet import quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
 from sightline.grid import Grid
 from sightline.models import VisionTransformer
+from sightline.reading import check_regular
 
 LIMIT = 1e-4
 """The largest difference of outputs that an export in float32 may have."""
@@ -62,8 +63,7 @@ def check_export(
         NonFiniteError: the model's own outputs are not finite.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
+    check_regular(path, "an exported program")
     to = "torch" if zipfile.is_zipfile(path) else "onnx"
     sizes = default_sizes(model) if sizes is None else sizes
     check_sizes(model, sizes)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError, StorageError
+from sightline.reading import ROWS, read_bytes, read_json_lines
 
 LOG = "log.jsonl"
 # What every line of a log has, and what later versions added: all of them numbers.
@@ -27,14 +28,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     number = 0
     try:
-        lines = []
-        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):  # noqa: B007
-            lines.append(json.loads(text))
-            _check_line(lines[-1])
-    except (OSError, ValueError, RecursionError) as error:
+        lines = read_json_lines(path, "a record of a step")
+        for number, line in lines:  # noqa: B007
+            _check_line(line)
+    except ValueError as error:
         where = f"line {number}: " if number else ""
         raise InputError(f"{path}: cannot be read as the log of a run ({where}{error})") from None
-    return lines
+    return [line for _, line in lines]
 
 
 def _check_line(line: Any) -> None:
@@ -79,8 +79,8 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] |
     """
     whole = text_of(lines)
     try:
-        found = path.read_bytes() if path.exists() else None
-    except OSError:
+        found = read_bytes(path, ROWS, "a record of steps") if path.exists() else None
+    except (OSError, InputError):
         found = b""
     if whole and (found is None or not found.startswith(whole)):
         write_lines(path, lines)

@@ -1,0 +1,153 @@
+"""What is read from outside, in one place: regular files alone, with a bound on their size before anything is read.
+
+A pipe or a device would wait for ever or never end, and a number beyond floating point becomes infinity without a word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sightline.errors import InputError
+
+CONFIGURATION = 1 << 20
+"""Bytes that a configuration written by hand may have."""
+RECORD = 16 << 20
+"""Bytes that a file of JSON about a model may have: names of half a million classes."""
+ROWS = 1 << 29
+"""Bytes that a file of rows or a log may have: some millions of lines."""
+
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def check_regular(path: str | Path, expected: str = "a file", *, where: object = None) -> int:
+    """The size in bytes of a regular file, links followed; nothing is opened.
+
+    Args:
+        expected: what the file should be, for the message.
+        where: what the message calls the file, if not by its path.
+
+    Raises:
+        InputError: it is missing (names the nearest one), cannot be reached, or is no regular file.
+    """
+    where = path if where is None else where
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{where}: no such file{nearest_file(path)}") from None
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InputError(f"{where}: is no path ({error})") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "no regular file")
+        raise InputError(f"{where}: is {kind}, expected {expected}")
+    return status.st_size
+
+
+def read_bytes(path: str | Path, most: int, expected: str, *, where: object = None) -> bytes:
+    """The content of a regular file of at most `most` bytes; see `check_regular`.
+
+    Raises:
+        InputError: as `check_regular`; or it is larger, or cannot be read.
+    """
+    where = path if where is None else where
+    size = check_regular(path, expected, where=where)
+    try:
+        # What was a file a moment ago may be a pipe now: opened so, it does not wait.
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            content = stream.read(most + 1) if size <= most else b""
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror or error})") from None
+    if max(size, len(content)) > most:
+        raise InputError(f"{where}: is larger than {most} bytes, expected {expected}")
+    return content
+
+
+def read_text(path: str | Path, most: int, expected: str, *, where: object = None) -> str:
+    """As `read_bytes`, as text in UTF-8, with or without a byte order mark.
+
+    Raises:
+        InputError: as `read_bytes`; or it is no such text.
+    """
+    content = read_bytes(path, most, expected, where=where)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path if where is None else where}: is not UTF-8 text, expected {expected}") from None
+
+
+def read_json(path: str | Path, expected: str, *, most: int = RECORD, where: object = None) -> Any:
+    """The value in a file of JSON; see `parse_json`.
+
+    Raises:
+        InputError: as `read_text`; or it is not JSON.
+    """
+    text = read_text(path, most, expected, where=where)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path if where is None else where}: is not JSON ({error}), expected {expected}") from None
+
+
+def read_json_lines(path: str | Path, expected: str) -> list[tuple[int, Any]]:
+    """(number, value) of each line of a file of JSON lines, counted from 1; empty lines are passed over.
+
+    Raises:
+        InputError: as `read_text`; or a line is not JSON; names its number.
+    """
+    values = []
+    # Not `splitlines`, which knows line ends that JSON writes as they are.
+    for number, line in enumerate(read_text(path, ROWS, expected).split("\n"), start=1):
+        if line.strip():
+            try:
+                values.append((number, parse_json(line)))
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: not JSON ({error}), expected {expected}") from None
+    return values
+
+
+def parse_json(text: str | bytes) -> Any:
+    """As `json.loads`, but numbers are finite.
+
+    Raises:
+        ValueError: it is not JSON, a number is NaN, infinite or too large for a floating point number, or it is nested
+            too deep.
+    """
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_refuse_number)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse_number(digits)
+
+
+def _refuse_number(digits: str) -> NoReturn:
+    raise ValueError(f"{digits[:40]} is no finite number")
+
+
+def nearest_file(path: str | Path, suffixes: Sequence[str] = ()) -> str:
+    """The end of a message that names what was probably meant, as `errors.nearest`, of the files beside `path`."""
+    place = Path(path)
+    try:
+        names = [name for name in os.listdir(place.parent) if not suffixes or name.endswith(tuple(suffixes))]
+    except OSError as error:
+        return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
+    close = difflib.get_close_matches(place.name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
