@@ -89,7 +89,7 @@ def test_options_of_the_new_encoding(trained):
         (None, {"depth": 3}, ["missing: blocks.2.norm1.weight [48]"]),
         (None, {"dim": 96}, ["of another shape", "expected [96, 48]"]),
         (None, {"pool": "attention"}, ["attn_pool.latent"]),
-        (None, {"image_size": 32}, ["encoding.table is [16, 48], expected [64, 48]"]),
+        (None, {"table_grid": (8, 8)}, ["encoding.table is [16, 48], expected [64, 48]"]),
     ],
 )
 def test_what_does_not_fit_is_named(name, options, says, trained):

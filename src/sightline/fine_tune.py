@@ -11,8 +11,9 @@ from sightline.checkpoint import check_state
 from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
+from sightline.grid import Grid
 from sightline.load import load_model
-from sightline.models import VisionTransformer
+from sightline.models import VisionTransformer, ViTConfig
 from sightline.models.sizes import SIZES
 
 _LOG = logging.getLogger("sightline")
@@ -53,16 +54,26 @@ def create_model(
 
 def begin_with(trained: VisionTransformer, where: str = "init_from", **options: Any) -> VisionTransformer:
     """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
-    changes = dict(options)
-    if changes.get("encoding", trained.config.encoding) != trained.config.encoding:
-        # The options were the old encoding's.
-        changes.setdefault("encoding_options", {})
-    if changes.get("num_classes", trained.num_classes) != trained.num_classes:
-        changes.setdefault("class_names", None)
-    model = _begun(trained, models.changed(trained.config, **changes), where)
+    model = _begun(trained, begun_config(trained.config, **options), where)
     if trained.knob is not None and not {"encoding", "encoding_options"} & _differing(trained, model):
         model.set_knob(trained.knob.value)
     return model
+
+
+def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
+    """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
+    made for, whatever the size of the images."""
+    changes = dict(options)
+    if changes.get("encoding", trained.encoding) != trained.encoding:
+        # The options were the old encoding's.
+        changes.setdefault("encoding_options", {})
+        changes.setdefault("table_grid", None)
+    else:
+        changes.setdefault("table_grid", trained.train_grid)
+    if changes.get("num_classes", trained.num_classes) != trained.num_classes:
+        changes.setdefault("class_names", None)
+    config = models.changed(trained, **changes)
+    return config.replace(table_grid=None) if config.table_grid == config.grid_of(config.image_size) else config
 
 
 def _differing(trained: VisionTransformer, model: VisionTransformer) -> set[str]:
@@ -122,5 +133,12 @@ def describe_start(trained: VisionTransformer, model: VisionTransformer, where: 
     encoding = f"encoding {after}" + (f" instead of {before}" if after != before else "")
     if model.config.heads != trained.config.heads:
         encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
+    if Grid.checked(model.config.image_size) != Grid.checked(trained.config.image_size):
+        encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
     names = ", ".join(model.started_anew) or "nothing"
     return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
+
+
+def _pixels(config: ViTConfig) -> str:
+    height, width = Grid.checked(config.image_size)
+    return f"{height} px" if height == width else f"height {height} and width {width} px"

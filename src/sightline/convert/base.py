@@ -149,6 +149,8 @@ def _kind(key: str, default: Any, value: Any) -> str | None:
 # Not of what a model computes: how it is prepared, trained and named.
 _ASIDE = (
     "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
+    # What counts of it is `train_grid`.
+    "table_grid",
 )  # fmt: skip
 
 

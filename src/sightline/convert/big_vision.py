@@ -85,7 +85,7 @@ class BigVision(Project):
             "num_heads": config.heads,
             "posemb": next(theirs for theirs, ours in _ENCODINGS.items() if ours == config.encoding),
             "pool_type": next((theirs for theirs, ours in _POOLS.items() if ours == config.pool), "map"),
-            "image_size": config.image_size,
+            "image_size": config.table_size,
         }
         # What its weights would tell.
         kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)

@@ -60,7 +60,7 @@ class NaVit(Project):
     def given(self, model: VisionTransformer) -> dict[str, Any]:
         config = model.config
         given = {
-            "image_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+            "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
             "patch_size": config.patch_size,
             "num_classes": config.num_classes,
             "dim": config.dim,

@@ -31,7 +31,7 @@ def arguments_for(config: ViTConfig) -> dict[str, Any]:
     """
     parts = split_options(config.encoding, config.encoding_options)
     shared: dict[str, Any] = {
-        "img_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+        "img_size": list(size) if isinstance(size := config.table_size, tuple) else size,
         "patch_size": config.patch_size,
         "in_chans": config.channels,
         "num_classes": config.num_classes,

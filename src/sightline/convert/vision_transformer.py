@@ -81,7 +81,7 @@ class GoogleVit(Project):
             "transformer": {"num_layers": config.depth, "num_heads": config.heads, "mlp_dim": config.mlp_hidden},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
             "classifier": "token",
-            "image_size": list(config.image_size) if isinstance(config.image_size, tuple) else config.image_size,
+            "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
         }
         # What its weights would tell.
         kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)

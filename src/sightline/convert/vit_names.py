@@ -33,7 +33,7 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
 def arguments(config: ViTConfig) -> dict[str, Any]:
     """The inverse of `fields`."""
     given = {theirs: getattr(config, ours) for theirs, (ours, _) in _ARGUMENTS.items()}
-    return {**given, "qkv_bias": config.qkv_bias is not False}
+    return {**given, "img_size": config.table_size, "qkv_bias": config.qkv_bias is not False}
 
 
 def deit3_link(config: ViTConfig) -> ScoreLink:

@@ -42,7 +42,10 @@ class ViTConfig:
         head_dim: width of a head; None takes dim / heads.
         mlp_ratio: hidden width of the MLPs over `dim`.
         num_classes: outputs of the head; 0 leaves the pooled features.
-        image_size: (height, width) or one side in pixels of the training images; any size runs.
+        image_size: (height, width) or one side in pixels of the images that it was trained on last, and that are
+            prepared for it; any size runs.
+        table_grid: (rows, cols) that the position encoding was made for, where it was trained on another size since;
+            None is that of `image_size`.
         channels: of the images.
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
@@ -87,6 +90,7 @@ class ViTConfig:
     mlp_ratio: float = 4.0
     num_classes: int = 1000
     image_size: int | tuple[int, int] = 224
+    table_grid: tuple[int, int] | None = None
     channels: int = 3
     encoding: str = "learned_1d"
     encoding_options: dict[str, Any] = field(default_factory=dict)
@@ -125,7 +129,7 @@ class ViTConfig:
     origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("image_size", "mean", "std", "class_names", "drop_path"):
+        for name in ("image_size", "table_grid", "mean", "std", "class_names", "drop_path"):
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
@@ -208,16 +212,29 @@ class ViTConfig:
         height, width = Grid.checked(self.image_size, "image_size")
         for side in (height, width):
             require_whole("image_size", side, 1, MOST["image_size"])
-            if side % self.patch_size:
+            if side % self.patch_size and self.fit == "exact":
                 below = side // self.patch_size * self.patch_size
                 raise InputError(
                     f"image_size {side}: must be a multiple of patch_size {self.patch_size} "
                     f"(nearest: {below or self.patch_size} or {below + self.patch_size})"
                 )
 
+        if self.table_grid is not None:
+            for side in Grid.checked(self.table_grid, "table_grid"):
+                require_whole("table_grid", side, 1, MOST["image_size"])
+
     @property
     def train_grid(self) -> Grid:
-        return self.grid_of(self.image_size)
+        """The grid that the position encoding was made for."""
+        return self.grid_of(self.image_size) if self.table_grid is None else Grid(*self.table_grid)
+
+    @property
+    def table_size(self) -> int | tuple[int, int]:
+        """(height, width) or one side in pixels of an image of `train_grid`."""
+        height, width = (side * self.patch_size for side in self.train_grid)
+        if Grid.checked(self.image_size) == (height, width):
+            return self.image_size
+        return height if height == width else (height, width)
 
     def grid_of(self, image_size: int | tuple[int, int]) -> Grid:
         """The grid that the model makes of an image of this size under its `fit`: the one place that says so.

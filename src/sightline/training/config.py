@@ -25,6 +25,7 @@ _DECIDED_BY = {
     "encoding": "encoding",
     "encoding_options": "encoding_options",
     "image_size": "resolution",
+    "table_grid": "encoding",
     "num_classes": "data",
     "class_names": "data",
     "channels": "data",

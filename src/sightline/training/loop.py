@@ -21,9 +21,10 @@ from sightline.data.loader import Batch
 from sightline.data.packs import PackedBatch
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
-from sightline.fine_tune import begin_with
+from sightline.fine_tune import begin_with, begun_config
+from sightline.grid import Grid
 from sightline.load import load_model, local_folder
-from sightline.models import VisionTransformer, ViTConfig, changed, model_config
+from sightline.models import VisionTransformer, ViTConfig, model_config
 from sightline.owner import Owner, claim
 from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
@@ -70,7 +71,7 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
         # With every class at 1 / classes from the start, the first steps are not spent on the prior.
         options["head_bias"] = -math.log(max(len(source.classes) - 1, 1))
     name = None if config.init_from else config.model or DEFAULT_MODEL
-    resolution = config.resolution or (model_config(name) if name else _foundation(config).config).image_size
+    resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
     config = dataclasses.replace(
         config,
         model=name,
@@ -86,11 +87,22 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
 
 
+def _square(config: ViTConfig) -> int:
+    """The side in pixels of the square that has as many patches as a model's images, or about as many: training images
+    are square."""
+    height, width = Grid.checked(config.image_size)
+    return (
+        height
+        if height == width
+        else max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
+    )
+
+
 def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
     """What the model of a resolved configuration is made of."""
     options = _model_options(config, source)
     if config.init_from is not None:
-        return changed(_foundation(config).config, **options)
+        return begun_config(_foundation(config).config, **options)
     return model_config(config.model or DEFAULT_MODEL, **options)
 
 
@@ -101,13 +113,13 @@ def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
         "score_link": LINK_OF[config.loss],
         **config.model_options,
     }
+    options["image_size"] = config.resolution
     if config.init_from is None:
-        return {**options, **_encoding(config), "image_size": config.resolution}
+        return {**options, **_encoding(config)}
     began = _foundation(config).config
     if config.encoding != began.encoding or config.encoding_options:
         options |= _encoding(config)
-    # The same encoding keeps the grid that its tables were made for; any size runs.
-    return options if config.encoding == began.encoding else {**options, "image_size": config.resolution}
+    return options
 
 
 def _encoding(config: TrainConfig) -> dict[str, Any]:

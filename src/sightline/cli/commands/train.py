@@ -214,7 +214,7 @@ def train(
 
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
         answers: list[Prediction] = []
-        sigmoid = resolved.loss == "bce"
+        sigmoid = trained.config.score_link == "sigmoid"
         rows = evaluate(trained, source, measured, identity, advance=advance, sigmoid=sigmoid, answers=answers)
         left_out.say(source)
         owner.check()
