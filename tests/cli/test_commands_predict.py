@@ -236,7 +236,7 @@ def test_lines_for_people(cli, tiny_run, tmp_path):
     lines = out.splitlines()
     shown = ["a  b.png", "ä.png", "line\\nbreak.png", "bell\\x07.png", "\\udcff.png"]
     for line, name in zip(lines, shown, strict=True):
-        assert line.startswith(f"{tmp_path}/{name} (8x12 px, seen at 8x12 as 2x3 patches, float32): ")
+        assert line.startswith(f"{tmp_path}/{name} (12x8 px, seen at 12x8 as 3x2 patches, float32): ")
         assert re.fullmatch(r"(\w+ \d\.\d\d, ){4}\w+ \d\.\d\d", line.split("): ", 1)[1])
 
 

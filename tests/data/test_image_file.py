@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 import warnings
 import zlib
 from pathlib import Path
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile, ImageOps
 
-from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image
+from sightline.data import image_file
+from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image, read_image_size
 from sightline.errors import UnreadableDataError
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
@@ -329,3 +332,44 @@ def test_a_jpeg_is_decoded_no_larger_than_is_enough(tmp_path, orientation):
 def test_other_formats_are_decoded_whole(tmp_path):
     Image.fromarray(np.zeros((64, 48, 3), np.uint8)).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", least=(4, 4)).shape == (64, 48, 3)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_found_22_each_orientation_is_written_upright_at_once(
+    orientation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Pillow turns it, in strips of a few rows, without a second array of the size of the image."""
+    pixels = np.random.default_rng(0).integers(0, 256, (301, 203, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / "a.png"
+    Image.fromarray(pixels).save(path, exif=exif)
+    monkeypatch.setattr(image_file, "_STRIP_PIXELS", 203 * 7)
+    # What is imported at the first use is there.
+    read_image(path)
+    tracemalloc.start()
+    try:
+        image = read_image(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    with Image.open(path) as stored:
+        assert (image == np.asarray(ImageOps.exif_transpose(stored))).all()
+    assert image.flags.c_contiguous
+    assert peak < 1.5 * pixels.nbytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_found_22_predict_of_89_megapixels_stays_under_a_gigabyte(orientation: int, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "large_images.py"
+    words = [sys.executable, str(script), "--orientations", str(orientation)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["worst_mb"] < 1000
+
+
+def test_found_35_what_is_too_large_is_width_times_height_and_names_the_way_on(tmp_path: Path) -> None:
+    Image.new("1", (300, 20)).save(tmp_path / "wide.png")
+    with pytest.raises(UnreadableDataError, match=r"300x20 = 6000 pixels .*allowed: 5999; --max-pixels N"):
+        read_image(tmp_path / "wide.png", max_pixels=5999)
+    assert read_image_size(tmp_path / "wide.png") == (20, 300)

@@ -179,7 +179,8 @@ class _Teller:
             self._print_json({"image": answer.image, **sizes, "precision": self._precision, "top": top})
             return
         # A line rather than a table: paths are long, and a narrow column would cut the answers.
-        size, seen, grid = ("x".join(map(str, sides)) for sides in sizes.values())
+        # For people width x height; the JSON has (height, width), as everything inside.
+        size, seen, grid = (f"{cols}x{rows}" for rows, cols in sizes.values())
         said = ", ".join(f"{one['class']} {one['score']:.2f}" for one in top)
         self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches, {self._precision}): {said}")
 
