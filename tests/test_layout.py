@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from sightline import layout as layouts
 from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.kept import Kept
 from sightline.layout import TokenLayout, grid_coords
 
 CPU = torch.device("cpu")
@@ -21,8 +22,8 @@ grids = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
 @pytest.fixture
-def empty_cache(monkeypatch: pytest.MonkeyPatch) -> dict:
-    cache: dict = {}
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    cache = Kept("a test's", 1 << 14)
     monkeypatch.setattr(layouts, "_COORDS", cache)
     return cache
 
@@ -150,17 +151,21 @@ def test_pickled_as_grids() -> None:
     assert len(pickle.dumps(TokenLayout.uniform((64, 64), 32))) < 400
 
 
-def test_cache_is_keyed_by_shape_and_not_by_count(empty_cache: dict) -> None:
+def test_cache_is_keyed_by_shape_and_not_by_count(empty_cache: Kept) -> None:
     for rows, cols in [(4, 4), (2, 8), (8, 2), (1, 16), (4, 4)]:
         assert grid_coords(Grid(rows, cols), CPU).tolist() == cells(rows, cols)
     assert len(empty_cache) == 4
     assert grid_coords(Grid(4, 4), CPU) is grid_coords(Grid(4, 4), CPU)
 
 
-def test_cache_is_bounded(empty_cache: dict) -> None:
-    for side in range(1, layouts._COORDS_LIMIT + 10):
+def test_cache_is_bounded(empty_cache: Kept) -> None:
+    for side in range(1, 200):
         grid_coords(Grid(1, side), CPU)
-    assert len(empty_cache) <= layouts._COORDS_LIMIT
+        assert empty_cache.held_bytes <= empty_cache.most_bytes
+    # Not emptied whole: the last ones are there.
+    coords = grid_coords(Grid(1, 199), CPU)
+    assert coords is grid_coords(Grid(1, 199), CPU)
+    assert len(empty_cache) > 3
     assert grid_coords(Grid(1, 3), CPU).tolist() == cells(1, 3)
 
 
@@ -176,7 +181,7 @@ def test_cache_filled_under_inference_mode_can_train() -> None:
     assert frequency.grad.tolist() == [15.0, 30.0]
 
 
-def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: dict) -> None:
+def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: Kept) -> None:
     grid_coords(Grid(2, 2), CPU)
     with FakeTensorMode():
         fake = grid_coords(Grid(3, 5), CPU)
@@ -184,7 +189,8 @@ def test_cache_holds_no_fake_tensor_and_gives_none_away(empty_cache: dict) -> No
         # A real tensor among fake ones would be refused here.
         assert (known + torch.zeros(1, dtype=torch.int64)).shape == (4, 2)
     assert fake.shape == (15, 2)
-    assert list(empty_cache) == [(Grid(2, 2), None, CPU)]
+    assert len(empty_cache) == 1
+    assert empty_cache.get((Grid(2, 2), None, CPU)) is not None
     assert grid_coords(Grid(3, 5), CPU).tolist() == cells(3, 5)
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.kept import Kept
 
-_COORDS: dict[tuple[Grid, Grid | None, torch.device], Tensor] = {}
-_COORDS_LIMIT = 256
+_COORDS = Kept("coordinates", 4 << 20)
 
 
 def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> Tensor:
@@ -25,8 +25,8 @@ def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> T
     key = (grid, tile, device)
     symbolic = torch.compiler.is_compiling() or type(grid.rows) is not int or type(grid.cols) is not int
     caching = not symbolic and type(torch.empty(0, device=device)) is Tensor
-    if caching and key in _COORDS:
-        return _COORDS[key]
+    if caching and (found := _COORDS.get(key)) is not None:
+        return found
     # A tensor born under inference mode could never be used in training.
     with torch.inference_mode(False):
         rows = torch.arange(grid.rows, device=device).unsqueeze(1).expand(grid.rows, grid.cols)
@@ -39,9 +39,7 @@ def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> T
             # Stable: inside a tile the order stays row-major, also in the smaller tiles at the edges.
             coords = coords[of_tile.argsort(stable=True)]
     if caching:
-        if len(_COORDS) >= _COORDS_LIMIT:
-            _COORDS.clear()
-        _COORDS[key] = coords
+        _COORDS.put(key, coords, coords.nbytes)
     return coords
 
 

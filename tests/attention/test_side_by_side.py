@@ -113,7 +113,7 @@ def test_an_error_in_a_head_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object) -> None:
         raise RuntimeError("no memory for this head")
 
-    monkeypatch.setattr(tiles, "times_transposed", broken)
+    monkeypatch.setattr(tiles, "product_of", lambda *_, **__: broken)
     with use_backend("tiles"), pytest.raises(RuntimeError, match="no memory for this head"):
         attend(*random_qkv(LAYOUT), pattern(), LAYOUT)
     monkeypatch.undo()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -269,3 +270,22 @@ def test_a_record_that_was_edited_is_one_line(change, says, cli, refused, tmp_pa
     config.write_text(json.dumps(record))
     reseal(tmp_path / "m")
     refused("verify", tmp_path / "m", "--against", tmp_path / "w.safetensors", "--project", "big_vision", says=[says])
+
+
+def test_found_33_what_the_originals_library_warns_itself_of_is_not_shown(state, recwarn):
+    from sightline.analysis.verification import verify
+    from sightline.convert import import_weights
+
+    given = {"model": "vit_tiny_patch16_224", "depth": 1, "img_size": 32, "num_classes": 4}
+    timm = import_timm()
+
+    def noisy(*_):
+        warnings.warn("non-contiguous", UserWarning, stacklevel=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        kind = type(timm.create_model("vit_tiny_patch16_224", depth=1, img_size=32))
+        forward = kind.forward
+        patch.setattr(kind, "forward", lambda self, x: noisy() or forward(self, x))
+        rows = verify(import_weights("timm", state, given), {}, "timm", state)
+    assert all(row.passed for row in rows)
+    assert not [one for one in recwarn if "non-contiguous" in str(one.message)]

@@ -24,6 +24,7 @@ from sightline.export import (
     export_model,
 )
 from sightline.export.quiet import quiet
+from sightline.kept import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small
 
@@ -68,7 +69,7 @@ def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
 
 
 def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
-    cache: dict = {}
+    cache = Kept("a test's", 1 << 14)
     monkeypatch.setattr(layouts, "_COORDS", cache)
     model = small("lookhere_90", "cls", drop_path=0.5).train()
     handlers, disabled = list(logging.getLogger().handlers), logging.root.manager.disable

@@ -9,6 +9,7 @@ from torch.export import Dim, export
 
 from sightline import layout as layouts
 from sightline.encodings import list_encodings
+from sightline.kept import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def test_each_pooling_exports(pool: str) -> None:
 
 @torch.no_grad()
 def test_an_export_leaves_no_fake_tensor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache: dict = {}
+    cache = Kept("a test's", 1 << 14)
     monkeypatch.setattr(layouts, "_COORDS", cache)
     model = build("rope_mixed", depth=1, dim=48)
     exported(model, images((6, 9)))

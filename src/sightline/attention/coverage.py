@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.grid import Grid
+from sightline.kept import kept
 
 # Key rows that share one range of columns; finer steps hide more and cost more calls (docs/LOG.md).
 _ROW_STEP = 8
@@ -57,7 +57,12 @@ def cover(visible: Tensor, grid: Grid) -> list[tuple[QueryTile, ...]]:
     return [_cover_head(mask.tobytes(), Grid(*grid)) for mask in masks]
 
 
-@functools.lru_cache(maxsize=512)
+def _cover_bytes(tiles: tuple[QueryTile, ...], packed: bytes, grid: Grid) -> int:
+    """A tile's rectangles are small objects of Python, about 100 bytes each (measured)."""
+    return len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles)
+
+
+@kept(4 << 20, _cover_bytes)
 def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():
@@ -100,7 +105,7 @@ def _append(pieces: list[Rectangle], new: Rectangle) -> None:
         pieces.append(new)
 
 
-@functools.lru_cache(maxsize=512)
+@kept(4 << 20, lambda order, *_: order.nbytes)
 def query_order(tiles: tuple[QueryTile, ...], grid: Grid, prefix: int) -> Tensor:
     """The slot of each query in the order of the tiles, reversed inside each: int64 [prefix + cells]."""
     with torch.inference_mode(False):

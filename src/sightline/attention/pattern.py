@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.grid import Grid
+from sightline.kept import Kept
 from sightline.layout import Segment
 
 Distance = Literal["linear", "sqrt", "square"]
@@ -105,13 +106,12 @@ class Directed(Term):
         if type(torch.empty(0, device=device)) is not Tensor:
             return self._relative(grid, device)
         key = (self, grid, device)
-        table = _KEPT.get(key)
+        table = _TABLES.get(key)
         if table is None:
-            if len(_KEPT) >= _KEPT_LIMIT:
-                _KEPT.clear()
             # A tensor born under inference mode could never be used in training.
             with torch.inference_mode(False), torch.no_grad():
-                table = _KEPT[key] = self._relative(grid, device)
+                table = self._relative(grid, device)
+            _TABLES.put(key, table, table.nbytes)
         return table
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
@@ -153,9 +153,9 @@ class Directed(Term):
         return -bias.float()
 
 
-# Tables of displacements by (term, grid, device): at most 64 MiB, and no more than 128 KiB each.
-_KEPT: dict[tuple[Directed, Grid, torch.device], Tensor] = {}
-_KEPT_LIMIT, _KEPT_ELEMENTS = 512, 2**15
+# Tables of displacements by (term, grid, device), of no more than 128 KiB each.
+_TABLES = Kept("tables of displacements", 16 << 20)
+_KEPT_ELEMENTS = 2**15
 
 
 def _float64_device(device: torch.device) -> torch.device:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+Shape = tuple[int, int, int]
+
 
 @dataclass
 class _Shapes:
     ever_new: bool = False
+    full: bool = False
 
 
 # Of the process and not of a thread: heads run on threads of their own.
@@ -31,6 +35,42 @@ def ever_new_shapes() -> Iterator[None]:
         _SHAPES.ever_new = before
 
 
+# oneDNN keeps a kernel for each shape, about 0.6 MB, and gives none back before 1,024 of them (docs/LOG.md).
+_MOST_PREPARED = 80
+_PREPARED: set[Shape] = set()
+_PREPARING = threading.Lock()
+
+
+def product_of(shapes: Set[Shape], *, trained: bool) -> Callable[[Tensor, Tensor], Tensor]:
+    """The product that a size of image takes, always the same one in a process: `times_transposed` for the first sizes
+    that there are, as many as its kernels may take memory for, and torch's own for those that come after.
+
+    Args:
+        shapes: (m, n, k) of all products of that size.
+        trained: gradients will be asked for: then always `times_transposed`, so that a run that goes on in another
+            process computes the same.
+    """
+    if trained:
+        return times_transposed
+    if _SHAPES.ever_new:
+        return _plain
+    with _PREPARING:
+        new = shapes - _PREPARED
+        # What is full stays full: a size must not change from one library to the other.
+        if _PREPARED and len(_PREPARED) + len(new) > _MOST_PREPARED:
+            _SHAPES.full = True
+        if not new:
+            return times_transposed
+        if _SHAPES.full:
+            return _plain
+        _PREPARED.update(new)
+        return times_transposed
+
+
+def _plain(a: Tensor, b: Tensor) -> Tensor:
+    return torch.mm(a, b.t())
+
+
 def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     """a @ b^T: [m, k] and [n, k] -> [m, n].
 
@@ -41,7 +81,7 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     operator = None if _SHAPES.ever_new else _onednn()
     if operator is not None and a.dtype == torch.float32:
         return operator(a, b, None, "none", [], "")
-    return torch.mm(a, b.t())
+    return _plain(a, b)
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from sightline.attention import asked_backend, preferred_tile, use_backend
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
+from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
@@ -195,6 +196,8 @@ class Trunk(nn.Module):
 
     def _encode(self, patches: Tensor, layout: TokenLayout) -> Tensor:
         """Flat patches to normed tokens [rows, slots, dim]."""
+        if not torch.compiler.is_compiling() and type(patches) is Tensor and patches.device.type == "cpu":
+            pass_of_size((layout.rows, layout.slots))
         tokens = self._embed(patches, layout)
         for layer in range(len(self.blocks)):
             tokens = self._run_block(tokens, layer, layout)

@@ -240,11 +240,12 @@ def _cache_of(layout: TokenLayout) -> dict[Any, Any]:
 
 
 def _remember(cache: dict[Any, Any], key: Any, make: Any) -> Any:
-    if key not in cache:
-        if len(cache) >= _CACHE_LIMIT:
-            cache.clear()
-        cache[key] = make()
-    return cache[key]
+    # Put last again: the one that was not used for longest goes first.
+    value = cache.pop(key) if key in cache else make()
+    cache[key] = value
+    if len(cache) > _CACHE_LIMIT:
+        del cache[next(iter(cache))]
+    return value
 
 
 def _table_grids(terms: Sequence[Directed], layout: TokenLayout) -> list[Grid]:

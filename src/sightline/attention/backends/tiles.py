@@ -3,7 +3,7 @@ of what it sees is read from the table of displacements, never stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from sightline.attention.backends.base import Backend
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
-from sightline.attention.products import times_transposed
+from sightline.attention.products import Shape, product_of
 from sightline.attention.side_by_side import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -83,7 +83,7 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
-        plan = _Plan.of(pattern, segment, prefix, q)
+        plan = _Plan.of(pattern, segment, prefix, q, trained=any(ctx.needs_input_grad))
         if len(plan.covers) != q.shape[1]:
             raise InputError(f"attention: a pattern of {len(plan.covers)} heads for queries of {q.shape[1]}")
         # Heads side by side in each token, as the projection after it reads them; a view of this inside.
@@ -96,7 +96,7 @@ class _TiledAttention(torch.autograd.Function):
             for tile, where in one.tiles():
                 keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
                 attention = one.attention(tile, where, keys)
-                result[where] = times_transposed(attention, values.t())
+                result[where] = plan.times(attention, values.t())
             out[index] = one.forwards(result)
 
         run_side_by_side(attend, plan.heads(q))
@@ -109,7 +109,7 @@ class _TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, joined = ctx.saved_tensors
         out, grad_out = joined.transpose(1, 2), grad_out.transpose(1, 2)
-        plan = _Plan.of(*ctx.of, like=q)
+        plan = _Plan.of(*ctx.of, like=q, trained=True)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
 
         def differentiate(index: tuple[int, int]) -> None:
@@ -123,10 +123,10 @@ class _TiledAttention(torch.autograd.Function):
                 keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
                 attention = one.attention(tile, where, keys)
                 here = grad[where]
-                one.scatter(grad_values, tile, times_transposed(here.t(), attention.t()))
-                scores = times_transposed(here, values).sub_(taken[where]).mul_(attention)
-                grad_queries[where] = times_transposed(scores, keys.t())
-                one.scatter(grad_keys, tile, times_transposed(one.queries[where].t(), scores.t()))
+                one.scatter(grad_values, tile, plan.times(here.t(), attention.t()))
+                scores = plan.times(here, values).sub_(taken[where]).mul_(attention)
+                grad_queries[where] = plan.times(scores, keys.t())
+                one.scatter(grad_keys, tile, plan.times(one.queries[where].t(), scores.t()))
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
             dk[index], dv[index] = grad_keys.t(), grad_values.t()
 
@@ -143,9 +143,10 @@ class _Plan(NamedTuple):
     tables: Tensor
     by_key: Tensor | None
     covers: list[tuple[QueryTile, ...]]
+    times: Callable[[Tensor, Tensor], Tensor]
 
     @classmethod
-    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
+    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor, *, trained: bool = False) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device)
         # A masked key is not computed at all, whichever value masks it.
@@ -153,19 +154,29 @@ class _Plan(NamedTuple):
         if pattern.prune_below is not None:
             visible &= tables >= -pattern.prune_below
         wide = _wide(like)
+        covers = cover(visible, grid)
         return cls(
             grid,
             prefix,
             like.shape[-1] ** -0.5,
             tables.to(wide).contiguous(),
             None if by_key is None else by_key.to(wide),
-            cover(visible, grid),
+            covers,
+            product_of(_forward_shapes(covers, grid, prefix, like.shape[-1]), trained=trained),
         )
 
     @staticmethod
     def heads(q: Tensor) -> list[tuple[int, int]]:
         """(row, head) of each head of each image."""
         return [(row, head) for row in range(q.shape[0]) for head in range(q.shape[1])]
+
+
+def _forward_shapes(covers: list[tuple[QueryTile, ...]], grid: Grid, prefix: int, width: int) -> set[Shape]:
+    """(m, n, k) of the scores and of the values of every tile."""
+    tiles = {(one.queries.cells, prefix + sum(piece.cells for piece in one.keys)) for head in covers for one in head}
+    if prefix:
+        tiles.add((prefix, prefix + grid.cells))
+    return {shape for m, n in tiles for shape in ((m, n, width), (m, width, n))}
 
 
 def _wide(like: Tensor) -> torch.dtype:
@@ -234,7 +245,7 @@ class _Head:
 
     def attention(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
         """The softmax of a tile's scores on its keys: [queries, n]."""
-        scores = times_transposed(self.queries[where], keys)
+        scores = self.plan.times(self.queries[where], keys)
         if tile is not None:
             for piece, columns in self._pieces(tile):
                 self._add_bias(scores[:, columns], tile.queries, piece)

@@ -1,0 +1,105 @@
+"""What is made once and kept for the next time: by bytes and not by number, the least recently used given up first.
+
+Every store here is in `STORES`, so that one test holds all of them to their bounds.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+STORES: dict[str, Kept] = {}
+
+# What an entry takes beside what it was counted for: its key, its place, the objects around its numbers.
+_ENTRY_BYTES = 512
+
+
+def _free_locks() -> None:
+    """In the child of a fork, which may have been made while another thread held one."""
+    for store in STORES.values():
+        store._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
+
+
+class Kept:
+    """Values by key, at most `most_bytes` of them together; safe among threads.
+
+    Attributes:
+        most_bytes: the bound.
+        held_bytes: what the values were counted for.
+    """
+
+    def __init__(self, name: str, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.held_bytes = 0
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        STORES[name] = self
+
+    def get(self, key: Hashable) -> Any:
+        """The value, which becomes the most recently used one, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value that takes `size` bytes; one that is larger than the bound alone is not kept."""
+        size += _ENTRY_BYTES
+        with self._lock:
+            self.held_bytes -= self._values.pop(key, (None, 0))[1]
+            if size > self.most_bytes:
+                return
+            self._values[key] = value, size
+            self.held_bytes += size
+            while self.held_bytes > self.most_bytes:
+                _, (_, freed) = self._values.popitem(last=False)
+                self.held_bytes -= freed
+
+    def clear(self) -> None:
+        """Give up everything."""
+        with self._lock:
+            self._values.clear()
+            self.held_bytes = 0
+
+    def values(self) -> list[Any]:
+        """What is kept, the least recently used first."""
+        return [value for value, _ in self._values.values()]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def kept(most_bytes: int, size: Callable[..., int]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A function of hashable arguments whose results are kept, as `functools.lru_cache` does, within so many bytes.
+
+    Args:
+        size: bytes of a result, from it and the arguments.
+    """
+
+    def decorate(make: Callable[..., T]) -> Callable[..., T]:
+        store = Kept(f"{make.__module__}.{make.__name__}", most_bytes)
+
+        @functools.wraps(make)
+        def found(*key: Any) -> T:
+            value = store.get(key)
+            if value is None:
+                value = make(*key)
+                store.put(key, value, size(value, *key))
+            return value
+
+        found.cache_clear = store.clear  # type: ignore[attr-defined]
+        return found
+
+    return decorate

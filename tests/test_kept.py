@@ -1,0 +1,172 @@
+"""What is kept of ever new sizes stays within its bytes, and what is used again stays kept."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import threading
+
+import pytest
+import torch
+
+import sightline.attention
+from sightline import heap
+from sightline.attention import products, use_backend
+from sightline.heap import pass_of_size
+from sightline.kept import STORES, Kept, kept
+from sightline.models import create_model
+
+MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
+
+
+@pytest.fixture
+def store():
+    yield Kept("a test's", 10_000)
+    del STORES["a test's"]
+
+
+def test_the_least_recently_used_goes_first(store):
+    for key in range(4):
+        store.put(key, str(key), 2000)
+    assert len(store) == 3  # 512 bytes of each are its own
+    assert store.get(0) is None
+    assert store.get(1) == "1"
+    store.put(4, "4", 2000)
+    assert (store.get(1), store.get(2)) == ("1", None)
+    store.put(1, "again", 5000)
+    assert store.get(1) == "again"
+    assert store.held_bytes <= store.most_bytes
+    store.put(9, "too large", 20_000)
+    assert store.get(9) is None
+    assert store.get(1) == "again"
+    store.clear()
+    assert (len(store), store.held_bytes) == (0, 0)
+
+
+def test_threads_leave_the_count_right(store):
+    def work(first: int) -> None:
+        for key in range(first, first + 2000):
+            store.put(key % 50, key, key % 700)
+            store.get((key + 1) % 50)
+
+    threads = [threading.Thread(target=work, args=(number * 7,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.held_bytes == sum(size for _, size in store._values.values()) <= store.most_bytes
+
+
+def test_a_function_is_called_once_for_what_is_kept():
+    called = []
+
+    @kept(10_000, lambda value, number: 100 * number)
+    def double(number: int) -> int:
+        called.append(number)
+        return 2 * number
+
+    assert [double(3), double(3), double(200), double(200)] == [6, 6, 400, 400]
+    assert called == [3, 200, 200]
+    STORES.pop(f"{__name__}.double")
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial"])
+def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
+    """With bounds that a few sizes fill; the real ones are a few megabytes each."""
+    for module in pkgutil.walk_packages(sightline.attention.__path__, "sightline.attention."):
+        importlib.import_module(module.name)
+    assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(STORES)
+    assert sum(store.most_bytes for store in STORES.values()) <= 32 << 20
+    for store in STORES.values():
+        store.clear()
+        monkeypatch.setattr(store, "most_bytes", 40_000)
+    model = create_model("vit_micro_patch4", encoding=encoding, **MODEL).eval()
+    filled = set()
+    with use_backend("tiles"), torch.no_grad():
+        for rows, cols in [(3, 4), (9, 11), (12, 7), (17, 18), (3, 4), (20, 5)]:
+            model(torch.randn(1, 3, 4 * rows, 4 * cols))
+            for name, store in STORES.items():
+                assert store.held_bytes <= 40_000, name
+                assert store.held_bytes == sum(size for _, size in store._values.values())
+                filled |= {name} if len(store) else set()
+    assert "coordinates" in filled
+    assert encoding != "lookhere_90" or len(filled) == len(STORES)
+    for store in STORES.values():
+        store.clear()
+
+
+@pytest.fixture
+def nothing_prepared(monkeypatch):
+    monkeypatch.setattr(products, "_PREPARED", set())
+    monkeypatch.setattr(products, "_SHAPES", products._Shapes())
+    monkeypatch.setattr(products, "_MOST_PREPARED", 10)
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_kernels_are_prepared_for_the_first_sizes_alone():
+    first, second, third = ({(side, number, 4) for number in range(6)} for side in (1, 2, 3))
+    ours = products.times_transposed
+    assert products.product_of(first, trained=False) is ours
+    assert products.product_of(second, trained=False) is not ours
+    # What is full stays full, and each size keeps what it has.
+    assert products.product_of({(3, 0, 4)}, trained=False) is not ours
+    assert products.product_of(first, trained=False) is ours
+    assert first == products._PREPARED
+    # In training it is always the same, whatever the process did before.
+    assert products.product_of(third, trained=True) is ours
+    a, b = torch.randn(3, 4), torch.randn(5, 4)
+    assert torch.equal(products.product_of(second, trained=False)(a, b), a @ b.t())
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_first():
+    large = {(1, number, 4) for number in range(20)}
+    assert products.product_of(large, trained=False) is products.times_transposed
+
+
+@pytest.mark.usefixtures("nothing_prepared")
+@pytest.mark.parametrize("grad", [True, False])
+def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
+    model = create_model("vit_micro_patch4", encoding="lookhere_90", **MODEL).eval()
+    images = torch.randn(1, 3, 68, 76)
+    with use_backend("tiles"), torch.set_grad_enabled(grad):
+        prepared = model(images)
+        monkeypatch.setattr(products, "_PREPARED", {(1, 1, 1)})
+        monkeypatch.setattr(products, "_MOST_PREPARED", 1)
+        asked = []
+        monkeypatch.setattr(products, "_plain", lambda a, b: asked.append(a.shape) or a @ b.t())
+        plain = model(images)
+    assert bool(asked) is not grad
+    torch.testing.assert_close(plain, prepared, rtol=0, atol=1e-6)
+
+
+def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
+    resident, trimmed = [100 << 20], []
+
+    def trim(_: int) -> None:
+        trimmed.append(resident[0])
+        resident[0] = 100 << 20
+
+    monkeypatch.setattr(heap, "_SEEN", type(heap._SEEN)())
+    monkeypatch.setattr(heap, "_NEW", {"sizes": 0, "resident": 0})
+    monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
+    monkeypatch.setattr(heap, "_trim", lambda: trim)
+    pass_of_size("first")
+    resident[0] += 50 << 20
+    for _ in range(100):
+        pass_of_size("first")
+    assert not trimmed
+    for number in range(40):
+        pass_of_size(number)
+        resident[0] += 3 << 20
+    assert len(trimmed) > 3
+    # The bound, and the sizes between two looks.
+    assert max(trimmed[1:]) <= (100 + 16 + 4 * 3) << 20
+    for number in range(1000):
+        pass_of_size(number)
+    assert len(heap._SEEN) == heap._REMEMBERED
+
+
+def test_found_23_the_c_library_is_asked():
+    assert heap._resident_bytes() > 10 << 20
+    heap._trim()(0)
