@@ -46,7 +46,8 @@ def _not_multiples(height: int, width: int, patch_size: int) -> InputError:
     sizes = [f"{h}x{w}" for h in _nearest(height, patch_size) for w in _nearest(width, patch_size)]
     return InputError(
         f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
-        f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize'"
+        f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize' to create_model, with "
+        "init_from for a model that is there"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from sightline.encodings import Knob
 from sightline.errors import InputError
@@ -20,6 +21,7 @@ from sightline.models.mlp import Mlp
 from sightline.models.norm import make_qk_norms
 from sightline.models.pooling import AttentionPooling, ClsPooling, MeanPooling, Pool, Pooling, QueryPooling
 from sightline.models.timm_surface import TIMM_POOLS, timm_cfg
+from sightline.models.tracing import as_leaf
 from sightline.models.trunk import Images
 
 
@@ -82,6 +84,8 @@ class VisionTransformer(FeatureTrunk):
         A list gives its images' logits in its order; an image gives the same logits in a list, a batch or a pack.
         Where nothing is pooled, what `forward_features` gives goes through the head, token by token.
         """
+        if isinstance(images, Proxy):
+            return as_leaf(self, images)
         if self.attn_pool is None:
             return self.forward_head(self.forward_features(images, layout), layout=layout)
         patches, layout = self.prepare(images) if layout is None else (self._laid_out(images, layout), layout)
