@@ -24,7 +24,9 @@ MODEL = {"depth": 1, "dim": 48, "heads": 4}
 
 def tiny_config(**changes: Any) -> TrainConfig:
     """Two steps on digits; `changes` are fields of `TrainConfig`."""
-    config = TrainConfig(data="digits", model_options=dict(MODEL), resolution=16, images=64, precision="float32")
+    config = TrainConfig(
+        data="digits", model_options=dict(MODEL), resolution=16, images=64, precision="float32", validation=None
+    )
     return dataclasses.replace(config, **changes)
 
 

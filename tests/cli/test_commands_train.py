@@ -21,6 +21,10 @@ from tests.tiny import MODEL, log_lines, tree, weights
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
 
+LEFT = {
+    "checkpoint", "checkpoint.best", "config.yaml", "log.jsonl", "predictions.csv", "results.jsonl", "validation.jsonl",
+}  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
@@ -28,9 +32,9 @@ def _own_folder(tmp_path, monkeypatch):
 
 
 def test_what_a_run_leaves(tiny_run):
-    assert set(os.listdir(tiny_run)) == {"checkpoint", "config.yaml", "log.jsonl", "results.jsonl"}
+    assert set(os.listdir(tiny_run)) == LEFT
     assert set(os.listdir(tiny_run / "checkpoint")) == {
-        "checksums.json", "config.json", "log.jsonl", "model.safetensors", "training.safetensors",
+        "checksums.json", "config.json", "log.jsonl", "model.safetensors", "training.safetensors", "validation.jsonl",
     }  # fmt: skip
     rows = read_rows(tiny_run / "results.jsonl")
     assert {(row.run, row.data, row.split, row.resolution, row.metric, row.images) for row in rows} == {
@@ -100,7 +104,7 @@ def test_overwrite_begins_anew(cli, run_copy):
     shutil.copytree(run_copy / "checkpoint", run_copy / ".checkpoint.writing-99-abcd")
     assert cli("train", *TINY, "--seed", 5, "--out", run_copy, "--overwrite")[0] == 0
     assert weights(run_copy) != before
-    assert set(os.listdir(run_copy)) == {"checkpoint", "config.yaml", "log.jsonl", "results.jsonl"}
+    assert set(os.listdir(run_copy)) == LEFT
 
 
 @pytest.mark.parametrize(

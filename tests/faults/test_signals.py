@@ -85,7 +85,8 @@ def test_found_28_a_signal_finishes_the_step_and_saves(number, code, workers, wh
     step = read_record(out / "checkpoint")["training"]["step"]
     assert f"after step {step} of 50" in last
     assert len(log_lines(out)) == step
-    assert sorted(os.listdir(out)) == ["checkpoint", "config.yaml", "log.jsonl"]
+    assert {"checkpoint", "config.yaml", "log.jsonl"} <= set(os.listdir(out))
+    assert "owner.json" not in os.listdir(out)
 
 
 def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp_path, monkeypatch):

@@ -71,6 +71,23 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class ValidationConfig:
+    """A curve on `minival` while training; it changes no weight.
+
+    Attributes:
+        times: at most so often in a run, at checkpoints; seldom enough in a short one to cost little.
+        images: at most so many, spread over the split.
+    """
+
+    times: int = 10
+    images: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("times", "images"):
+            require_whole(f"validation.{name}", getattr(self, name), 1)
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides the weights that come out.
 
@@ -93,6 +110,7 @@ class TrainConfig:
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         seed: of the first weights, the order of the images and their augmentation.
         checkpoint_every: images between checkpoints; None saves twenty times in a run.
+        validation: on `minival` while training, where the data has it; None leaves it out.
         workers: processes that make batches ahead; they do not change the result.
         skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
         max_pixels: of the largest image that is read; larger ones cannot be read.
@@ -118,6 +136,7 @@ class TrainConfig:
     precision: Precision = "auto"
     seed: int = 0
     checkpoint_every: int | None = None
+    validation: ValidationConfig | None = field(default_factory=ValidationConfig)
     workers: int = 0
     skip_unreadable: SkipUnreadable = 0
     max_pixels: int = MAX_PIXELS

@@ -16,6 +16,7 @@ from sightline.errors import InputError, StorageError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 
 LOG = "log.jsonl"
+VALIDATION = "validation.jsonl"
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
 

@@ -23,26 +23,30 @@ from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
-from sightline.load import load_model, local_folder
+from sightline.load import load_model, local_folder, read_record
 from sightline.models import VisionTransformer, ViTConfig, model_config
 from sightline.owner import Owner, claim
 from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length
 from sightline.training.ema import Ema
-from sightline.training.log import LOG, restore_file, write_lines
+from sightline.training.log import LOG, VALIDATION, restore_file, write_lines
 from sightline.training.optim import make_optimizer
 from sightline.training.same_data import check_same_data
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
+    BEST,
     CHECKPOINT,
     RunState,
     drop_previous,
     has_checkpoint,
     last_good,
     restore_state,
+    save_best,
     save_state,
+    tested_weights,
 )
+from sightline.training.validation import Validation, best_line
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Progress:
 
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
     tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's, `seconds` of training so
-    far, earlier sittings included.
+    far, earlier sittings included. `validated` is the last top-1 on `minival`, None before there is one.
     """
 
     step: int
@@ -62,6 +66,7 @@ class Progress:
     flops: int
     loss: float
     seconds: float
+    validated: float | None = None
 
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
@@ -220,6 +225,9 @@ def train(
         if last is not None:
             restore_state(state, config, source, last, warn)
             restore_file(out / LOG, state.log, warn)
+            restore_file(out / VALIDATION, state.validation, warn)
+        validation = Validation(config, state.model, source, warn)
+        _keep_best(state, config, source, out, where, owner)
         started, before = time.perf_counter(), state.seconds
         steps = course.from_step(state.step, position=state.position, pin=where.type == "cuda")
         # Its workers end with the loop, however that does.
@@ -238,18 +246,43 @@ def train(
             if step.last or stopped or _is_due(step, config.checkpoint_every):
                 _check_weights(state, step)
                 owner.check()
+                if not stopped and validation.is_due(step, len(state.validation), state.validated):
+                    with tested_weights(state):
+                        line = validation.measure(state.model, state.step, spent.images)
+                    state.validated = step.ends
+                    state.validation += [] if line is None else [line]
+                    write_lines(out / VALIDATION, state.validation)
                 write_lines(out / LOG, state.log)
                 save_state(state, config, source, out / CHECKPOINT, where)
+                _keep_best(state, config, source, out, where, owner)
             planned = round(state.step / step.ends)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
-                observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds))
+                seen = json.loads(state.validation[-1])["top1"] if state.validation else None
+                observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
             if stopped:
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
         drop_previous(out)
     if state.ema is not None:
         state.ema.exchange(state.model)
     return state.model.eval()
+
+
+def _keep_best(
+    state: RunState, config: TrainConfig, source: Source, out: Path, device: torch.device, owner: Owner
+) -> None:
+    """Keep the model as it is now where the curve says that it is the best, and that it is not kept yet.
+
+    After the checkpoint, which holds that line: killed in between, a continuation comes here first.
+    """
+    best = best_line(state.validation)
+    if best is None or best["step"] != state.step:
+        return
+    with contextlib.suppress(InputError):
+        if read_record(out / BEST)["training"].get("step") == state.step:
+            return
+    owner.check()
+    save_best(state, config, source, out / BEST, device)
 
 
 def _is_due(step: Step, every: int | None) -> bool:

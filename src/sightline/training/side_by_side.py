@@ -40,13 +40,15 @@ class Job:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step, None in a test."""
+    """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step and `validated`, the
+    last top-1 on `minival`: None in a test."""
 
     name: str
     phase: str
     done: int
     total: int
     loss: float | None = None
+    validated: float | None = None
 
 
 def run_jobs(
@@ -173,7 +175,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             job.out,
             device=job.device,
             resume=True,
-            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss)),
+            observe=lambda at: observe(JobProgress(job.name, "train", at.images, at.total, at.loss, at.validated)),
             warn=warn,
             owner=owner,
             stop=training.enter_context(signals.deferred()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -31,13 +32,14 @@ from sightline.replacing import previous_of
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.course import Position
 from sightline.training.ema import Ema
-from sightline.training.log import LOG, older_log, text_of
+from sightline.training.log import LOG, VALIDATION, older_log, text_of
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
 from sightline.training.same_data import data_record
 
 CHECKPOINT = "checkpoint"
+BEST = "checkpoint.best"
 # What may change between a run and its continuation without changing the weights.
-_FREE_TO_CHANGE = ("workers", "checkpoint_every", "skip_unreadable")
+_FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable")
 
 
 @dataclass
@@ -46,7 +48,8 @@ class RunState:
 
     Attributes:
         position: of a packed run, where its plan goes on from.
-        log: a line a step, as JSON.
+        log: a line a step, as JSON; validation: of its validation curve.
+        validated: how much of the run lay behind at the last of these.
         data: of what it is trained on.
     """
 
@@ -57,6 +60,8 @@ class RunState:
     seconds: float = 0.0
     position: Position | None = None
     log: list[str] = field(default_factory=list)
+    validation: list[str] = field(default_factory=list)
+    validated: float = 0.0
     data: Fingerprint | None = None
 
     @property
@@ -112,18 +117,7 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
         # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
         state.ema.exchange(state.model)
         tensors |= {f"weights/{name}": value for name, value in state.ema.tensors().items()}
-    training = {
-        "config": dataclasses.asdict(config),
-        "task": source.task,
-        "step": state.step,
-        "course": None if state.position is None else state.position.as_record(),
-        "seconds": state.seconds,
-        "threads": torch.get_num_threads(),
-        "hardware": runtime.hardware(device),
-        "commit": runtime.commit(),
-        "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
-        "left_out": {} if source.allowance is None else source.allowance.found,
-    }
+    training = _record(state, config, source, device)
     listing: dict[str, bytes] = {}
     if state.data is not None:
         training["data"], listing = data_record(state.data)
@@ -131,8 +125,44 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
     if state.ema is not None:
         state.ema.exchange(state.model)
-    files |= {"training.safetensors": tensor_writer(plain), LOG: text_of(state.log), **listing}
+    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
+    files |= {"training.safetensors": tensor_writer(plain), **lines, **listing}
     write_folder(path, files, keep_previous=True)
+
+
+def save_best(state: RunState, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:
+    """Write the model of a run as it is now, without the state of its training."""
+    with tested_weights(state):
+        files = model_files(state.model, _record(state, config, source, device))
+    write_folder(path, files)
+
+
+@contextlib.contextmanager
+def tested_weights(state: RunState) -> Iterator[None]:
+    """Inside, the model has the weights that are tested: the running mean where there is one."""
+    if state.ema is not None:
+        state.ema.exchange(state.model)
+    try:
+        yield
+    finally:
+        if state.ema is not None:
+            state.ema.exchange(state.model)
+
+
+def _record(state: RunState, config: TrainConfig, source: Source, device: torch.device) -> dict[str, Any]:
+    return {
+        "config": dataclasses.asdict(config),
+        "task": source.task,
+        "step": state.step,
+        "course": None if state.position is None else state.position.as_record(),
+        "seconds": state.seconds,
+        "validated": state.validated,
+        "threads": torch.get_num_threads(),
+        "hardware": runtime.hardware(device),
+        "commit": runtime.commit(),
+        "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
+        "left_out": {} if source.allowance is None else source.allowance.found,
+    }
 
 
 def restore_state(
@@ -173,6 +203,9 @@ def restore_state(
         if LOG in files
         else older_log(path.parent / LOG, state.step)
     )
+    if VALIDATION in files:
+        state.validation = files[VALIDATION].read_text(encoding="utf-8").splitlines()
+        state.validated = training.get("validated", 0.0)
     if source.allowance is not None:
         source.allowance.restore(training.get("left_out", {}))
     if training.get("course") is not None:
@@ -189,7 +222,7 @@ def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) ->
         saved: the resolved configuration of what is there; config: the resolved one that was asked for.
     """
     for key, there, value in _differences(_completed(renamed(saved), config), _plain(config)):
-        if key not in _FREE_TO_CHANGE:
+        if key.partition(".")[0] not in _FREE_TO_CHANGE:
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
                 "(expected the same configuration; --overwrite starts anew)"

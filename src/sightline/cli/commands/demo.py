@@ -91,6 +91,7 @@ def demo(
             def observe(at: JobProgress) -> None:
                 verb = "training" if at.phase == "train" else "testing "
                 note = f"loss {at.loss:.2f}" if at.loss is not None else ""
+                note += f", minival {at.validated:.0%}" if at.validated is not None else ""
                 bars.move(f"{verb} {at.name:<11}", at.done, at.total, note)
 
             run_jobs(jobs, observe, warn)

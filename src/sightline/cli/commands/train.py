@@ -178,7 +178,8 @@ def train(
         def observe(at: Progress) -> None:
             nonlocal last
             last = at
-            bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}")
+            seen = "" if at.validated is None else f", minival {at.validated:.1%}"
+            bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}{seen}")
 
         with signals.deferred() as stop:
             run(

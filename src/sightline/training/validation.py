@@ -1,0 +1,124 @@
+"""A curve of accuracy while a run trains, on images that it does not train on, and the best model by that curve."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from sightline.data.source import Example, Source
+from sightline.data.views import View
+from sightline.errors import UnreadableDataError
+from sightline.evaluation.accuracy import some_images
+from sightline.evaluation.as_trained import views_as_trained
+from sightline.evaluation.predict import predict_split
+from sightline.models import VisionTransformer
+from sightline.tasks.classification import classification_loss
+from sightline.training.config import TrainConfig
+from sightline.training.course import Step
+
+SPLIT = "minival"
+# Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
+# bounds its time by a fifteenth in short runs. The default recipe takes a fourth of it.
+_MOST_SHARE = 0.2
+_KEPT_BYTES = 2**26
+
+
+class Validation:
+    """What a run is validated on: at its checkpoints, once in each part of it, if it is not too short for that.
+
+    Attributes:
+        view: how the images are shown, as in training: a square side in pixels, or at their own aspect.
+    """
+
+    def __init__(
+        self, config: TrainConfig, model: VisionTransformer, source: Source, warn: Callable[[str], None] | None
+    ) -> None:
+        """For a resolved configuration; without images where it asks for none, or the data has none to spare."""
+        assert config.resolution is not None
+        self._config, self._warn = config, warn
+        self._indices: list[int] = []
+        self.view: int | View = config.resolution
+        if config.validation is None or SPLIT not in source.splits:
+            return
+        length = source.length(SPLIT)
+        most = config.validation.images
+        self._indices = list(some_images(source, SPLIT, most if length is None else min(most, length)))
+        patch = model.config.patch_size
+        self.view = (*views_as_trained(config.packing, config.resolution, patch, source, SPLIT), config.resolution)[0]
+        cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
+        self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
+        self._source = _remembering(source)
+
+    def is_due(self, step: Step, done: int, last: float) -> bool:
+        """Whether a step after which a checkpoint is saved is one to validate after.
+
+        Args:
+            done: how many times that was; last: how much of the run lay behind then.
+        """
+        if not self._indices or self._config.validation is None:
+            return False
+        times = self._config.validation.times
+        begins_a_part = int(times * step.ends) > int(times * last)
+        return step.last or (begins_a_part and (done + 1) * self._tokens <= _MOST_SHARE * step.after.tokens)
+
+    def measure(self, model: VisionTransformer, step: int, images: int) -> str | None:
+        """The line of the curve after a step; None where an image cannot be read, which is warned of once.
+
+        The model, its mode and the random generators are as they were.
+        """
+        config = self._config
+        try:
+            said = predict_split(model, self._source, SPLIT, self.view, self._indices, precision=config.precision)
+        except UnreadableDataError as error:
+            self._indices = []
+            if self._warn is not None:
+                self._warn(f"no validation while training: {error}")
+            return None
+        if not len(said.labels):
+            return None
+        right = said.logits.argmax(axis=1) == said.labels
+        loss = classification_loss(
+            torch.from_numpy(said.logits), torch.from_numpy(said.labels), config.loss, config.label_smoothing
+        )
+        return json.dumps(
+            {
+                "step": step,
+                "images": images,
+                "split": SPLIT,
+                "top1": float(np.mean(right)),
+                "count": len(right),
+                "loss": float(loss),
+            }
+        )
+
+
+def best_line(lines: list[str]) -> dict[str, Any] | None:
+    """The line with the highest top-1, the first of those that are alike; None of none."""
+    return max(map(json.loads, lines), key=lambda line: line["top1"], default=None)
+
+
+def _remembering(source: Source) -> Source:
+    """The same data set, whose examples are made once: they are the same each time."""
+    kept: dict[tuple[Any, ...], Example] = {}
+    room = _KEPT_BYTES
+
+    def example(split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
+        nonlocal room
+        key = (split, index, tuple(image_size), seed, epoch)
+        if key in kept:
+            return kept[key]
+        made = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        room -= 3 * math.prod(image_size)
+        if room > 0:
+            kept[key] = made
+        return made
+
+    remembering = copy.copy(source)
+    remembering.example = example
+    return remembering

@@ -1,0 +1,149 @@
+"""The curve on minival while training: it changes nothing, survives a kill, and says which model was the best."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from sightline.checkpoint import read_folder
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
+from sightline.data.views import View
+from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.predict import predict_split
+from sightline.load import load_model, read_record
+from sightline.training import loop, train
+from sightline.training import validation as module
+from sightline.training.config import TrainConfig, ValidationConfig
+from sightline.training.loop import build_model, resolve
+from sightline.training.validation import Validation, best_line
+from tests.tiny import EVENTFUL, Stopped, after, killed, log_lines, stop_at, tree, weights
+
+PLAIN = dataclasses.replace(EVENTFUL, images=1297 + 600, batch_size=64, checkpoint_every=64)
+CURVE = dataclasses.replace(PLAIN, validation=ValidationConfig(images=20))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(CURVE, out)
+    return out
+
+
+def curve(out):
+    return [json.loads(line) for line in (out / "validation.jsonl").read_text().splitlines()]
+
+
+def kept(out):
+    """All that must be the same, killed or not."""
+    best = out / "checkpoint.best"
+    step = read_record(best)["training"]["step"]
+    return weights(out), log_lines(out), curve(out), step, (best / "model.safetensors").read_bytes()
+
+
+def test_found_38_a_curve_that_changes_no_weight(undisturbed, tmp_path):
+    train(PLAIN, tmp_path / "plain")
+    assert weights(tmp_path / "plain") == weights(undisturbed)
+    assert log_lines(tmp_path / "plain") == log_lines(undisturbed)
+    assert not (tmp_path / "plain" / "validation.jsonl").exists()
+    lines = curve(undisturbed)
+    assert [set(line) for line in lines] == [{"step", "images", "split", "top1", "count", "loss"}] * 10
+    steps = {line["step"]: line["images"] for line in map(json.loads, log_lines(undisturbed))}
+    assert all(steps[line["step"]] == line["images"] for line in lines)
+    assert lines[-1]["step"] == max(steps)
+    assert {(line["split"], line["count"]) for line in lines} == {("minival", 20)}
+
+
+def test_found_38_the_mean_of_the_weights_is_what_is_validated(undisturbed):
+    source = open_source("digits")
+    for folder, line in ((undisturbed, curve(undisturbed)[-1]), (undisturbed / "checkpoint.best", best(undisturbed))):
+        said = predict_split(load_model(folder), source, "minival", 16, range(0, 200, 10))
+        assert (said.logits.argmax(axis=1) == said.labels).mean() == line["top1"]
+
+
+def best(out):
+    return best_line((out / "validation.jsonl").read_text().splitlines())
+
+
+def test_found_38_the_best_is_a_whole_model(undisturbed):
+    folder = undisturbed / "checkpoint.best"
+    assert set(read_folder(folder)) == {"config.json", "model.safetensors"}
+    assert read_record(folder)["training"]["step"] == best(undisturbed)["step"]
+    assert best(undisturbed)["top1"] == max(line["top1"] for line in curve(undisturbed))
+
+
+def saving(name, calls, out):
+    """A training that dies in one of its saves."""
+    setattr(loop, name, after(calls, getattr(loop, name)))
+    train(CURVE, out)
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"), [("save_best", 0), ("save_best", 1), ("save_state", 12), ("_keep_best", 15)]
+)
+def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tmp_path):
+    killed(saving, name, calls, tmp_path / "a")
+    train(CURVE, tmp_path / "a", resume=True)
+    assert kept(tmp_path / "a") == kept(undisturbed)
+    before = tree(tmp_path / "a")
+    train(CURVE, tmp_path / "a", resume=True)
+    assert tree(tmp_path / "a") == before
+
+
+def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path):
+    with pytest.raises(Stopped):
+        train(CURVE, tmp_path / "a", observe=stop_at(20))
+    (tmp_path / "a" / "validation.jsonl").unlink()
+    warnings = []
+    train(CURVE, tmp_path / "a", resume=True, warn=warnings.append)
+    assert "validation.jsonl: was missing" in warnings[0]
+    assert kept(tmp_path / "a") == kept(undisturbed)
+
+
+def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
+    packing = PackingConfig(tokens=256, resolutions=(8, 20))
+    config = dataclasses.replace(CURVE, packing=packing, images=800, resolution=16)
+    seen = []
+    train(config, tmp_path / "a", observe=seen.append)
+    train(dataclasses.replace(config, validation=None), tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    lines = curve(tmp_path / "a")
+    assert 1 < len(lines) <= 10
+    assert seen[-1].validated == lines[-1]["top1"]
+    resolved = resolve(config, open_source("digits"), torch.device("cpu"))
+    model = build_model(resolved, open_source("digits"))
+    assert Validation(resolved, model, open_source("digits"), None).view == View("tokens", 16)
+
+
+def test_found_38_a_short_run_is_validated_at_its_end(tmp_path):
+    config = dataclasses.replace(CURVE, images=256, validation=ValidationConfig())
+    train(config, tmp_path / "a")
+    assert [line["images"] for line in curve(tmp_path / "a")] == [256]
+
+
+def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
+    def unreadable(*_, **__):
+        raise UnreadableDataError("1 of 200 images cannot be read")
+
+    monkeypatch.setattr(module, "predict_split", unreadable)
+    warnings = []
+    train(CURVE, tmp_path / "a", warn=warnings.append)
+    assert warnings == ["no validation while training: 1 of 200 images cannot be read"]
+    assert "checkpoint.best" not in tree(tmp_path / "a")
+
+
+def test_found_38_it_may_be_changed_in_mid_run_and_is_new_to_older_ones(tmp_path):
+    with pytest.raises(Stopped):
+        train(PLAIN, tmp_path / "a", observe=stop_at(20))
+    train(CURVE, tmp_path / "a", resume=True)
+    assert [line["step"] > 19 for line in curve(tmp_path / "a")].count(True) > 3
+
+
+@pytest.mark.parametrize("field", ["times", "images"])
+def test_what_validation_refuses(field):
+    with pytest.raises(InputError, match=rf"validation\.{field} 0"):
+        ValidationConfig(**{field: 0})
+    assert TrainConfig().validation == ValidationConfig(10, 256)
