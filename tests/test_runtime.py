@@ -147,3 +147,21 @@ def test_the_smallest_bound_is_what_is_available(monkeypatch):
     monkeypatch.setattr(runtime, "_group_memory", lambda root, own: [])
     monkeypatch.setattr(runtime, "_system_memory", lambda: None)
     assert runtime.available_memory() is None
+
+
+@pytest.mark.parametrize("count", [17, 100_000_000])
+def test_found_21_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
+    """Refused before one is started, and before the run's folder is made."""
+    says = [f"workers {count}", "at most 16", "1 cores"]
+    refused("train", "--data", "digits", "--images", 8, "--set", f"workers={count}", "--out", tmp_path / "r", says=says)
+    refused("evaluate", tiny_run, "--resolutions", 16, "--workers", count, says=says)
+    refused("cascade", tiny_run, "--workers", count, "--out", tmp_path / "c", says=says)
+    assert not any(tmp_path.iterdir())
+
+
+def test_found_21_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):
+    refused("evaluate", tiny_run, "--threads", 1_000_000, says=["threads 1000000", "at most 64"])
+    monkeypatch.setattr(runtime, "cores", lambda: 100)
+    with pytest.raises(InputError, match="at most 800 here"):
+        runtime.set_threads(801)
+    assert runtime.check_workers(800) == 800

@@ -105,15 +105,35 @@ def set_threads(count: int | None = None) -> int:
     """Let torch compute with `count` threads (None: as many as there are cores); returns the number.
 
     Raises:
-        InputError: `count` is not positive.
+        InputError: `count` is not positive, or more than 8 a core (and than 64).
     """
     import torch
 
     threads = cores() if count is None else count
     if threads < 1:
         raise InputError(f"threads = {threads}: expected a whole number of at least 1")
+    _refuse_many("threads", threads, 64)
     torch.set_num_threads(threads)
     return threads
+
+
+def check_workers(count: int) -> int:
+    """`count`, the processes that read ahead.
+
+    Raises:
+        InputError: it is negative, or more than 8 a core (and than 16).
+    """
+    if count < 0:
+        raise InputError(f"workers {count}: must be at least 0")
+    _refuse_many("workers", count, 16)
+    return count
+
+
+def _refuse_many(name: str, count: int, always: int) -> None:
+    """Refuse so many that starting them would be the end of this machine."""
+    most = max(8 * cores(), always)
+    if count > most:
+        raise InputError(f"{name} {count}: expected at most {most} here (this process may use {cores()} cores)")
 
 
 def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -156,3 +157,30 @@ def test_no_standard_output_at_all(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert app.main(["--version"]) == 0
+
+
+def test_found_30_no_standard_error(tmp_path):
+    """What would be said there is lost: it goes neither to standard output nor into a file that is opened next."""
+    out = tmp_path / "rows.jsonl"
+    line = '"$0" -m sightline bench memory --model vit_micro_patch4 --resolution 32 --device cpu --json "$1" 2>&-'
+    done = subprocess.run(["sh", "-c", line, sys.executable, str(out)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(json.loads(row)["benchmark"] == "memory" for row in out.read_text().splitlines())
+    done = subprocess.run(["sh", "-c", '"$0" -m sightline none 2>&-', sys.executable], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_found_30_in_a_folder_that_was_deleted(tmp_path):
+    line = f'cd "{tmp_path}" && rmdir "{tmp_path}" && "$0" -m sightline models'
+    done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "sightline: error: the current folder was deleted; go to one that exists (cd)\n"
+    tmp_path.mkdir()
+
+
+def test_found_33_a_terminal_of_one_column(monkeypatch, capsys):
+    """It took minutes; now it is as wide as a table needs."""
+    monkeypatch.setenv("COLUMNS", "1")
+    assert app.main(["pack", "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 20
+    assert os.environ["COLUMNS"] == "40"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +20,7 @@ from torch import Tensor
 
 from sightline import layout as layouts
 from sightline.data.preprocessing import preprocessing
+from sightline.errors import StorageError
 from sightline.export import (
     LIMIT,
     METADATA,
@@ -113,20 +118,54 @@ def test_default_sizes_are_three_with_one_square_and_none_traced():
         assert max(map(max, sizes)) <= 33 * PATCH
 
 
-def test_the_example_of_the_documentation_runs(onnx_file, tmp_path, monkeypatch, capsys):
-    """Without torch in it; its numbers are those of the model on the same pixels."""
-    page = Path(__file__).parents[2] / "docs" / "EXPORT.md"
-    example = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    assert "torch" not in example
-    shutil.copy(onnx_file, tmp_path / "model.onnx")
-    Image.effect_noise((61, 37), 90).convert("RGB").save(tmp_path / "photo.jpg")
-    monkeypatch.chdir(tmp_path)
+PAGE = Path(__file__).parents[2] / "docs" / "EXPORT.md"
+
+
+def run_example(number, folder, monkeypatch):
+    """What a snippet of the page leaves, run beside a transparent photo that lies on its side."""
+    photo = Image.effect_noise((37, 61), 90).convert("RGBA")
+    photo.putalpha(Image.linear_gradient("L").resize(photo.size))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo.save(folder / "photo.jpg", "PNG", exif=exif)
+    monkeypatch.chdir(folder)
+    example = PAGE.read_text(encoding="utf-8").split("```python\n")[number].split("```")[0]
     found: dict = {}
-    exec(compile(example, str(page), "exec"), found)
-    assert found["pixels"].shape == (1, 3, 36, 60)
-    with torch.no_grad():
-        expected = small()(torch.from_numpy(found["pixels"]))
-    assert (torch.from_numpy(found["logits"]) - expected).abs().max() < LIMIT
+    exec(compile(example, str(PAGE), "exec"), found)
+    return found
+
+
+def test_found_12_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file, tmp_path, monkeypatch, capsys):
+    """Its pixels are the package's own to the last bit, its numbers those of the model."""
+    shutil.copy(onnx_file, tmp_path / "model.onnx")
+    found = run_example(1, tmp_path, monkeypatch)
     prepared = preprocessing(small())(tmp_path / "photo.jpg", "native")
-    assert (torch.from_numpy(found["pixels"][0]) - prepared).abs().max() < 0.02
+    assert found["pixels"].shape == (1, 3, 36, 60)
+    assert torch.equal(torch.from_numpy(found["pixels"][0]), prepared)
+    with torch.no_grad():
+        expected = small()(prepared[None])
+    assert (torch.from_numpy(found["logits"]) - expected).abs().max() < LIMIT
     assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_found_12_the_pt2_example_too(exported, tmp_path, monkeypatch):
+    shutil.copy(exported(small(), to="torch"), tmp_path / "model.pt2")
+    found = run_example(2, tmp_path, monkeypatch)
+    with torch.no_grad():
+        expected = small()(preprocessing(small())(tmp_path / "photo.jpg", "native")[None])
+    assert (found["logits"] - expected).abs().max() < LIMIT
+
+
+def test_found_12_preparing_needs_no_torch():
+    code = (
+        "import sys, sightline.data.image_file, sightline.data.preprocessing; raise SystemExit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(("flag", "says"), [(os.ST_RDONLY, "Read-only file system"), (0, "Permission denied")])
+def test_found_30_why_a_folder_cannot_be_written(flag, says, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=flag))
+    with pytest.raises(StorageError, match=says):
+        export_model(small(), tmp_path / "a.onnx", to="onnx")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import pkgutil
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 # As rich does where it is the one that notices.
 PIPE_CLOSED = 1
+# In fewer columns, rich puts a letter a line and takes minutes to find that out.
+_NARROWEST = 40
 
 
 def build_app() -> App:
@@ -73,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    _open_standard_streams()
+    if shutil.get_terminal_size().columns < _NARROWEST:
+        os.environ["COLUMNS"] = str(_NARROWEST)
     for stream in (sys.stdout, sys.stderr):
         # A name of a file may hold what the terminal's encoding does not.
         if isinstance(stream, io.TextIOWrapper):
@@ -80,6 +87,7 @@ def _run(arguments: list[str]) -> int:
     try:
         from cyclopts import CycloptsError
 
+        _refuse_deleted_folder()
         app = build_app()
         signals.begun()
         result = _call(app, arguments, CycloptsError)
@@ -107,6 +115,31 @@ def _run(arguments: list[str]) -> int:
         said = " ".join(str(error).split())[:300]
         return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
     return result if isinstance(result, int) else 0
+
+
+def _open_standard_streams() -> None:
+    """Give what was closed a place that takes and gives nothing.
+
+    `print` to no standard error goes to standard output; and the next file to be opened, a checkpoint for one, would
+    get the number under which libraries write their messages.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
+
+
+def _refuse_deleted_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the current folder was deleted; go to one that exists (cd)") from None
 
 
 def _call(app: App, arguments: list[str], misuse: Any) -> Any:

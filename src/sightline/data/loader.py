@@ -14,6 +14,7 @@ from sightline.data.mixing import Asked, MixingConfig, mixed_examples
 from sightline.data.source import Source
 from sightline.data.streams import generator
 from sightline.errors import InputError, SightlineError
+from sightline.runtime import check_workers
 from sightline.signals import leave_to_parent
 
 if TYPE_CHECKING:
@@ -150,8 +151,7 @@ def batches(
     """
     if batch_size < 1:
         raise InputError(f"batch_size {batch_size} is out of range (expected: at least 1)")
-    if workers < 0:
-        raise InputError(f"workers {workers} is out of range (expected: at least 0)")
+    check_workers(workers)
     order = [int(index) for index in indices]
     for index in {min(order), max(order)} if order else ():
         source.check(split, index, image_size)

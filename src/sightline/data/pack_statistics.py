@@ -11,6 +11,9 @@ from sightline.data.sampling import Showing
 from sightline.data.source import Source
 from sightline.errors import InputError
 
+# Each is kept in memory, and planned in its turn: some minutes.
+_MOST_IMAGES = 10_000_000
+
 
 @dataclass(frozen=True)
 class PackStatistics:
@@ -72,6 +75,8 @@ def pack_statistics(
     """
     source.check(split)
     there = source.length(split)
+    if there is None and images is not None and images > _MOST_IMAGES:
+        raise InputError(f"images {images}: expected at most {_MOST_IMAGES:,} of a split without an end")
     count = min(images or there or 10_000, there if there is not None else images or 10_000)
     if count < 1:
         raise InputError(f"split {split}: has no image to pack")

@@ -49,6 +49,7 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         if not self.resolutions:
             raise InputError("resolutions: expected at least one")
+        runtime.check_workers(self.workers)
         for side in self.sides:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")

@@ -79,8 +79,7 @@ class CascadeConfig:
             raise InputError(f"budget {self.budget:g}: is below the first look of {least} tokens")
         if self.images is not None and self.images < 1:
             raise InputError(f"images {self.images}: must be at least 1")
-        if self.workers < 0:
-            raise InputError(f"workers {self.workers}: must be at least 0")
+        runtime.check_workers(self.workers)
         if not 0 <= self.seed < 2**64:
             raise InputError(f"seed {self.seed}: must be from 0 to 2**64 - 1")
         require("aspect", self.aspect, ASPECTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import io
 import json
 import os
@@ -205,8 +206,11 @@ def _check_writable(path: Path) -> None:
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise StorageError(f"{path}: cannot be written ({above} is no folder that may be written to)")
+    if not above.is_dir():
+        raise StorageError(f"{path}: cannot be written ({above} is no folder)")
+    if not os.access(above, os.W_OK):
+        reason = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
+        raise StorageError(f"{path}: cannot be written ({above}: {os.strerror(reason)})")
 
 
 def _write_whole(path: Path, content: bytes) -> None:

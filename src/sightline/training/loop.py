@@ -71,6 +71,7 @@ class Progress:
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
     """The configuration with everything that was left open decided, so that it reproduces the run anywhere."""
+    runtime.check_workers(config.workers)
     options = dict(config.model_options)
     if config.loss == "bce" and "head_bias" not in options:
         # With every class at 1 / classes from the start, the first steps are not spent on the prior.
