@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sightline.errors import InputError, SightlineError
 from sightline.reading import read_json_lines
@@ -57,12 +57,12 @@ def best_step(folder: Path) -> int | None:
         return None
 
 
-def read_answers(folder: Path, run: str, side: int | None, source: Source | None) -> Answers | None:
+def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Source | None) -> Answers | None:
     """What a run said of the images of its test split, as it was trained where that was measured.
 
     Args:
         run: its name on the page.
-        side: of training, in pixels.
+        config: of the run, which says how it was trained.
         source: the data set, of which the worst mistakes are drawn; None draws none.
 
     Returns:
@@ -83,8 +83,15 @@ def read_answers(folder: Path, run: str, side: int | None, source: Source | None
         parts.setdefault((one.split, one.view, one.resolution), []).append(one)
     if not parts:
         return None
-    # The test split before others, the size of training before others, and else what most images were shown at.
-    split, view, resolution = max(parts, key=lambda part: (part[0] == "test", part[2] == side, len(parts[part])))
+    packing = config.get("packing") or {}
+    own_aspect = bool(packing) and packing.get("aspect") != "square"
+
+    def rank(part: tuple[str, str, int | None]) -> tuple[bool, bool, int]:
+        """The test split before others, what comes near to training before others, and then the most images."""
+        as_trained = part[2] is None if own_aspect else part[2] == config.get("resolution")
+        return part[0] == "test", as_trained, len(parts[part])
+
+    split, view, resolution = max(parts, key=rank)
     answers = parts[split, view, resolution]
     shown = view if resolution is None else f"{resolution}\u00a0px"
     mistakes = [] if source is None else _drawn(worst(answers, _MISTAKES), source, resolution)

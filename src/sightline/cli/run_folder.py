@@ -164,7 +164,7 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     source = _open_data(runs[0][2]["config"])
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     said = [
-        read_answers(folder, summary.name, training["config"].get("resolution"), source)
+        read_answers(folder, summary.name, training["config"], source)
         for (folder, _, training, _), summary in zip(runs, summaries, strict=True)
     ]
     precision = sorted({summary.precision for summary in summaries})
