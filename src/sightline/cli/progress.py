@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from types import TracebackType
 from typing import Any
 
 _QUIET_SECONDS = 15.0
+# What the speed is taken from: the last minute, and no less than this.
+_WINDOW_SECONDS, _LEAST_SECONDS = 60.0, 2.0
+
+
+class TimeLeft:
+    """How long some work will still take, by its speed in the last minute.
+
+    What was done at the first look does not count: an earlier sitting did it, or it waited for what starts up.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def look(self, now: float, done: int) -> None:
+        """Note that so much was done at a time in seconds."""
+        # A few points a second are enough.
+        if not self._seen or now - self._seen[-1][0] >= 0.2:
+            self._seen.append((now, done))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW_SECONDS:
+            self._seen.popleft()
+
+    def words(self, now: float, done: int, total: int) -> str:
+        """The time left, as "1:05:00" or "0:42"; "measuring" until there is a speed."""
+        if done >= total:
+            return "0:00"
+        began, before = self._seen[0] if self._seen else (now, done)
+        if now - began < _LEAST_SECONDS or done <= before:
+            return "measuring"
+        minutes, seconds = divmod(round((now - began) * (total - done) / (done - before)), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 class Bars:
@@ -14,7 +46,7 @@ class Bars:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = Console(stderr=True)
         self._terminal = self._console.is_terminal
@@ -23,8 +55,7 @@ class Bars:
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("left {task.fields[left]}"),
             TextColumn("{task.fields[note]}"),
             console=self._console,
             disable=not self._terminal,
@@ -32,6 +63,7 @@ class Bars:
         self._tasks: dict[str, Any] = {}
         self._started: dict[str, float] = {}
         self._said: dict[str, float] = {}
+        self._left: dict[str, TimeLeft] = {}
 
     def __enter__(self) -> Bars:
         self._progress.__enter__()
@@ -46,17 +78,20 @@ class Bars:
         """Set a bar to `done` of `total`."""
         now = time.monotonic()
         started = self._started.setdefault(name, now)
+        known = self._left.setdefault(name, TimeLeft())
+        known.look(now, done)
+        left = known.words(now, done, total)
         if self._terminal:
             if name not in self._tasks:
-                self._tasks[name] = self._progress.add_task(name, total=total, note=note)
-            self._progress.update(self._tasks[name], completed=done, total=total, note=note)
+                self._tasks[name] = self._progress.add_task(name, total=total, note=note, left=left)
+            self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left)
             return
         finished = done >= total
         if now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished:
             return
         self._said[name] = now
         passed = now - started
-        left = "" if finished or not done else f", about {passed * (total - done) / done:.0f} s left"
+        ahead = "" if finished or left == "measuring" else f", about {left} left"
         self._console.print(
-            f"{name}: {done}/{total} after {passed:.0f} s{left} {note}", highlight=False, soft_wrap=True
+            f"{name}: {done}/{total} after {passed:.0f} s{ahead} {note}", highlight=False, soft_wrap=True
         )
