@@ -39,3 +39,8 @@ export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}"
 "$venv/bin/uv" pip install --python "$venv/bin/python" --quiet --compile-bytecode \
     --constraints constraints.txt --build-constraints constraints.txt \
     --editable '.[test,digits]'
+
+# What to type next: the way without activation always works.
+echo
+echo "ready. next: $venv/bin/sightline demo        (or: make demo)"
+echo "to type \`sightline\` alone in this shell: source $venv/bin/activate"

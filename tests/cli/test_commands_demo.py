@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
 
 from sightline.cli.commands import demo as module
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
-from sightline.training import side_by_side
+from sightline.training import estimate, side_by_side
+from sightline.training.side_by_side import JobProgress
 from tests.tiny import tree
 
 
@@ -68,16 +70,38 @@ def test_another_seed_cannot_go_on(cli, refused, tmp_path, no_work):
         cli(*again, "--quick")
 
 
-def test_it_says_how_long_it_takes(tmp_path, no_work, capsys, monkeypatch):
-    monkeypatch.setattr("sightline.training.estimate.estimate_seconds", lambda job: 200.0)
+def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch):
+    """Once all jobs are at work; then each line has the expected end, and a page shows the curves so far."""
+    now = [1000.0]
     monkeypatch.setattr("sightline.runtime.cores", lambda: 3)
-    with pytest.raises(no_work):
+    monkeypatch.setattr(estimate, "_TEST", 0.0)
+
+    class Enough(Exception):
+        pass
+
+    def begin(jobs, observe, *_):
+        monkeypatch.setattr(observe._expectation, "_clock", lambda: now[0])
+        monkeypatch.setattr("sightline.cli.demo_watch.time.monotonic", lambda: now[0])
+        observe._started = observe._shown = now[0]
+        for step in range(120):
+            for job in jobs:
+                now[0] += 1 / 3
+                observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100))
+        raise Enough
+
+    monkeypatch.setattr(side_by_side, "run_jobs", begin)
+    with pytest.raises(Enough):
         module.demo(out=tmp_path / "d")
-    said = capsys.readouterr().out
-    # A third more than 200 s, three at once.
-    assert "about 4 minutes here" in said
-    assert "48,000 scenes at 32 px" in said
-    assert "20, 24, 32, 44, 56, 64, 108, 148 px" in said
+    said = capsys.readouterr()
+    assert "48,000 scenes at 32 px" in said.out
+    assert "20, 24, 32, 44, 56, 64, 108, 148 px" in said.out
+    # 1 % in ten seconds: 1,000 s.
+    assert re.search(r"Expected to take about 1[678] minutes here in all, until about \d\d:\d\d", said.out)
+    assert re.search(r"train lookhere_90: .* loss \d\.\d\d \S+ all done \d\d:\d\d", said.err)
+    page = (tmp_path / "d" / "report.html").read_text()
+    assert 'http-equiv="refresh"' in page
+    assert "left, until" in page
+    assert "<svg" in page
 
 
 @pytest.mark.slow
@@ -87,6 +111,10 @@ def test_a_quick_demonstration(cli, tmp_path):
     assert code == 0
     for file in ("report.html", "results.jsonl"):
         assert str(out / file) in said
+    # What to open, and what to type next, come last.
+    assert said.splitlines()[-2] == f"open in a browser: {out / 'report.html'}"
+    assert said.splitlines()[-1].startswith("next: sightline train --data digits")
+    assert 'http-equiv="refresh"' not in (out / "report.html").read_text()
     assert "quick run" in (out / "report.html").read_text()
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     for metric in ("top1", "top5"):

@@ -9,16 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.results import read_rows
 from sightline.training import side_by_side
 from sightline.training.config import OptimizerConfig
-from sightline.training.estimate import estimate_seconds
+from sightline.training.estimate import Expectation
 from sightline.training.loop import train
-from sightline.training.side_by_side import Job, run_job, run_jobs
+from sightline.training.side_by_side import Job, JobProgress, run_job, run_jobs
 from tests.tiny import fork_server, kill_me, killed, tiny_config, tree, weights
 
 
@@ -103,13 +102,34 @@ def alive(process: int) -> bool:
         return False
 
 
-def test_the_estimate_leaves_no_trace(tmp_path):
-    before = torch.get_num_threads()
-    few = estimate_seconds(job(tmp_path, data="scenes", images=8))
-    many = estimate_seconds(job(tmp_path, data="scenes", images=8, resolutions=(16, 64)))
-    assert few > 0
-    assert many > 0
-    assert torch.get_num_threads() == before
+def test_the_expected_end_comes_from_the_steps_of_all_jobs(tmp_path):
+    """Not from the first ones, nor from what an earlier sitting did; a last job alone has its own cores only."""
+    now = [0.0]
+    given = job(tmp_path, data="scenes", resolutions=(16,))
+    given = dataclasses.replace(given, train=dataclasses.replace(given.train, images=1000))
+    jobs = [dataclasses.replace(given, name=name) for name in "ab"]
+    expectation = Expectation(jobs, 1, clock=lambda: now[0])
+
+    def at(name, done, phase="train"):
+        expectation.observe(JobProgress(name, phase, done, 1000))
+
+    for done in (500, 501, 502):
+        at("a", done)
+        assert expectation.left() is None
+        at("b", done)
+    now[0] = 20.0
+    at("a", 602)
+    at("b", 602)
+    left = expectation.left()
+    # 200 of the 796 images that are left of the training in 20 s, and tests.
+    assert left is not None
+    assert left > 79.5
+    at("a", 1000)
+    at("b", 1000)
+    assert 0 < expectation.left() < left
+    for name in "ab":
+        at(name, 10_000, "test")
+    assert expectation.left() == 0
     assert tree(tmp_path) == {}
 
 

@@ -110,7 +110,7 @@ def usual_images(source: Source) -> int | None:
 def planned_images(source: Source, model: VisionTransformer, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
     total = 0
-    for split, resolution in _measurements(source, config, train_resolution):
+    for split, resolution in measurements(source, config, train_resolution):
         total += config.count(source.length(split), resolution)
         if config.tune and split == "test" and model.knob is not None:
             tried = len(dict.fromkeys((model.knob.default, *model.knob.candidates)))
@@ -119,7 +119,12 @@ def planned_images(source: Source, model: VisionTransformer, config: EvaluateCon
     return total
 
 
-def _measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
+def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
+    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone.
+
+    Raises:
+        InputError: there is no such split, or no such view of it.
+    """
     for split in config.splits:
         source.check(split)
         for view in config.views:
@@ -158,7 +163,7 @@ def evaluate(
     device = model.anchor.device
     precision = runtime.chosen_precision(config.precision, device)
     rows: list[ResultRow] = []
-    for split, resolution in _measurements(source, config, identity.train_resolution):
+    for split, resolution in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), resolution))
         settings = [(None if model.knob is None else model.knob.value, False)]
         if config.tune and split == "test" and model.knob is not None:

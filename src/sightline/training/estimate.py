@@ -1,74 +1,83 @@
-"""How long a run will take here, from a few steps measured here."""
+"""How long jobs side by side will still take here, from what they have done so far on the cores that they share."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-
-import torch
+from collections.abc import Callable, Sequence
 
 from sightline import runtime
+from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
-from sightline.models import VisionTransformer
-from sightline.tasks.classification import classification_loss
-from sightline.training.loop import build_model, resolve
-from sightline.training.optim import make_optimizer
-from sightline.training.side_by_side import Job
+from sightline.evaluation.accuracy import measurements
+from sightline.training.loop import resolve, vit_config
+from sightline.training.side_by_side import Job, JobProgress
 
-_TEST_TOKENS = 2048
+# The first steps of each job warm up, and jobs begin one after the other; then a rate needs some seconds.
+_WARM_STEPS, _LEAST_SECONDS = 3, 10.0
+# The time of an operation of a test over that of one of training: large scenes take long to draw. Two demonstrations
+# (quick and whole, of three jobs on two cores) had 2.3 and 2.1.
+_TEST = 2.2
 
 
-def estimate_seconds(job: Job) -> float:
-    """The expected time of one job alone on its threads, in seconds; what it costs to draw its images is left out.
+class Expectation:
+    """The time that is left, from real steps: it is told of every step, and knows the operations of all."""
 
-    Measures training steps, and a forward pass of a few images at each test size.
-    """
-    device = runtime.resolve_device(job.device)
+    def __init__(self, jobs: Sequence[Job], at_once: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Count the operations of all jobs; those that are done already are to be left out.
+
+        Args:
+            at_once: how many of them this machine does at full speed.
+        """
+        self._clock = clock
+        self._at_once = max(min(at_once, len(jobs)), 1)
+        self._parts = {job.name: _parts(job) for job in jobs}
+        self._done = dict.fromkeys(self._parts, 0.0)
+        self._steps = dict.fromkeys(self._parts, 0)
+        self._began = 0.0
+        self._started: float | None = None
+
+    def observe(self, at: JobProgress) -> None:
+        """A job has come so far."""
+        self._done[at.name] = _work(self._parts[at.name], at)
+        self._steps[at.name] += 1
+        if self._started is None and min(self._steps.values()) >= _WARM_STEPS:
+            # What was done before, in an earlier sitting too, says nothing of the speed from here on.
+            self._started, self._began = self._clock(), sum(self._done.values())
+
+    def left(self) -> float | None:
+        """Seconds until all are done; None before enough of it was seen."""
+        whole = {name: sum(work for _, work in parts["train"] + parts["test"]) for name, parts in self._parts.items()}
+        if self._started is None:
+            return None
+        passed, spent = self._clock() - self._started, sum(self._done.values()) - self._began
+        if passed < _LEAST_SECONDS or not spent:
+            return None
+        rate = spent / passed
+        missing = [whole[name] - self._done[name] for name in whole]
+        # The last one alone has only its own cores.
+        return max(sum(missing) / rate, max(missing) * self._at_once / rate)
+
+
+def _parts(job: Job) -> dict[str, list[tuple[int, float]]]:
+    """(images, operations of them) of the training, and of each measurement in its order."""
     source = open_source(job.train.data)
-    config = resolve(job.train, source, device)
+    config = resolve(job.train, source, runtime.resolve_device(job.device))
+    model = vit_config(config, source)
     assert config.resolution is not None
     assert config.images is not None
-    threads = torch.get_num_threads()
-    torch.set_num_threads(job.threads)
-    try:
-        model = build_model(config, source).to(device)
-        optimizer = make_optimizer(model, config.optimizer)
-        low = config.precision == "bfloat16"
-        images = torch.randn(config.batch_size, 3, config.resolution, config.resolution, device=device)
-        labels = torch.zeros(config.batch_size, dtype=torch.int64, device=device)
-
-        def step() -> None:
-            with torch.autocast(device.type, torch.bfloat16, enabled=low):
-                logits = model(images)
-            classification_loss(logits, labels, config.loss).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        seconds = _time(step, warm_up=2, rounds=4) * config.images / config.batch_size
-        for side in job.evaluate.sides:
-            splits = 1 + (side == config.resolution and "heldout_fonts" in job.evaluate.splits)
-            count = job.evaluate.count(source.length("test"), side) * splits
-            seconds += count * _seconds_an_image(model, side, low, device)
-    finally:
-        torch.set_num_threads(threads)
-    return seconds
+    trained = config.images * training_flops(model, [model.grid_of(config.resolution).cells])
+    tests = []
+    for split, shown in measurements(source, job.evaluate, config.resolution):
+        patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
+        count = job.evaluate.count(source.length(split), shown)
+        tests.append((count, _TEST * count * forward_flops(model, [patches])))
+    return {"train": [(config.images, float(trained))], "test": tests}
 
 
-def _seconds_an_image(model: VisionTransformer, side: int, low: bool, device: torch.device) -> float:
-    count = max(1, _TEST_TOKENS // model.config.grid_of(side).cells)
-    images = torch.randn(count, 3, side, side, device=device)
-
-    def forward() -> None:
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=low):
-            model(images)
-
-    return _time(forward, warm_up=1, rounds=1) / count
-
-
-def _time(work: Callable[[], None], *, warm_up: int, rounds: int) -> float:
-    for _ in range(warm_up):
-        work()
-    started = time.perf_counter()
-    for _ in range(rounds):
-        work()
-    return (time.perf_counter() - started) / rounds
+def _work(parts: dict[str, list[tuple[int, float]]], at: JobProgress) -> float:
+    before = 0.0 if at.phase == "train" else sum(work for _, work in parts["train"])
+    images = at.done
+    for count, work in parts[at.phase]:
+        before += work * min(images / max(count, 1), 1.0)
+        images = max(images - count, 0)
+    return before

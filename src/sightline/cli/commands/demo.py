@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+_TITLE = "Trained at 32 pixels, tested from 20 to 148"
+
 
 def demo(
     *,
@@ -41,7 +43,9 @@ def demo(
         cpu, auto, cuda, mps.
     """
     from sightline import runtime, signals
+    from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.guard import Inputs
+    from sightline.cli.next_step import say_next, writing
     from sightline.cli.output import claim_folder, write_text
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
@@ -51,9 +55,8 @@ def demo(
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
-    from sightline.training.estimate import estimate_seconds
     from sightline.training.loop import resolve
-    from sightline.training.side_by_side import JobProgress, run_jobs
+    from sightline.training.side_by_side import run_jobs
 
     cores = runtime.cores()
     where = runtime.resolve_device(device)
@@ -80,36 +83,29 @@ def demo(
         print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
         print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
         if quick:
-            print("Quick: under a minute, with too few scenes to learn from.", flush=True)
-        elif not all((job.out / "results.jsonl").exists() for job in jobs):
-            # A third for drawing scenes, checkpoints and sharing the cores.
-            expected = 4 / 3 * estimate_seconds(jobs[0]) * len(jobs) / min(cores, len(jobs))
-            print(f"Expected to take about {expected / 60:.0f} minutes here.", flush=True)
+            print("Quick: too few scenes to learn from, to see that everything works.")
+        notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
+        command = shlex.join(words)
+        waiting = [job for job in jobs if not (job.out / "results.jsonl").exists()]
         started = time.perf_counter()
         with Bars() as bars:
-
-            def observe(at: JobProgress) -> None:
-                verb = "training" if at.phase == "train" else "testing "
-                note = f"loss {at.loss:.2f}" if at.loss is not None else ""
-                note += f", minival {at.validated:.0%}" if at.validated is not None else ""
-                bars.move(f"{verb} {at.name:<11}", at.done, at.total, note)
-
-            run_jobs(jobs, observe, warn)
+            watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / "report.html", title=_TITLE, command=command)
+            if waiting:
+                print("How long it takes here is said after the first steps, in half a minute.")
+                print(f"Curves as they come: {out / 'report.html'}", flush=True)
+            run_jobs(jobs, watch, warn)
         owner.check()
         seconds = time.perf_counter() - started
-        notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
-        content = compose_report(
-            [job.out for job in jobs],
-            shlex.join(words),
-            title="Trained at 32 pixels, tested from 20 to 148",
-            notes=notes,
-        )
+        content = compose_report([job.out for job in jobs], command, title=_TITLE, notes=notes)
         content = dataclasses.replace(
             content, seconds_total=max(seconds, content.seconds_total / min(cores, len(jobs)))
         )
         write_text(out / "results.jsonl", dump_rows(content.rows))
         write_report(out / "report.html", content)
         print_accuracy(content.rows)
-        print(f"Took {seconds / 60:.1f} minutes.")
-        print(f"report: {out / 'report.html'}")
-        print(f"rows:   {out / 'results.jsonl'}")
+        expected = "" if watch.expected is None else f" ({watch.expected / 60:.1f} were expected)"
+        print(f"Took {seconds / 60:.1f} minutes{expected}.")
+        print(f"rows: {out / 'results.jsonl'}")
+        print(f"open in a browser: {out / 'report.html'}")
+        mine = Path("runs/digits")
+        say_next("train", "--data", "digits", *writing("--out", mine))

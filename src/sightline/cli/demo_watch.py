@@ -1,0 +1,82 @@
+"""What is shown of a demonstration while it is at work: bars with curves, the expected end, and a page."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sightline.cli.output import write_text
+from sightline.cli.progress import Bars
+from sightline.cli.sparkline import sparkline
+from sightline.reports import working_page
+from sightline.reports.content import LossCurve
+from sightline.training.estimate import Expectation
+
+if TYPE_CHECKING:
+    from sightline.training.side_by_side import Job, JobProgress
+
+_PAGE_SECONDS = 20.0
+
+
+class DemoWatch:
+    """Called with the progress of each job.
+
+    Attributes:
+        expected: seconds from the start to the end, as was said after the first steps; None until then.
+    """
+
+    def __init__(self, jobs: Sequence[Job], at_once: int, bars: Bars, page: Path, *, title: str, command: str) -> None:
+        self.expected: float | None = None
+        self._bars, self._page, self._title, self._command = bars, page, title, command
+        self._expectation = Expectation(jobs, at_once) if jobs else None
+        self._curves: dict[str, tuple[list[int], list[float]]] = {job.name: ([], []) for job in jobs}
+        self._started = self._shown = time.monotonic()
+        self._ascii = "utf" not in (getattr(sys.stderr, "encoding", None) or "").lower()
+
+    def __call__(self, at: JobProgress) -> None:
+        """Show how far a job is."""
+        if self._expectation is None:
+            return
+        self._expectation.observe(at)
+        if at.loss is not None and math.isfinite(at.loss):
+            images, losses = self._curves[at.name]
+            images.append(at.done)
+            losses.append(at.loss)
+        left = self._expectation.left()
+        if left is not None and self.expected is None:
+            passed = time.monotonic() - self._started
+            self.expected = passed + left
+            print(f"Expected to take {_words(self.expected)} here in all, until about {_clock(left)}.", flush=True)
+        self._bars.move(f"{at.phase:<5} {at.name:<11}", at.done, at.total, self._note(at, left))
+        if time.monotonic() - self._shown >= _PAGE_SECONDS:
+            self._shown = time.monotonic()
+            self._write_page(left)
+
+    def _note(self, at: JobProgress, left: float | None) -> str:
+        losses = self._curves[at.name][1]
+        words = [f"loss {losses[-1]:.2f} {sparkline(losses, 10, ascii_only=self._ascii)}" if losses else ""]
+        if at.validated is not None:
+            words.append(f"minival {at.validated:.0%}")
+        if left is not None:
+            words.append(f"all done {_clock(left)}")
+        return " ".join(word for word in words if word)
+
+    def _write_page(self, left: float | None) -> None:
+        curves = {name: LossCurve(*both) for name, both in self._curves.items()}
+        state = "" if left is None else f"About {_words(left)} left, until {_clock(left)}."
+        write_text(self._page, working_page.render(curves, title=self._title, state=state, command=self._command))
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(round(seconds / 5) * 5, 5)} seconds"
+    return f"about {seconds / 60:.0f} minutes" if seconds >= 570 else f"about {round(seconds / 30) / 2:g} minutes"
+
+
+def _clock(left: float) -> str:
+    return (datetime.now() + timedelta(seconds=left)).strftime("%H:%M")
