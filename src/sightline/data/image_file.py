@@ -35,7 +35,7 @@ _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     8: lambda upright: np.rot90(upright, -1),
 }
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
-_STRIP_PIXELS = 1 << 22
+_STRIP_PIXELS = 1 << 20
 
 
 def read_image(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_module
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -172,11 +171,13 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
 
 def _next(data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None) -> str:
     """The command that follows, with what it needs."""
+    from sightline.cli.next_step import command
+
     verb = ["train", "--data", data] if "train" in source.splits else ["evaluate", "RUN", "--data", data]
     skip = ["--skip-unreadable", str(found.to_skip)] if found.to_skip else []
     pixels = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
     out = ["--out", f"runs/{source.root.resolve().name}"] if verb[0] == "train" else []
-    return shlex.join(["sightline", *verb, *skip, *pixels, *out])
+    return command(*verb, *skip, *pixels, *out)
 
 
 def _draw(source: ImageFolder, sheet: Path) -> None:
