@@ -154,7 +154,7 @@ class Directed(Term):
 
 
 # Tables of displacements by (term, grid, device), of no more than 128 KiB each.
-_TABLES = Kept("tables of displacements", 16 << 20)
+_TABLES = Kept("tables of displacements", 12 << 20)
 _KEPT_ELEMENTS = 2**15
 
 

@@ -36,7 +36,7 @@ def ever_new_shapes() -> Iterator[None]:
 
 
 # oneDNN keeps a kernel for each shape, about 0.6 MB, and gives none back before 1,024 of them (docs/LOG.md).
-_MOST_PREPARED = 80
+_MOST_PREPARED = 64
 _PREPARED: set[Shape] = set()
 _PREPARING = threading.Lock()
 
