@@ -94,3 +94,21 @@ def test_a_sheet_that_exists(cli, refused, tmp_path):
     refused("scenes", "--out", tmp_path / "a.png", says=["exists already"])
     assert (tmp_path / "a.png").read_text() == "mine"
     assert cli("scenes", "--out", tmp_path / "a.png", "--resolutions", "32", "--overwrite")[0] == 0
+
+
+def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
+    """At 80 columns, at 120 and where nothing fits beside another column."""
+    for width in (24, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for verb in (["encodings"], ["models"], ["encodings", "lookhere_90"]):
+            code, out, _ = cli(*verb)
+            assert code == 0
+            wide = cli(*verb, "--json")[1]
+            for row in map(json.loads, wide.splitlines()):
+                assert str(row.get("encoding") or row.get("model")) in out
+        (row,) = map(json.loads, cli("encodings", "lookhere_90", "--json")[1].splitlines())
+        said = cli("encodings", "lookhere_90")[1].split()
+        assert all(word in said for word in row["on a new grid"].split())
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(cli("encodings")[1].splitlines()) < 30
+    refused("encodings", "lookhere_9", says=["lookhere_9", "did you mean"])

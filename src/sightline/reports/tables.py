@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # A longer run name is cut in the first column, to leave room for numbers.
 _NAME_WIDTH = 30
+# A longer line of words is hard to read.
+_PARAGRAPH = 100
+_SLIVER = 20
 
 
 def accuracy_table(
@@ -202,7 +205,11 @@ def simple_table(
         justify = "right" if numeric else "left"
         keep = index == 0 or numeric
         overflow = _overflow(ascii_only) if keep else "fold"
-        table.add_column(Text(heading), justify=justify, no_wrap=keep, overflow=overflow)
+        said = [_shown(cell) for cell in cells]
+        words = max((len(word) for cell in said for word in cell.split()), default=0)
+        # No word is broken, and no column of text is a sliver.
+        least = None if keep else min(max((len(cell) for cell in said), default=0), max(words, _SLIVER))
+        table.add_column(Text(heading), justify=justify, no_wrap=keep, overflow=overflow, min_width=least)
     for row in rows:
         table.add_row(*(Text(_plain(_shown(cell), ascii_only)) for cell in row))
     return table
@@ -215,11 +222,37 @@ def print_table(
     title: str | None = None,
     console: Console | None = None,
 ) -> None:
-    """Print `simple_table` in a way that the console can show."""
+    """Print `simple_table` in a way that the console can show: where a column would break a word, a paragraph a row."""
     console = console or _console()
     if title:
         _print_heading(console, title)
-    console.print(simple_table(columns, rows, ascii_only=_ascii_only(console)))
+    table = simple_table(columns, rows, ascii_only=_ascii_only(console))
+    unbounded = console.options.update(max_width=10_000)
+    if rows and len(columns) > 1 and console.measure(table, options=unbounded).minimum > console.width:
+        _print_stacked(columns, rows, console)
+    else:
+        console.print(table)
+
+
+def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> None:
+    """A row as its name and, on lines of their own, its other cells with their headings; no word is broken."""
+    import textwrap
+
+    from rich.text import Text
+
+    ascii_only = _ascii_only(console)
+    width = max(min(console.width, _PARAGRAPH) - 1, 20)
+    for row in rows:
+        console.print(Text(_plain(_shown(row[0]), ascii_only), style="bold"), soft_wrap=True)
+        for heading, cell in zip(columns[1:], row[1:], strict=True):
+            if cell is not None:
+                said = _plain(f"{heading}: {_shown(cell)}" if heading else _shown(cell), ascii_only)
+                lines = textwrap.wrap(
+                    said, width, initial_indent="  ", subsequent_indent="    ",
+                    break_long_words=False, break_on_hyphens=False,
+                )  # fmt: skip
+                for line in lines:
+                    console.print(Text(line), soft_wrap=True)
 
 
 def _print_heading(console: Console, text: str) -> None:

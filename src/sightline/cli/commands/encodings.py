@@ -5,28 +5,41 @@ from __future__ import annotations
 import json as json_module
 
 
-def encodings(*, json: bool = False) -> None:
-    """List the position encodings: what each is, from which paper, its rule for a new grid, its knob.
+def encodings(name: str | None = None, /, *, json: bool = False) -> None:
+    """List the position encodings: what each is, and its knob; of one, from which paper, and its rule for a new grid.
+
+    A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/GLOSSARY.md).
 
     Parameters
     ----------
+    name
+        Show this one with everything that is known of it.
     json
         Print a JSON object a line instead of a table.
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.discovery import registry
+    from sightline.errors import choose
     from sightline.reports.tables import print_table
 
+    if name is not None and name not in registry():
+        raise choose("encoding", name, registry())
     rows = []
-    for name, cls in sorted(registry().items()):
-        knob = create_encoding(name, depth=4, heads=12, dim=192, train_grid=(8, 8)).knob
+    for each, cls in sorted(registry().items()):
+        if name not in (None, each):
+            continue
+        knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=(8, 8)).knob
         kind = cls.__module__.split(".")[-2] if cls.__module__.startswith("sightline.encodings.") else "outside"
         shown = f"{knob.name} = {knob.default:g}" if knob else None
-        rows.append((name, kind, cls.source, cls.new_grid, shown))
+        rows.append((each, kind, cls.source, cls.new_grid, shown))
     columns = ("encoding", "kind", "source", "on a new grid", "knob")
     if json:
         for row in rows:
             print(json_module.dumps(dict(zip(columns, row, strict=True))))
         return
-    print_table(columns, rows)
+    if name is not None:
+        print_table(("", name), list(zip(columns, rows[0], strict=True))[1:])
+        return
+    print_table(("encoding", "kind", "knob"), [(row[0], row[1], row[4]) for row in rows])
+    print("One with its paper and its rule for a new grid: sightline encodings NAME")
     print('Any two can be joined, as "rope_mixed+learned_1d".')
