@@ -10,6 +10,7 @@ import torch
 
 import sightline.attention.dispatch as dispatching
 from sightline.attention import Directed, Pattern, View, attend, coverage, products, use_backend
+from sightline.attention.backends import dense
 from sightline.attention.backends.tiles import _Plan
 from sightline.attention.coverage import cover, fraction
 from sightline.encodings import create_encoding
@@ -72,8 +73,12 @@ def test_gradients_in_float64(name: str, prefix: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["lookhere_90", "lookhere_45", "alibi_2d"])
 @pytest.mark.parametrize("grids", [[(3, 5)], [(17, 9)], PACK])
-def test_error_in_16_bits(grids: list[tuple[int, int]], name: str, dtype: torch.dtype) -> None:
-    """RMS error over 5 seeds, of the output and of each gradient, at most 1.2 times that of `dense`."""
+def test_error_in_16_bits(
+    grids: list[tuple[int, int]], name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RMS error over 5 seeds, of the output and of each gradient, at most 1.2 times that of SDPA in 16 bits, which
+    `dense` is at the sizes that tiles are chosen for."""
+    monkeypatch.setattr(dense, "_form", lambda *_: dense.sdpa)
     _check_error(TokenLayout.packed(grids), name, dtype, seeds=5)
 
 
