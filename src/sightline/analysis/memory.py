@@ -124,7 +124,8 @@ def _traits(config: ViTConfig) -> _Traits:
         with torch.device("meta"):
             trunk = VisionTransformer(config.replace(depth=1, encoding="none", encoding_options={}))
             encoding = _encoding(config, Grid(1, 1))
-        parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0]) + _encoding_parameters(config)
+            parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
+            parameters += _count(_encoding(config, config.train_grid))
         cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
         with torch.device("meta"):
             pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
@@ -154,19 +155,6 @@ def _encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _encoding_parameters(config: ViTConfig) -> int:
-    """How many parameters the encoding has on the training grid."""
-    grid = config.train_grid
-    with torch.device("meta"):
-        try:
-            return _count(_encoding(config, grid))
-        except _OVERFLOWS:
-            # Tables grow with rows, with columns, or with both: four small grids say how, for any size.
-            a, b, c, d = (_count(_encoding(config, Grid(*sides))) for sides in ((1, 1), (2, 1), (1, 2), (2, 2)))
-    rows, cols = grid.rows - 1, grid.cols - 1
-    return a + (b - a) * rows + (c - a) * cols + (d - c - b + a) * rows * cols
 
 
 def _estimate(
