@@ -119,6 +119,18 @@ def test_found_23_kernels_are_prepared_for_the_first_sizes_alone():
 
 
 @pytest.mark.usefixtures("nothing_prepared")
+def test_found_23_what_is_measured_does_not_hang_on_the_sizes_before_it():
+    first, second = ({(side, number, 4) for number in range(8)} for side in (1, 2))
+    for before in ((), (first, second)):
+        for shapes in before:
+            products.product_of(shapes, trained=False)
+        with products.few_shapes():
+            assert products.product_of(second, trained=False) is products.times_transposed
+        with products.ever_new_shapes():
+            assert products.product_of(first, trained=False) is not products.times_transposed
+
+
+@pytest.mark.usefixtures("nothing_prepared")
 def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_first():
     large = {(1, number, 4) for number in range(20)}
     assert products.product_of(large, trained=False) is products.times_transposed

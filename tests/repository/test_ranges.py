@@ -35,8 +35,8 @@ def test_found_42_the_readme_states_the_range_of_all_rows(ranges: ModuleType) ->
     attention = ranges.rows("attention")
     fresh = ranges.table(attention, ranges.rows("model"))
     assert ranges.between(readme) == fresh, "python benchmarks/ranges.py --write README.md"
-    told = [one["ratio"] for one in attention if "told by another user" in one.get("note", "")]
-    assert told == [1.35, 1.46, 1.14], "a run that turned out worse than ours belongs to the rows"
+    # Not measured here, so it is no row; told by a user, it is said beside the table.
+    assert "1.35 (1.46 with the backward pass) over a ready bias and 1.14 over none" in " ".join(readme.split())
 
 
 def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> None:

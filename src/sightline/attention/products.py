@@ -16,7 +16,8 @@ Shape = tuple[int, int, int]
 
 @dataclass
 class _Shapes:
-    ever_new: bool = False
+    # None: the first ones are prepared, as many as memory may go to.
+    ever_new: bool | None = None
     full: bool = False
 
 
@@ -24,11 +25,21 @@ class _Shapes:
 _SHAPES = _Shapes()
 
 
-@contextlib.contextmanager
-def ever_new_shapes() -> Iterator[None]:
+def ever_new_shapes() -> contextlib.AbstractContextManager[None]:
     """Inside, images of ever other sizes are expected, as of files: oneDNN prepares a kernel for each shape and keeps
     it, which takes longer than it saves, and hundreds of megabytes (docs/LOG.md)."""
-    before, _SHAPES.ever_new = _SHAPES.ever_new, True
+    return _expecting(ever_new=True)
+
+
+def few_shapes() -> contextlib.AbstractContextManager[None]:
+    """Inside, images of a few sizes are expected, as of a list of resolutions: a number that is measured does not
+    depend, to the last bit, on the sizes that the process saw before."""
+    return _expecting(ever_new=False)
+
+
+@contextlib.contextmanager
+def _expecting(*, ever_new: bool) -> Iterator[None]:
+    before, _SHAPES.ever_new = _SHAPES.ever_new, ever_new
     try:
         yield
     finally:
@@ -50,7 +61,7 @@ def product_of(shapes: Set[Shape], *, trained: bool) -> Callable[[Tensor, Tensor
         trained: gradients will be asked for: then always `times_transposed`, so that a run that goes on in another
             process computes the same.
     """
-    if trained:
+    if trained or _SHAPES.ever_new is False:
         return times_transposed
     if _SHAPES.ever_new:
         return _plain

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from sightline.attention.products import ever_new_shapes
 from sightline.data.packs import Planned, packed_batches, size_of
 from sightline.data.sampling import Aspect, Shown
 from sightline.data.source import Source
@@ -140,7 +141,7 @@ def predict_budget(
         patches = patches.view(len(batch), grid.cells, -1)
         layout = TokenLayout.uniform(grid, len(batch), num_prefix_tokens=model.num_prefix_tokens, device=patches.device)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-        with evaluation_mode(model), torch.inference_mode(), autocast:
+        with evaluation_mode(model), torch.inference_mode(), ever_new_shapes(), autocast:
             if not warm:
                 # Kernels and tables of the first pass are made untimed.
                 model(patches, layout=layout).float().cpu()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from sightline.attention.products import few_shapes
 from sightline.data.loader import batches
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -59,7 +60,7 @@ def predict_split(
             continue
         images = to_model_input(batch.images, model.config.mean, model.config.std, device)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-        with evaluation_mode(model), torch.inference_mode(), autocast:
+        with evaluation_mode(model), torch.inference_mode(), few_shapes(), autocast:
             said = model(images).float().cpu()
         if not torch.isfinite(said).all():
             bad = batch.names[int((~torch.isfinite(said)).any(dim=1).nonzero()[0])]
