@@ -23,9 +23,10 @@ class _Heard:
     """What this process was told, and what it does about it."""
 
     first: int | None = None
-    # How many `deferred` are open; whether nothing has begun that would need an end.
+    # How many `deferred` are open; whether nothing has begun that would need an end; whether the process ends with it.
     deferred = 0
     idle = False
+    own_process = False
 
 
 def exit_code() -> int:
@@ -46,6 +47,9 @@ def words() -> str:
 def _hear(number: int, _: object) -> None:
     again = _Heard.first is not None
     _Heard.first = _Heard.first or number
+    if _Heard.own_process:
+        # An exception that hits a destructor is lost there, and nobody wants to read of it.
+        sys.unraisablehook = lambda _: None
     if _Heard.idle:
         # Importing: an exception would pass through code that was never made for one.
         os.write(2, f"sightline: {words()}\n".encode())
@@ -75,14 +79,15 @@ def listening(*, own_process: bool) -> Iterator[None]:
             and what comes at the end is passed over.
     """
     before = listen()
-    _Heard.idle = own_process
+    _Heard.idle = _Heard.own_process = own_process
     try:
         yield
     finally:
-        _Heard.idle = False
-        if own_process and heard():
-            # The interpreter's own end is no place for an exception.
-            sys.unraisablehook = lambda _: None
+        _Heard.idle = _Heard.own_process = False
+        if own_process and heard() and "multiprocessing" in sys.modules:
+            # Workers leave signals to this process, which would wait for them where it was interrupted in ending them.
+            for child in sys.modules["multiprocessing"].active_children():
+                child.kill()
         for number, action in before.items():
             signal.signal(number, signal.SIG_IGN if own_process else action)  # pyright: ignore[reportArgumentType]
 

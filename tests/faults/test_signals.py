@@ -194,7 +194,7 @@ def test_found_28_a_measurement_just_ends(number, code, word, cli, run_copy, mon
     def interrupted(*_, **__):
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(accuracy, "_measure", interrupted)
+    monkeypatch.setattr(accuracy, "predict_split", interrupted)
     before = sorted(os.listdir(run_copy))
     returned, out, err = cli("evaluate", run_copy, "--images", 5)
     assert (returned, out) == (code, "")
