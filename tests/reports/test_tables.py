@@ -142,3 +142,17 @@ def test_simple_table_prints_any_cells():
 def test_simple_table_refuses_rows_of_another_length():
     with pytest.raises(InputError, match="2 columns"):
         simple_table(["a", "b"], [[1]])
+
+
+@pytest.mark.parametrize("width", [24, 60, 80, 86, 100, 140])
+def test_found_39_no_word_of_any_column_is_broken_or_cropped(width, monkeypatch, capsys):
+    """A wide column beside narrow ones: the last, too, is shown whole."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        ("outputs at 16 x 24 px", "the original, imported from timm", "1.5e-07", "equal"),
+        ("weights", "what it was made from, in a file with a rather long description", "6.8e-04", "DIFFERS"),
+    ]
+    print_table(("compared", "with", "largest difference", ""), rows)
+    said = capsys.readouterr().out
+    assert all(word in said.split() for row in rows for cell in row for word in cell.split())
+    assert max(map(len, said.splitlines())) <= width

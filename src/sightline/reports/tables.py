@@ -227,11 +227,32 @@ def print_table(
     if title:
         _print_heading(console, title)
     table = simple_table(columns, rows, ascii_only=_ascii_only(console))
-    unbounded = console.options.update(max_width=10_000)
-    if rows and len(columns) > 1 and console.measure(table, options=unbounded).minimum > console.width:
+    if rows and len(columns) > 1 and not _share_room(table, console):
         _print_stacked(columns, rows, console)
     else:
         console.print(table)
+
+
+def _share_room(table: Table, console: Console) -> bool:
+    """Whether the console has room for every column without breaking a word; each gets its width then.
+
+    Rich alone narrows the widest column below its `min_width`, widens it again, and crops the last one.
+    """
+    from rich.measure import Measurement
+
+    wide = console.options.update(max_width=10_000)
+    most, least = [], []
+    for column in table.columns:
+        cells = [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+        most.append(max(cell.maximum for cell in cells))
+        shortest = max(*(cell.minimum for cell in cells), column.min_width or 0)
+        least.append(most[-1] if column.no_wrap else min(shortest, most[-1]))
+    # What stands between the columns takes its part.
+    room = console.width - (console.measure(table, options=wide).maximum - sum(most)) - sum(least)
+    for column, widest, width in zip(table.columns, most, least, strict=True):
+        more = max(min(widest - width, room), 0)
+        column.width, room = width + more, room - more
+    return room >= 0
 
 
 def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[object]], console: Console) -> None:
