@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,9 +13,17 @@ from PIL import Image
 
 import sightline
 from sightline.data.allowance import Unreadable
+from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image
+from sightline.data.views import View
+from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation import answer as module
+from sightline.evaluation.accuracy import RunIdentity
 from sightline.evaluation.answer import Answer, Unanswered, answer_images
+from sightline.models import create_model
+from sightline.predictions import Prediction
+from sightline.tasks.classification import scores_of
+from tests.contract.randomise import randomise_parameters
 from tests.tiny import INPUTS
 
 SIZES = [(33, 20), (1, 90), (8, 8), (64, 64), (3, 3), (20, 33), (47, 61), (90, 1), (8, 8), (128, 120)]
@@ -145,3 +154,31 @@ def test_pixels_do_not_pile_up(model, files, monkeypatch):
 
 def test_no_images(model):
     assert list(answer_images(model, [])) == []
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("shown", [16, View("native"), View("native", 9), View("tokens", 20)], ids=str)
+def test_evaluate_and_predict_say_the_same_of_a_file(shown, link, tmp_path):
+    """One preparation, filter and crop as the model has them, and one way to read the logits as scores."""
+    rng = np.random.default_rng(0)
+    for name in ("ant", "bee"):
+        (tmp_path / "test" / name).mkdir(parents=True)
+        for number, size in enumerate([(21, 50), (90, 37), (9, 30)]):
+            Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)).save(tmp_path / f"test/{name}/{number}.png")
+    made = create_model(
+        "vit_micro_patch4", depth=1, dim=48, heads=4, num_classes=2, class_names=("ant", "bee"), image_size=16,
+        interpolation="bilinear", crop=0.5, score_link=link,
+    )  # fmt: skip
+    made = randomise_parameters(made).eval()
+    data = f"imagefolder:{tmp_path}"
+    answers: list[Prediction] = []
+    config = EvaluateConfig((shown,), precision="float32")
+    evaluate(made, open_source(data), config, RunIdentity("one", data, 16, 0), answers=answers)
+    resolution, most = (shown.kind, shown.patches) if isinstance(shown, View) else (shown, None)
+    files = [one.name for one in answers]
+    assert len(files) == 6
+    for found, said in zip(answers, chain(*answer_images(made, files, resolution, most)), strict=True):
+        assert isinstance(said, Answer)
+        assert found.name == said.image
+        assert found.score == pytest.approx(scores_of(said.logits, link).max().item(), abs=1e-5)
+        assert found.predicted == ("ant", "bee")[int(said.logits.argmax())]

@@ -13,14 +13,14 @@ from sightline.evaluation.calibration import confidences, expected_calibration_e
 def test_confidence_is_the_best_score():
     logits = np.random.default_rng(0).normal(0, 4, (50, 7)).astype(np.float32)
     wide = torch.from_numpy(logits).double()
-    assert confidences(logits, sigmoid=True) == pytest.approx(wide.sigmoid().amax(1).numpy(), abs=1e-12)
-    assert confidences(logits, sigmoid=False) == pytest.approx(wide.softmax(1).amax(1).numpy(), abs=1e-12)
+    assert confidences(logits, "sigmoid") == pytest.approx(wide.sigmoid().amax(1).numpy(), abs=1e-12)
+    assert confidences(logits, "softmax") == pytest.approx(wide.softmax(1).amax(1).numpy(), abs=1e-12)
 
 
 def test_confidence_of_extreme_logits_is_finite():
     logits = np.array([[3e4, 0.0], [-3e4, -3e4]], np.float32)
-    assert confidences(logits, sigmoid=True).tolist() == [1, 0]
-    assert confidences(logits, sigmoid=False).tolist() == [1, 0.5]
+    assert confidences(logits, "sigmoid").tolist() == [1, 0]
+    assert confidences(logits, "softmax").tolist() == [1, 0.5]
 
 
 def test_error_by_hand():

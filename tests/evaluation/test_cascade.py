@@ -21,15 +21,22 @@ IDENTITY = RunIdentity("one", "digits", 16, 3)
 
 def model():
     built = create_model(
-        "vit_micro_patch4", encoding="rope_axial", depth=1, dim=48, heads=4, num_classes=10, image_size=16
+        "vit_micro_patch4",
+        encoding="rope_axial",
+        depth=1,
+        dim=48,
+        heads=4,
+        num_classes=10,
+        image_size=16,
+        score_link="sigmoid",
     )
     return randomise_parameters(built).eval()
 
 
 def measured(config: CascadeConfig, advance=None):
     built, source = model(), open_source("digits")
-    result = measure(built, source, config, np.arange(10), sigmoid=True, advance=advance)
-    return result, cascade_rows(result, built, source, config, IDENTITY, sigmoid=True)
+    result = measure(built, source, config, np.arange(10), advance=advance)
+    return result, cascade_rows(result, built, source, config, IDENTITY)
 
 
 def test_thresholds_come_from_minival_and_points_from_test():
@@ -53,7 +60,7 @@ def test_thresholds_come_from_minival_and_points_from_test():
         look = result.held_out if split == "minival" else result.tested
         return predict_budget(built, source, split, look.indices, budget, aspect="square")
 
-    held_out, tested = (confidences(alone(split, 4).logits, sigmoid=True) for split in ("minival", "test"))
+    held_out, tested = (confidences(alone(split, 4).logits, "sigmoid") for split in ("minival", "test"))
     for row in rows[4:]:
         assert row.fraction is not None
         assert (held_out < row.threshold).mean() == row.alpha
@@ -69,7 +76,7 @@ def test_labels_are_those_of_the_model():
     built, source = model(), open_source("digits")
     config = CascadeConfig((4, 9), (4, 9), images=40, precision="float32")
     order = np.roll(np.arange(10), 1)
-    result = measure(built, source, config, order, sigmoid=False)
+    result = measure(built, source, config, order)
     said = predict_budget(built, source, "test", result.tested.indices, 9)
     assert result.singles[1].right.tolist() == (said.logits.argmax(1) == order[said.labels]).tolist()
 

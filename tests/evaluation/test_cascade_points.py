@@ -38,10 +38,10 @@ def test_scores_of_what_was_said():
         9, np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]], np.float32), np.array([0, 1]), np.array([9, 6]), np.ones(2), 0.5
     )
     # The data's class 0 is the model's 1, and the other way round.
-    found = Scored.of(said, np.array([1, 2]), sigmoid=True)
+    found = Scored.of(said, np.array([1, 2]), "sigmoid")
     assert found.right.tolist() == [True, False]
     assert found.confidence == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-3))])
-    assert Scored.of(said, np.array([1, 0]), sigmoid=False).right.tolist() == [True, True]
+    assert Scored.of(said, np.array([1, 0]), "softmax").right.tolist() == [True, True]
 
 
 @pytest.mark.parametrize(

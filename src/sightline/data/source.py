@@ -108,6 +108,17 @@ class Source(ABC):
         """The same data set, whose training images are not stretched where they are augmented."""
         return self
 
+    def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
+        """The same data set, whose measured images are prepared as `preprocessing` does for a model; what is drawn at
+        any size needs nothing.
+
+        Args:
+            interpolation: a filter of Pillow, antialiased.
+            crop: fraction of the shorter side that the centre crop keeps.
+            whole: nothing is cut off: the whole image is resized, as `native_view` and `budget_view` do.
+        """
+        return self
+
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn
         at whatever size is asked for.

@@ -145,7 +145,6 @@ def evaluate(
     identity: RunIdentity,
     *,
     advance: Callable[[int], None] | None = None,
-    sigmoid: bool = False,
     answers: list[Prediction] | None = None,
 ) -> list[ResultRow]:
     """Rows of top-1, top-5, by group and by size quintile, at each resolution, at the knob's default and tuned.
@@ -153,7 +152,6 @@ def evaluate(
     Args:
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, as the model stands (not with a tuned knob).
-        sigmoid: of those, as `confidences`.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -176,7 +174,7 @@ def evaluate(
             said = dataclasses.replace(said, labels=labels[said.labels])
             rows += _rows(model, source, split, resolution, said, labels, knob, tuned, identity)
             if answers is not None and not tuned:
-                answers += _answers(model, source, split, resolution, said, labels, sigmoid)
+                answers += _answers(model, source, split, resolution, said, labels)
     return rows
 
 
@@ -238,7 +236,6 @@ def _answers(
     resolution: int | View,
     said: Predictions,
     labels: np.ndarray,
-    sigmoid: bool,
 ) -> list[Prediction]:
     """A line an image; a class that the data does not have is named by the model."""
     count = max(model.num_classes, 1 + int(labels.max(initial=-1)))
@@ -247,7 +244,7 @@ def _answers(
         names[label] = name
     view, side = (resolution.name, None) if isinstance(resolution, View) else (SQUARE, resolution)
     best = said.logits.argmax(axis=1)
-    scores = confidences(said.logits, sigmoid=sigmoid)
+    scores = confidences(said.logits, model.config.score_link)
     each = zip(said.indices.tolist(), said.names, said.labels.tolist(), best.tolist(), scores.tolist(), strict=True)
     return [
         Prediction(split, view, side, index, name, names[label], names[guess], score, label == guess)

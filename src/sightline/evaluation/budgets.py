@@ -124,6 +124,8 @@ def predict_budget(
         NonFiniteError: a logit is not finite.
     """
     device = model.anchor.device
+    # As `predict` does, so that both say the same of a file.
+    source = source.prepared(model.config.interpolation, model.config.crop, whole=aspect == "native")
     planned = plan_budget(source, split, indices, budget, model.config.patch_size, aspect)
     place = {index: number for number, index in enumerate(indices)}
     logits = np.zeros((len(place), model.num_classes), np.float32)

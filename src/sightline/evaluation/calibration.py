@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from sightline.errors import InputError
+from sightline.models.head import ScoreLink
+from sightline.tasks.classification import scores_of
 
 BINS = 15
 
 
-def confidences(logits: np.ndarray, *, sigmoid: bool) -> np.ndarray:
+def confidences(logits: np.ndarray, link: ScoreLink) -> np.ndarray:
     """The score of each image's best class: float64 [images].
 
     Args:
         logits: [images, classes], finite.
-        sigmoid: a binary cross entropy for each class trained the model, so that scores are sigmoids; else a softmax.
+        link: as `ViTConfig.score_link`.
     """
-    best = logits.max(axis=1, keepdims=True).astype(np.float64)
-    if sigmoid:
-        # By tanh, which does not overflow.
-        return (1 + np.tanh(best[:, 0] / 2)) / 2
-    return 1 / np.exp(logits - best).sum(axis=1)
+    return scores_of(torch.from_numpy(logits).double(), link).amax(-1).numpy()
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:

@@ -167,14 +167,12 @@ def measure(
     config: CascadeConfig,
     labels: np.ndarray,
     *,
-    sigmoid: bool,
     advance: Callable[[int], None] | None = None,
 ) -> CascadeResult:
     """Every budget once over the images, and all points of the cascade from what was said.
 
     Args:
         labels: int64 [classes], the model's label of each class of the data.
-        sigmoid: as `confidences`.
         advance: called with the patches that the images of each batch may have.
 
     Raises:
@@ -203,7 +201,7 @@ def measure(
                     advance=functools.partial(report, budget=budget),
                 ),
                 labels,
-                sigmoid=sigmoid,
+                model.config.score_link,
             )
             for budget in look.budgets
         )
@@ -228,8 +226,6 @@ def cascade_rows(
     source: Source,
     config: CascadeConfig,
     identity: RunIdentity,
-    *,
-    sigmoid: bool,
 ) -> list[CascadeRow]:
     """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
     device = model.anchor.device
@@ -245,7 +241,7 @@ def cascade_rows(
         "held_out": len(result.held_out.indices),
         "patch_size": model.config.patch_size,
         "train_resolution": identity.train_resolution,
-        "scores": "sigmoid" if sigmoid else "softmax",
+        "scores": model.config.score_link,
         "precision": result.precision,
         "threads": torch.get_num_threads(),
         "seed": identity.seed,

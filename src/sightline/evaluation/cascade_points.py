@@ -17,6 +17,7 @@ from sightline.data.streams import generator
 from sightline.errors import InputError
 from sightline.evaluation.budgets import BudgetPredictions
 from sightline.evaluation.calibration import confidences, expected_calibration_error
+from sightline.models.head import ScoreLink
 from sightline.results import wilson
 
 REPLICATES = 2000
@@ -41,17 +42,15 @@ class Scored:
     reading: float
 
     @classmethod
-    def of(cls, said: BudgetPredictions, labels: np.ndarray, *, sigmoid: bool) -> Scored:
+    def of(cls, said: BudgetPredictions, labels: np.ndarray, link: ScoreLink) -> Scored:
         """Scores of what a model said.
 
         Args:
             labels: int64 [classes], the model's label of each class of the data.
-            sigmoid: as `confidences`.
+            link: as `confidences`.
         """
         right = said.logits.argmax(axis=1) == labels[said.labels]
-        return cls(
-            said.budget, right, confidences(said.logits, sigmoid=sigmoid), said.tokens, said.seconds, said.reading
-        )
+        return cls(said.budget, right, confidences(said.logits, link), said.tokens, said.seconds, said.reading)
 
     @property
     def ece(self) -> float:

@@ -46,6 +46,7 @@ def predict_split(
     if isinstance(resolution, View):
         return _predict_view(model, source, split, resolution, indices, precision, workers, advance)
     device = model.anchor.device
+    source = source.prepared(model.config.interpolation, model.config.crop)
     logits, labels, groups, sizes, names, numbers = [], [], [], [], [], []
     started = time.perf_counter()
     for batch in batches(

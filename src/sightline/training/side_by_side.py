@@ -196,8 +196,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
 
         identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
         answers: list[Prediction] = []
-        sigmoid = trained["loss"] == "bce"
-        measured = evaluate(model, source, job.evaluate, identity, advance=advance, sigmoid=sigmoid, answers=answers)
+        measured = evaluate(model, source, job.evaluate, identity, advance=advance, answers=answers)
         owner.check()
         # The rows last: where they are, the run is done.
         write_text(job.out / PREDICTIONS, dump_predictions(answers))

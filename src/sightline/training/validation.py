@@ -53,7 +53,8 @@ class Validation:
         self.view = (*views_as_trained(config.packing, config.resolution, patch, source, SPLIT), config.resolution)[0]
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
         self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
-        self._source = _remembering(source)
+        whole = isinstance(self.view, View)
+        self._source = _remembering(source.prepared(model.config.interpolation, model.config.crop, whole=whole))
 
     def is_due(self, step: Step, done: int, last: float) -> bool:
         """Whether a step after which a checkpoint is saved is one to validate after.

@@ -157,13 +157,12 @@ def cascade(
             done += count
             bars.move("tokens", done, total)
 
-        sigmoid = loaded.config.score_link == "sigmoid"
-        result = measure(loaded, source, config, labels, sigmoid=sigmoid, advance=advance)
+        result = measure(loaded, source, config, labels, advance=advance)
         left_out.say(source)
     place = model.resolve()
     name = place.parent.name if place.name == "checkpoint" else place.name
     identity = RunIdentity(name, spec, side, trained.get("seed", 0))
-    rows = cascade_rows(result, loaded, source, config, identity, sigmoid=sigmoid)
+    rows = cascade_rows(result, loaded, source, config, identity)
     text = dump_cascade_rows(rows)
     command = _command(model, spec, config, out)
     chance, seen = 1 / loaded.num_classes, seen_sizes(trained, loaded.config.patch_size) if trained else None

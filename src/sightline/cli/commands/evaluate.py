@@ -162,8 +162,7 @@ def evaluate(
         name = place.parent.name if place.name == "checkpoint" else place.name
         identity = RunIdentity(name, spec, side, trained.get("seed", 0))
         answers: list[Prediction] = []
-        sigmoid = loaded.config.score_link == "sigmoid"
-        rows = measure(loaded, source, config, identity, advance=advance, sigmoid=sigmoid, answers=answers)
+        rows = measure(loaded, source, config, identity, advance=advance, answers=answers)
         left_out.say(source)
     if said is not None:
         add_predictions(said, answers, anew=predictions is not None)

@@ -215,8 +215,7 @@ def train(
 
         identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
         answers: list[Prediction] = []
-        sigmoid = trained.config.score_link == "sigmoid"
-        rows = evaluate(trained, source, measured, identity, advance=advance, sigmoid=sigmoid, answers=answers)
+        rows = evaluate(trained, source, measured, identity, advance=advance, answers=answers)
         left_out.say(source)
         owner.check()
         # What was measured before is of other weights, unless the run was complete already.

@@ -16,6 +16,7 @@ from sightline.data.file_listing import FileListing
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
+from sightline.data.resize import resize
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import eval_view, train_view
@@ -59,7 +60,7 @@ class ImageFolder(Source):
         """
         self.root = Path(root)
         self.crop, self.interpolation, self.max_pixels = crop, interpolation, max_pixels
-        self._stretch = (3 / 4, 4 / 3)
+        self._stretch, self._whole = (3 / 4, 4 / 3), False
         found = scan(self.root)
         if "train" in found.files and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
@@ -173,6 +174,8 @@ class ImageFolder(Source):
                 aspect=self._stretch,
                 interpolation=self.interpolation,
             )
+        elif self._whole:
+            view = resize(image, image_size, self.interpolation)
         else:
             view = eval_view(image, image_size, interpolation=self.interpolation, crop=self.crop)
         return Example(image=view, label=label, name=path)
@@ -204,6 +207,12 @@ class ImageFolder(Source):
         kept = copy.copy(self)
         kept._stretch = (1.0, 1.0)
         return kept
+
+    def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
+        """As `Source.prepared`."""
+        made = copy.copy(self)
+        made.interpolation, made.crop, made._whole = interpolation, crop, whole
+        return made
 
     def up_to(self, max_pixels: int) -> Self:
         """As `Source.up_to`."""
