@@ -32,8 +32,8 @@ def ever_new_shapes() -> contextlib.AbstractContextManager[None]:
 
 
 def few_shapes() -> contextlib.AbstractContextManager[None]:
-    """Inside, images of a few sizes are expected, as of a list of resolutions: a number that is measured does not
-    depend, to the last bit, on the sizes that the process saw before."""
+    """Inside, every size takes the same product, whatever the process saw before: a number that is measured, and a run
+    that goes on in another process, are the same to the last bit."""
     return _expecting(ever_new=False)
 
 
@@ -52,16 +52,14 @@ _PREPARED: set[Shape] = set()
 _PREPARING = threading.Lock()
 
 
-def product_of(shapes: Set[Shape], *, trained: bool) -> Callable[[Tensor, Tensor], Tensor]:
+def product_of(shapes: Set[Shape]) -> Callable[[Tensor, Tensor], Tensor]:
     """The product that a size of image takes, always the same one in a process: `times_transposed` for the first sizes
     that there are, as many as its kernels may take memory for, and torch's own for those that come after.
 
     Args:
         shapes: (m, n, k) of all products of that size.
-        trained: gradients will be asked for: then always `times_transposed`, so that a run that goes on in another
-            process computes the same.
     """
-    if trained or _SHAPES.ever_new is False:
+    if _SHAPES.ever_new is False:
         return times_transposed
     if _SHAPES.ever_new:
         return _plain

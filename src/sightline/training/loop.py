@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sightline import runtime
+from sightline.attention.products import few_shapes
 from sightline.data.discovery import open_source
 from sightline.data.loader import Batch
 from sightline.data.packs import PackedBatch
@@ -235,7 +236,8 @@ def train(
         held.callback(steps.close)
         for step, batch in steps:
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
-            loss = _take_step(state, course, batch, config, rate, where, step)
+            with few_shapes():
+                loss = _take_step(state, course, batch, config, rate, where, step)
             owner.check(read=False)
             state.step += 1
             state.position = step.position

@@ -83,7 +83,7 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
-        plan = _Plan.of(pattern, segment, prefix, q, trained=any(ctx.needs_input_grad))
+        plan = _Plan.of(pattern, segment, prefix, q)
         if len(plan.covers) != q.shape[1]:
             raise InputError(f"attention: a pattern of {len(plan.covers)} heads for queries of {q.shape[1]}")
         # Heads side by side in each token, as the projection after it reads them; a view of this inside.
@@ -109,7 +109,7 @@ class _TiledAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, joined = ctx.saved_tensors
         out, grad_out = joined.transpose(1, 2), grad_out.transpose(1, 2)
-        plan = _Plan.of(*ctx.of, like=q, trained=True)
+        plan = _Plan.of(*ctx.of, like=q)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
 
         def differentiate(index: tuple[int, int]) -> None:
@@ -146,7 +146,7 @@ class _Plan(NamedTuple):
     times: Callable[[Tensor, Tensor], Tensor]
 
     @classmethod
-    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor, *, trained: bool = False) -> _Plan:
+    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device)
         # A masked key is not computed at all, whichever value masks it.
@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
             tables.to(wide).contiguous(),
             None if by_key is None else by_key.to(wide),
             covers,
-            product_of(_forward_shapes(covers, grid, prefix, like.shape[-1]), trained=trained),
+            product_of(_forward_shapes(covers, grid, prefix, like.shape[-1])),
         )
 
     @staticmethod
