@@ -53,7 +53,7 @@ def write_folder(
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(place, path)
+        refuse_foreign(path)
         tidy(place, _is_whole)
         previous = previous_of(place)
         if not keep_previous or previous.is_symlink() or previous.is_file() or _is_foreign(previous):
@@ -93,7 +93,9 @@ def _is_foreign(place: Path) -> bool:
     return place.is_dir() and not (place / CHECKSUMS).exists() and any(place.iterdir())
 
 
-def _refuse_foreign(place: Path, path: str | Path) -> None:
+def refuse_foreign(path: str | Path) -> None:
+    """Raise InputError where `path` is a file, or a folder that is no checkpoint and not empty; links are followed."""
+    place = Path(os.path.realpath(path))
     if place.exists() and not place.is_dir():
         raise InputError(f"{path}: is a file; a checkpoint is a folder")
     if _is_foreign(place):

@@ -79,18 +79,27 @@ def test_found_17_the_log_of_an_older_run_must_have_every_step(keep, says, undis
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"step": 2, "images": 64, "loss": "low"}', "line 2: loss 'low', expected a number"),
-        ('{"step": "2", "images": 64, "loss": 1.0}', "line 2: step '2', expected a number"),
-        ('{"step": 2, "images": null, "loss": 1.0}', "line 2: images None, expected a number"),
-        ('{"step": 2, "images": 64, "loss": NaN}', "line 2: loss nan, expected a number"),
-        ('{"step": 2, "images": 64}', "line 2: it is no record of a step"),
+        (
+            '{"step": 2, "images": 64, "loss": "low"}',
+            "cannot be read as the log of a run (loss 'low', expected a number)",
+        ),
+        (
+            '{"step": "2", "images": 64, "loss": 1.0}',
+            "cannot be read as the log of a run (step '2', expected a number)",
+        ),
+        (
+            '{"step": 2, "images": null, "loss": 1.0}',
+            "cannot be read as the log of a run (images None, expected a number)",
+        ),
+        ('{"step": 2, "images": 64, "loss": NaN}', "not JSON (NaN is no finite number), expected a record of a step"),
+        ('{"step": 2, "images": 64}', "cannot be read as the log of a run (it is no record of a step)"),
     ],
 )
 def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, says, tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1, "images": 32, "loss": 2.0}\n' + line + "\n")
     with pytest.raises(InputError) as error:
         read_log(tmp_path / "log.jsonl")
-    assert str(error.value).startswith(f"{tmp_path / 'log.jsonl'}: cannot be read as the log of a run ({says}")
+    assert str(error.value) == f"{tmp_path / 'log.jsonl'}:2: {says}"
 
 
 def resume_and_fail_to_save(out):

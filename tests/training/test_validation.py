@@ -12,7 +12,7 @@ from sightline.checkpoint import read_folder
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.data.views import View
-from sightline.errors import InputError, UnreadableDataError
+from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.evaluation.predict import predict_split
 from sightline.load import load_model, read_record
 from sightline.training import loop, train
@@ -91,6 +91,37 @@ def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tm
     before = tree(tmp_path / "a")
     train(CURVE, tmp_path / "a", resume=True)
     assert tree(tmp_path / "a") == before
+
+
+def test_found_38_stopped_where_it_is_validated_the_curve_is_the_same(undisturbed, tmp_path):
+    """A signal that comes in a step whose checkpoint is due anyway costs no point of the curve."""
+    at = curve(undisturbed)[2]["step"]
+    steps = []
+
+    def stop():
+        steps.append(None)
+        return len(steps) == at
+
+    with pytest.raises(StoppedError):
+        train(CURVE, tmp_path / "a", stop=stop)
+    train(CURVE, tmp_path / "a", resume=True)
+    assert kept(tmp_path / "a") == kept(undisturbed)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_found_30_something_else_in_the_place_of_the_best_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
+    there = tmp_path / "a" / "checkpoint.best"
+    (tmp_path / "a").mkdir()
+    mine = there if kind == "file" else there / "thesis.tex"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("years of work")
+    warnings = []
+    train(CURVE, tmp_path / "a", warn=warnings.append)
+    assert weights(tmp_path / "a") == weights(undisturbed)
+    assert mine.read_text() == "years of work"
+    (line,) = warnings
+    assert line.startswith(f"{there}: ")
+    assert line.endswith("the best model by validation is not kept")
 
 
 def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path):

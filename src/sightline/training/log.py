@@ -27,14 +27,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: it cannot be read, or is damaged; names the line and what is wrong in it.
     """
-    number = 0
-    try:
-        lines = read_json_lines(path, "a record of a step")
-        for number, line in lines:  # noqa: B007
+    lines = read_json_lines(path, "a record of a step")
+    for number, line in lines:
+        try:
             _check_line(line)
-    except ValueError as error:
-        where = f"line {number}: " if number else ""
-        raise InputError(f"{path}: cannot be read as the log of a run ({where}{error})") from None
+        except ValueError as error:
+            raise InputError(f"{path}:{number}: cannot be read as the log of a run ({error})") from None
     return [line for _, line in lines]
 
 

@@ -36,12 +36,12 @@ from sightline.training.optim import make_optimizer
 from sightline.training.same_data import check_same_data
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
-    BEST,
     CHECKPOINT,
     RunState,
     drop_previous,
     has_checkpoint,
     last_good,
+    place_of_best,
     restore_state,
     save_best,
     save_state,
@@ -84,7 +84,7 @@ def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainC
         model=name,
         model_options=options,
         resolution=resolution,
-        precision=runtime.default_precision(device) if config.precision == "auto" else config.precision,
+        precision=runtime.chosen_precision(config.precision, device),
     )
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
@@ -229,7 +229,8 @@ def train(
             restore_file(out / LOG, state.log, warn)
             restore_file(out / VALIDATION, state.validation, warn)
         validation = Validation(config, state.model, source, warn)
-        _keep_best(state, config, source, out, where, owner)
+        best = None if config.validation is None else place_of_best(out, warn)
+        _keep_best(state, config, source, best, where, owner)
         started, before = time.perf_counter(), state.seconds
         steps = course.from_step(state.step, position=state.position, pin=where.type == "cuda")
         # Its workers end with the loop, however that does.
@@ -246,10 +247,12 @@ def train(
             if len(batch):
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             stopped = stop is not None and not step.last and stop()
-            if step.last or stopped or _is_due(step, config.checkpoint_every):
+            due = step.last or _is_due(step, config.checkpoint_every)
+            if due or stopped:
                 _check_weights(state, step)
                 owner.check()
-                if not stopped and validation.is_due(step, len(state.validation), state.validated):
+                # At those that a run which is not stopped has too: the curve is the same.
+                if due and validation.is_due(step, len(state.validation), state.validated):
                     with tested_weights(state):
                         line = validation.measure(state.model, state.step, spent.images)
                     state.validated = step.ends
@@ -257,7 +260,7 @@ def train(
                     write_lines(out / VALIDATION, state.validation)
                 write_lines(out / LOG, state.log)
                 save_state(state, config, source, out / CHECKPOINT, where)
-                _keep_best(state, config, source, out, where, owner)
+                _keep_best(state, config, source, best, where, owner)
             planned = round(state.step / step.ends)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
@@ -272,20 +275,20 @@ def train(
 
 
 def _keep_best(
-    state: RunState, config: TrainConfig, source: Source, out: Path, device: torch.device, owner: Owner
+    state: RunState, config: TrainConfig, source: Source, place: Path | None, device: torch.device, owner: Owner
 ) -> None:
-    """Keep the model as it is now where the curve says that it is the best, and that it is not kept yet.
+    """Keep the model as it is now at `place`, where the curve says that it is the best, and that it is not kept yet.
 
     After the checkpoint, which holds that line: killed in between, a continuation comes here first.
     """
     best = best_line(state.validation)
-    if best is None or best["step"] != state.step:
+    if place is None or best is None or best["step"] != state.step:
         return
     with contextlib.suppress(InputError):
-        if read_record(out / BEST)["training"].get("step") == state.step:
+        if read_record(place)["training"].get("step") == state.step:
             return
     owner.check()
-    save_best(state, config, source, out / BEST, device)
+    save_best(state, config, source, place, device)
 
 
 def _is_due(step: Step, every: int | None) -> bool:

@@ -20,6 +20,7 @@ from sightline.checkpoint import (
     folder_exists,
     load_tensors,
     read_folder,
+    refuse_foreign,
     tensor_writer,
     write_folder,
 )
@@ -135,6 +136,22 @@ def save_best(state: RunState, config: TrainConfig, source: Source, path: Path, 
     with tested_weights(state):
         files = model_files(state.model, _record(state, config, source, device))
     write_folder(path, files)
+
+
+def place_of_best(out: Path, warn: Callable[[str], None] | None) -> Path | None:
+    """Where a run keeps its best model; None where something else stands there, which stays and ends no run.
+
+    Args:
+        warn: called with a line then.
+    """
+    place = out / BEST
+    try:
+        refuse_foreign(place)
+    except InputError as error:
+        if warn is not None:
+            warn(f"{error}; the best model by validation is not kept")
+        return None
+    return place
 
 
 @contextlib.contextmanager
