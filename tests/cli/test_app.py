@@ -162,7 +162,7 @@ def test_no_standard_output_at_all(monkeypatch):
 def test_found_30_no_standard_error(tmp_path):
     """What would be said there is lost: it goes neither to standard output nor into a file that is opened next."""
     out = tmp_path / "rows.jsonl"
-    line = '"$0" -m sightline bench memory --model vit_micro_patch4 --resolution 32 --device cpu --json "$1" 2>&-'
+    line = '"$0" -m sightline bench memory --model vit_micro_patch4 --resolution 32 --device cpu --out "$1" 2>&-'
     done = subprocess.run(["sh", "-c", line, sys.executable, str(out)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(json.loads(row)["benchmark"] == "memory" for row in out.read_text().splitlines())

@@ -35,7 +35,7 @@ def room(monkeypatch):
 
 def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
     out = tmp_path / "new" / "memory.jsonl"
-    words = ["--resolution", "1024", "--encoding", "lookhere_90", "--json", out]
+    words = ["--resolution", "1024", "--encoding", "lookhere_90", "--out", out]
     code, said, err = cli(*ASKED, *words)
     assert (code, err) == (0, "")
     for word in ("1024x1024 px", "4,097 tokens", "forward", "training step", *PARTS, "total", "9.0 GiB", "64 GiB"):
@@ -55,7 +55,7 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
         assert (row["device"], row["hardware"]) == ("cpu", runtime.hardware())
         assert row["commit"]
         assert row["torch"]
-    assert cli(*ASKED, "--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--json", out)[0] == 0
+    assert cli(*ASKED, "--resolution", "224x448", "--batch", 3, "--dtype", "bfloat16", "--out", out)[0] == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["resolution"], row["batch"], row["dtype"]) for row in rows] == [([224, 448], 3, "bfloat16")] * 2
     assert [row["stored_bias_bytes"] for row in rows] == [0, 0]
@@ -73,7 +73,7 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
 def test_what_does_not_fit_is_shown_and_then_refused(resolution, available, says, cli, room, tmp_path):
     room(available)
     out = tmp_path / "rows"
-    code, said, err = cli(*ASKED, "--resolution", resolution, "--json", out)
+    code, said, err = cli(*ASKED, "--resolution", resolution, "--out", out)
     assert code == 2, err
     assert "total" in said, err
     assert not out.exists()
@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_shown_and_then_refused(resolution, available, says
 def test_a_training_step_that_does_not_fit_is_said_and_not_refused(cli, room, tmp_path):
     room(2 << 30)
     out = tmp_path / "rows"
-    code, said, err = cli(*ASKED, "--resolution", "512x1024", "--json", out)
+    code, said, err = cli(*ASKED, "--resolution", "512x1024", "--out", out)
     assert (code, err) == (0, "")
     assert "A training step does not fit here." in said
     assert len(out.read_text().splitlines()) == 2
@@ -110,7 +110,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(cli, room):
         (["--resolution", "0"], ["--resolution 0"]),
         (["--resolution", "224x"], ["--resolution 224x"]),
         (["--resolution", "9" * 5000], ["--resolution 9"]),
-        (["--resolution", "224", "--json", "."], ["--json .", "is a folder"]),
+        (["--resolution", "224", "--out", "."], ["--out .", "is a folder"]),
         (["--resolution", "224", "--device", "cuda:99"], ["cuda:99"]),
         (["--resolutoin", "224"], ["--resolutoin", "--resolution", "See: sightline bench memory --help"]),
     ],
@@ -125,6 +125,16 @@ def test_names(refused):
     refused("bench", "memory", "--model", "vit_bse_patch16", "--resolution", "224", says=["vit_base_patch16"])
     refused("bench", "memroy", says=["memroy", "memory"])
     refused("bench", "memory", "--resolution", "224", says=["--model"])
+
+
+def test_json_is_a_flag_as_everywhere_and_the_old_spelling_names_the_new(cli, refused, room, tmp_path):
+    out = tmp_path / "rows"
+    code, said, err = cli(*ASKED, "--resolution", "224", "--json", "--out", out)
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["pass"] for line in said.splitlines()] == ["forward", "training step"]
+    assert out.read_text() == said
+    refused(*ASKED, "--resolution", "224", "--json", tmp_path / "new", says=[f"--out {tmp_path / 'new'}", "--json"])
+    assert not (tmp_path / "new").exists()
 
 
 def test_help(cli):

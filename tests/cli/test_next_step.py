@@ -63,3 +63,54 @@ def test_after_a_report_on_drawn_images_there_is_none_to_predict(cli, run_copy, 
     assert read_predictions(run_copy / "predictions.csv")[0].name.startswith("digits/test/")
     code, out, _ = cli("report", run_copy)
     assert (code, following(out)[:2]) == (0, ["export", str(run_copy)])
+
+
+def others(said: str, what: str) -> list[str]:
+    """The words of the one other command that was named."""
+    (line,) = [line for line in said.splitlines() if line.startswith(f"or {what}: ")]
+    return shlex.split(line.rpartition(": sightline ")[2])
+
+
+def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monkeypatch):
+    """By the check of the data and by an evaluation; a report takes both runs where both are measured."""
+    monkeypatch.chdir(tmp_path)
+    data = pictures(tmp_path / "my pictures")
+    short = ["--images", "8", "--model", "vit_micro_patch4", "--set", "model_options.depth=1", "--threads", "1"]
+    code, out, _ = cli("data", "check", data)
+    packed = ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/my pictures_packed"]
+    assert (code, others(out, "packed, each at its own aspect")) == (0, packed)
+    assert following(out) == ["train", "--data", data, "--out", "runs/my pictures"]
+    sized = ["--resolution", "16", "--set", "packing.tokens=200", "--set", "packing.resolutions=[8,16]"]
+    assert cli(*following(out), *short, "--resolution", "16")[0] == 0
+    code, out, err = cli("evaluate", "runs/my pictures", "--resolutions", "16")
+    assert code == 0, err
+    assert others(out, "train packed, each at its own aspect") == packed
+    native = others(out, "each at its own size")
+    assert native == ["evaluate", "runs/my pictures", "--resolutions", "native"]
+    code, out, err = cli(*native)
+    assert code == 0, err
+    assert "or each at its own size" not in out
+    cascade = following(out)
+    code, out, err = cli(*cascade, "--tokens", "4,9")
+    assert (code, following(out)[:2]) == (0, ["report", "runs/my pictures"]), err
+    assert following(out)[2] == "--out"
+    assert cli(*packed, *short, *sized)[0] == 0
+    assert "or train packed" not in cli("evaluate", "runs/my pictures", "--resolutions", "16")[1]
+    for run in ("runs/my pictures", "runs/my pictures_packed"):
+        code, out, err = cli("cascade", run, "--tokens", "4,9", "--out", f"{run}_again")
+        assert code == 0, err
+        assert following(out)[:3] == ["report", "runs/my pictures", "runs/my pictures_packed"]
+    assert cli(*following(out))[0] == 0
+
+
+def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert following(cli("models")[1])[:2] == ["bench", "memory"]
+    code, out, err = cli(*following(cli("models")[1]))
+    assert (code, following(out)) == (0, ["bench", "model", "--quick"]), err
+    data = pictures(tmp_path / "mine")
+    words = following(cli("pack", "stats", data)[1])
+    assert words == ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/mine_packed"]
+    assert following(cli("pack", "stats", "scenes:pairs", "--images", 9)[1])[-2:] == ["--data", "scenes:pairs"]
+    words = following(cli("pack", "stats", "digits", "--images", 9)[1])
+    assert words == ["train", "--data", "digits", "--set", "packing.tokens=1024"]

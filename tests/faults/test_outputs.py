@@ -69,7 +69,7 @@ WRITERS = {
     "evaluate": ["evaluate", "{run}", "--resolutions", "8", "--images", "8", "--overwrite", "--out"],
     "export": ["export", "{run}", "--to", "torch", "--overwrite", "--output"],
     "report": ["report", "{run}", "--overwrite", "--out"],
-    "bench memory": [*BENCH, "--json"],
+    "bench memory": [*BENCH, "--out"],
     "bench attention": ["bench", "attention", "--quick", "--json"],
     "bench model": ["bench", "model", "--quick", "--js"],
 }

@@ -14,7 +14,18 @@ from sightline.reports.findings import TIMES
 from sightline.reports.html import render
 from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.tables import print_accuracy
-from tests.reports.synthetic import CONFIGS, page_of, picture, row, run_of, view
+from tests.reports.synthetic import (
+    CONFIGS,
+    VALUES,
+    all_rows,
+    full_report,
+    page_of,
+    picture,
+    row,
+    run_of,
+    run_summary,
+    view,
+)
 from tests.reports.test_html import Page
 from tests.reports.test_plots import texts
 from tests.reports.test_tables import printed
@@ -275,6 +286,18 @@ def test_found_40_commands_and_tables_are_not_clipped():
     assert page.count('<tr><th scope="row">32 px') == 1
 
 
+def test_found_40_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
+    """A heading was cut anywhere on a phone ("rope_axia l"); groups are rows where they were called columns."""
+    names = ("two_words", "<b>")
+    rows = all_rows(dict(zip(names, VALUES.values(), strict=False)))
+    page = render(full_report(runs=[run_summary(name) for name in names], rows=rows))
+    assert "A group is of classes" in page
+    assert "Each column is a group" not in page
+    assert not re.search(r"thead th \{[^}]*overflow-wrap", page)
+    assert "two_<wbr>words</th>" in page
+    assert "<b></th>" not in page
+
+
 def answers(classes: int = 3, **changes: object) -> Answers:
     made = []
     for index in range(4 * classes):
@@ -325,3 +348,9 @@ def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     svg = training_plots.validation_plot([run])
     assert "images seen in training" in texts(svg)
     assert "best checkpoint" not in said(page_of("uniform", runs=[run_of("uniform", validation=points)]))
+    assert "the band is where it lies" in text
+    once = run_of("uniform", validation=points[:1])
+    # A single point has no band; its interval is drawn as a bar.
+    assert "the bar is where it lies" in said(page_of("uniform", runs=[once]))
+    assert "the band or bar is" in said(page_of("uniform", runs=[run, dataclasses.replace(once, name="other")]))
+    assert training_plots.validation_plot([once]).count("LineCollection") == 1

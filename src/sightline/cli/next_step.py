@@ -17,6 +17,29 @@ def say_next(*words: object, stream: TextIO | None = None) -> None:
     print(f"next: {command(*words)}", file=stream)
 
 
+def say_other(what: str, *words: object) -> None:
+    """Print, before the command that comes next, another one that may come now."""
+    print(f"or {what}: {command(*words)}")
+
+
+def packed_training(data: str, skip_unreadable: int | str, max_pixels: int | None, out: Path) -> tuple[object, ...]:
+    """The words that train on a folder of images packed, each at its own aspect."""
+    return (*_training(data, skip_unreadable, max_pixels, "--recipe", "navit_imagefolder"), "--out", out)
+
+
+def fixed_training(data: str, skip_unreadable: int | str, max_pixels: int | None, out: Path) -> tuple[object, ...]:
+    """The words that train on a folder of images, each cut to one size."""
+    return (*_training(data, skip_unreadable, max_pixels), "--out", out)
+
+
+def _training(data: str, skip_unreadable: int | str, max_pixels: int | None, *recipe: str) -> tuple[object, ...]:
+    from sightline.data.image_file import MAX_PIXELS
+
+    skip = ("--skip-unreadable", skip_unreadable) if skip_unreadable else ()
+    pixels = ("--max-pixels", max_pixels) if max_pixels not in (None, MAX_PIXELS) else ()
+    return ("train", *recipe, "--data", data, *skip, *pixels)
+
+
 def command(*words: object) -> str:
     """A command of Sightline, by the name that it was called by where `sightline` is not on the path."""
     called = Path(sys.argv[0])
@@ -35,6 +58,30 @@ def run_of(model: str | Path) -> Path:
     """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
     place = Path(model)
     return place.parent if place.name.startswith("checkpoint") and (place.parent / "config.yaml").exists() else place
+
+
+def packed_beside(run: Path) -> Path:
+    """Where the packed run on the data of a run is offered to be written."""
+    return beside(run, "_packed")
+
+
+def to_compare(run: Path) -> tuple[Path, ...]:
+    """The run, or the two where it was trained packed and not, as offered, and both were measured: the fixed one
+    first."""
+    fixed = run.with_name(run.name.removesuffix("_packed"))
+    pair = (fixed, packed_beside(fixed))
+    return pair if all((one / "results.jsonl").exists() and _data(one) == _data(run) for one in pair) else (run,)
+
+
+def _data(run: Path) -> str | None:
+    """The data set that a run was trained on; None where that is not known."""
+    from sightline.errors import SightlineError
+    from sightline.load import read_record
+
+    try:
+        return read_record(run)["training"].get("config", {}).get("data")
+    except SightlineError:
+        return None
 
 
 def beside(run: Path, ending: str) -> Path:

@@ -175,11 +175,11 @@ def claim_file(out: Path, *, inputs: Inputs, overwrite: bool, option: str = "--o
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
-def claim_rows(out: Path) -> None:
+def claim_rows(out: Path, option: str = "--json") -> None:
     """Refuse a file of measured rows, which is replaced without a question, where something else is in it."""
-    claim_file(out, inputs=Inputs(), overwrite=True, option="--json")
+    claim_file(out, inputs=Inputs(), overwrite=True, option=option)
     if out.exists() and not is_rows(out):
-        raise InputError(f"--json {out}: exists and holds no rows of a benchmark; it is not replaced")
+        raise InputError(f"{option} {out}: exists and holds no rows of a benchmark; it is not replaced")
 
 
 def make_parent(out: Path) -> None:

@@ -186,9 +186,11 @@ def validation_words(runs: Sequence[RunSummary]) -> str:
         return ""
     counts = sorted({point.count for point in points})
     splits = ", ".join(sorted({point.split for point in points}))
+    # A run that was validated once has no curve.
+    drawn = {"bar" if len(run.validation) == 1 else "band" for run in runs if run.validation}
     text = (
         f"Top-1 accuracy while training, on {_span([f'{count:,}' for count in counts])} images of split {splits}; "
-        "the band is where it lies with 95 %."
+        f"the {' or '.join(sorted(drawn))} is where it lies with 95 %."
     )
     best = [
         f"{run.name} {100 * point.top1:.1f} % after {point.images:,} images"

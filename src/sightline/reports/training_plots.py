@@ -72,8 +72,11 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
             images = [point.images for point in run.validation]
             axes.plot(images, [100 * point.value for point in points], color=colour, linewidth=1.8, zorder=3,
                       marker=style.marker(run.name, order), markersize=4)  # fmt: skip
-            axes.fill_between(images, [100 * point.low for point in points], [100 * point.high for point in points],
-                              color=colour, alpha=0.16, linewidth=0)  # fmt: skip
+            low, high = [100 * point.low for point in points], [100 * point.high for point in points]
+            if len(points) == 1:
+                axes.vlines(images, low, high, color=colour, linewidth=1.2, zorder=3)
+            else:
+                axes.fill_between(images, low, high, color=colour, alpha=0.16, linewidth=0)
             for point in run.validation:
                 if point.step == run.best_step:
                     axes.plot(point.images, 100 * point.top1, color=colour, marker="*", markersize=14, zorder=4,

@@ -6,13 +6,19 @@ import argparse
 import json as json_module
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 import sightline
 from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from sightline.analysis.memory import MemoryEstimate
 
 # Where a checkout keeps the benchmarks that compute something; an installed package has none.
 BENCHMARKS = Path(sightline.__file__).resolve().parents[2] / "benchmarks"
@@ -29,13 +35,14 @@ bench = App(help="What models cost here: memory before it is tried, and measured
 
 @bench.command
 def memory(
-    *,
+    *unexpected: Annotated[str, Parameter(show=False)],
     model: str,
     resolution: str,
     encoding: str = "learned_1d",
     batch: int = 1,
     dtype: Literal["float32", "bfloat16"] = "float32",
-    json: Path | None = None,
+    out: Path | None = None,
+    json: bool = False,
     device: str = "auto",
 ) -> None:
     """Say what a forward and a training step will take, before they are tried.
@@ -55,23 +62,29 @@ def memory(
         Images of a pass.
     dtype
         Of the matrix products: float32, or bfloat16 beside float32 parameters.
-    json
+    out
         A file for the figures in bytes, a JSON object a line; it is replaced if it exists.
+    json
+        Print those instead of a table.
     device
         auto, cpu, cuda, cuda:1, mps: whose memory it is.
     """
-    import torch
-
     from sightline import runtime
     from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
+    from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_rows, write_text
     from sightline.cli.resolutions import parse_size
     from sightline.models import model_config
     from sightline.reports.tables import print_table
 
+    if unexpected:
+        raise InputError(
+            f"bench memory {unexpected[0]}: expected options alone (--out {unexpected[0]} writes the figures into a "
+            "file; --json prints them)"
+        )
     size = parse_size(resolution)
-    if json is not None:
-        claim_rows(json)
+    if out is not None:
+        claim_rows(out, "--out")
     where = runtime.resolve_device(device)
     config = model_config(model, encoding=encoding)
     asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
@@ -85,42 +98,70 @@ def memory(
         (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
         for part in (*_PARTS, "total")
     ]
-    sides, tokens = "x".join(map(str, size)), estimates["forward"].tokens
-    print(f"{model}, {encoding}, {sides} px ({tokens:,} tokens), batch {batch}, {dtype}, {where}")
-    print_table(("memory", *estimates), lines)
-    if stored:
-        print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {in_words(stored)}.")
+    rows = _memory_rows(estimates, model=model, encoding=encoding, size=size, batch=batch, dtype=dtype, where=where)
     available = runtime.available_memory(where)
-    # Flushed, so that a refusal comes last where both go to one file.
-    print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
+    if json:
+        print(rows, end="", flush=True)
+    else:
+        sides, tokens = "x".join(map(str, size)), estimates["forward"].tokens
+        print(f"{model}, {encoding}, {sides} px ({tokens:,} tokens), batch {batch}, {dtype}, {where}")
+        print_table(("memory", *estimates), lines)
+        if stored:
+            print(
+                f"A bias stored for all {config.depth} layers, the public LookHere way, would take {in_words(stored)}."
+            )
+        # Flushed, so that a refusal comes last where both go to one file.
+        print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
     refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)
+    if out is not None:
+        write_text(out, rows)
+    if json:
+        return
     if available is not None and estimates["training step"].total > available:
         print("A training step does not fit here.")
-    if json is not None:
-        machine = {
-            "device": str(where),
-            "hardware": runtime.hardware(where),
-            "torch": str(torch.__version__),
-            "commit": runtime.commit(),
+    if (BENCHMARKS / "model.py").is_file():
+        say_next("bench", "model", "--quick")
+
+
+def _memory_rows(
+    estimates: Mapping[str, MemoryEstimate],
+    *,
+    model: str,
+    encoding: str,
+    size: tuple[int, int],
+    batch: int,
+    dtype: str,
+    where: torch.device,
+) -> str:
+    """A JSON object a line, one for each pass."""
+    import torch
+
+    from sightline import runtime
+
+    machine = {
+        "device": str(where),
+        "hardware": runtime.hardware(where),
+        "torch": str(torch.__version__),
+        "commit": runtime.commit(),
+    }
+    rows = [
+        {
+            "benchmark": "memory",
+            "model": model,
+            "encoding": encoding,
+            "resolution": list(size),
+            "tokens": one.tokens,
+            "batch": batch,
+            "dtype": dtype,
+            "pass": name,
+            **{f"{part}_bytes": getattr(one, part) for part in _PARTS},
+            "total_bytes": one.total,
+            "stored_bias_bytes": one.stored_bias,
+            **machine,
         }
-        rows = [
-            {
-                "benchmark": "memory",
-                "model": model,
-                "encoding": encoding,
-                "resolution": list(size),
-                "tokens": one.tokens,
-                "batch": batch,
-                "dtype": dtype,
-                "pass": name,
-                **{f"{part}_bytes": getattr(one, part) for part in _PARTS},
-                "total_bytes": one.total,
-                "stored_bias_bytes": one.stored_bias,
-                **machine,
-            }
-            for name, one in estimates.items()
-        ]
-        write_text(json, "".join(json_module.dumps(row) + "\n" for row in rows))
+        for name, one in estimates.items()
+    ]
+    return "".join(json_module.dumps(row) + "\n" for row in rows)
 
 
 @bench.command

@@ -92,7 +92,7 @@ def cascade(
     from sightline.cascade_rows import dump_cascade_rows
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import run_of, say_next, say_predict_or_export, writing
+    from sightline.cli.next_step import run_of, say_next, say_predict_or_export, to_compare, writing
     from sightline.cli.output import LeftOut, claim_file, write_text
     from sightline.cli.progress import Bars
     from sightline.evaluation.accuracy import RunIdentity, labels_of, usual_images
@@ -179,7 +179,7 @@ def cascade(
     print(f"rows, figures, page: {out}")
     run = run_of(model)
     if training and (run / "results.jsonl").exists():
-        say_next("report", run, *writing("--out", run / "report.html"))
+        say_next("report", *to_compare(run), *writing("--out", run / "report.html"))
     else:
         say_predict_or_export(model)
 

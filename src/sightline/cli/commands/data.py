@@ -73,21 +73,26 @@ def check(
         )
     with Bars() as bars:
         found = check_folder(source, progress=bars.move)
-    following = _next(data, source, found, max_pixels)
+    following, packed = _next(data, source, found, max_pixels)
     if sheet is not None:
         _draw(source, sheet)
     if json:
-        print(json_module.dumps(_record(data, found) | {"next": following}))
+        print(json_module.dumps(_record(data, found) | {"next": following, "packed": packed}))
     else:
         _show(found)
         if sheet is not None:
             print(f"sheet: {sheet}")
-        print(f"next: {following}")
+    code = 0
     if options.skip_unreadable != "all" and found.to_skip > options.skip_unreadable:
         said = f"{found.to_skip} images of a split cannot be read (allowed: {options.skip_unreadable}; {WAY_ON})"
-        print(f"sightline: error: {data}: {said}", file=sys.stderr)
-        return UnreadableDataError.exit_code
-    return 0
+        sys.stdout.flush()
+        print(f"sightline: error: {data}: {said}", file=sys.stderr, flush=True)
+        code = UnreadableDataError.exit_code
+    if not json:
+        if packed:
+            print(f"or packed, each at its own aspect: {packed}")
+        print(f"next: {following}")
+    return code
 
 
 def _show(found: FolderCheck) -> None:
@@ -169,15 +174,17 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
     }
 
 
-def _next(data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None) -> str:
-    """The command that follows, with what it needs."""
-    from sightline.cli.next_step import command
+def _next(data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None) -> tuple[str, str | None]:
+    """The command that follows, with what it needs; and the packed training, where one may follow."""
+    from sightline.cli.next_step import command, fixed_training, packed_beside, packed_training
 
-    verb = ["train", "--data", data] if "train" in source.splits else ["evaluate", "RUN", "--data", data]
-    skip = ["--skip-unreadable", str(found.to_skip)] if found.to_skip else []
-    pixels = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
-    out = ["--out", f"runs/{source.root.resolve().name}"] if verb[0] == "train" else []
-    return command(*verb, *skip, *pixels, *out)
+    if "train" not in source.splits:
+        skip = ("--skip-unreadable", found.to_skip) if found.to_skip else ()
+        pixels = ("--max-pixels", max_pixels) if max_pixels else ()
+        return command("evaluate", "RUN", "--data", data, *skip, *pixels), None
+    out = Path("runs") / source.root.resolve().name
+    fixed = command(*fixed_training(data, found.to_skip, max_pixels, out))
+    return fixed, command(*packed_training(data, found.to_skip, max_pixels, packed_beside(out)))
 
 
 def _draw(source: ImageFolder, sheet: Path) -> None:

@@ -78,10 +78,11 @@ def evaluate(
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import beside, run_of, say_next, writing
+    from sightline.cli.next_step import beside, packed_beside, packed_training, run_of, say_next, say_other, writing
     from sightline.cli.output import LeftOut, add_predictions, add_rows, claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
+    from sightline.data.views import View
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
@@ -176,4 +177,18 @@ def evaluate(
     if said is not None:
         print(f"predictions: {said}")
     print(f"computed in {runtime.chosen_precision(precision, where)}")
-    say_next("cascade", model, data, *writing("--out", beside(run_of(model), "_cascade")))
+    run = run_of(model)
+    if spec.startswith("imagefolder:"):
+        if not any(isinstance(one, View) and one.kind == "native" for one in shown):
+            say_other(
+                "each at its own size",
+                "evaluate",
+                model,
+                *(("--data", data) if data else ()),
+                "--resolutions",
+                "native",
+            )
+        if trained.get("packing") is None and spec == trained.get("data") and not packed_beside(run).exists():
+            words = packed_training(spec, options.skip_unreadable, options.max_pixels, packed_beside(run))
+            say_other("train packed, each at its own aspect", *words)
+    say_next("cascade", model, data, *writing("--out", beside(run, "_cascade")))

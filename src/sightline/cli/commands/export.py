@@ -52,6 +52,7 @@ def export(
     import dataclasses
 
     from sightline.cli.guard import Inputs
+    from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.errors import SightlineError
@@ -96,9 +97,13 @@ def export(
         kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
         print(f"{file}: {record.encoding}, {kind}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
         _print_rows(rows, int8)
+        if not rows:
+            say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
     worst = max((row.difference for row in rows), default=0.0)
     if not int8 and not worst <= LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {LIMIT:.0e}")
+    if not json and rows:
+        print("it runs without Sightline: docs/EXPORT.md shows how")
 
 
 def _parse_sizes(given: str) -> list[tuple[int, int]]:

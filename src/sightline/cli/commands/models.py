@@ -15,6 +15,7 @@ def models(*, json: bool = False) -> None:
     """
     import torch
 
+    from sightline.cli.next_step import say_next
     from sightline.models import create_model, list_models
     from sightline.reports.tables import print_table
 
@@ -34,3 +35,4 @@ def models(*, json: bool = False) -> None:
         return
     print_table(columns, rows)
     print("Parameters are counted without a position encoding, with 1,000 classes. Any size of image runs.")
+    say_next("bench", "memory", "--model", "vit_tiny_patch16", "--resolution", 224)

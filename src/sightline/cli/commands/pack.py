@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+from pathlib import Path
 from typing import Literal
 
 from cyclopts import App
@@ -69,6 +70,7 @@ def stats(
     import statistics
 
     from sightline.cli.data_options import data_options, open_data, read_headers
+    from sightline.cli.next_step import packed_training, say_next
     from sightline.cli.output import LeftOut
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
@@ -129,6 +131,13 @@ def stats(
     for first, last, count in histogram(lengths):
         bar = "#" * round(_BAR * count / most)
         print(f"{first:>6} to {last:<6} {count:>7} {bar}".rstrip())
+    if data.startswith("imagefolder:") and "train" in source.splits:
+        out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
+        say_next(*packed_training(data, options.skip_unreadable, max_pixels, out))
+    elif data.startswith("scenes"):
+        say_next("train", "--recipe", "navit_scenes", "--data", data)
+    elif data == "digits":
+        say_next("train", "--data", data, "--set", f"packing.tokens={sequence_length}")
 
 
 def _shown(name: str, value: float) -> str:
