@@ -1,4 +1,4 @@
-"""A folder put in the place of another by renames, so that at every moment one that is whole can be found."""
+"""A file or a folder put in the place of another by renames, so that at every moment one that is whole can be found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,25 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from sightline.errors import StorageError
 from sightline.processes import is_alive
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a hard link to what was there keeps it.
+
+    Raises:
+        StorageError: it cannot be written; what was there before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    try:
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def aside_of(place: Path) -> Path:

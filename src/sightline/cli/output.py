@@ -15,6 +15,7 @@ from sightline.errors import InputError, StorageError
 from sightline.owner import OWNER, Owner, claim, refuse_owned
 from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
+from sightline.replacing import write_file
 from sightline.results import dump_rows, merge_rows, read_rows
 
 if TYPE_CHECKING:
@@ -247,16 +248,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a hard link to what was there keeps it.
-
-    Raises:
-        StorageError: it cannot be written; what was there before is untouched.
-    """
-    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
+    """`write_file`, in a folder that is made where it is not there."""
     make_parent(path)
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+    write_file(path, content)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -13,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
+from sightline.replacing import write_file
 from sightline.reports import (
     answers,
     explain,
@@ -80,18 +79,8 @@ def write_report(path: str | Path, report: Report) -> None:
         InputError: the rows are empty, of several data sets or contradict each other, or an array has a wrong shape.
         StorageError: the file cannot be written; what was there before is untouched.
     """
-    path = Path(path)
-    text = render(report)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        # A lone surrogate (a file name that is not UTF-8) must not cost the report.
-        temporary.write_bytes(text.encode("utf-8", "replace"))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StorageError(f"{path}: the report cannot be written ({error.strerror or error})") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    # A lone surrogate (a file name that is not UTF-8) must not cost the report.
+    write_file(Path(path), render(report).encode("utf-8", "replace"))
 
 
 def render(report: Report) -> str:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
+from sightline.replacing import write_file
 
 LOG = "log.jsonl"
 VALIDATION = "validation.jsonl"
@@ -89,15 +90,5 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] |
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """`write_text` of lines."""
-    write_text(path, text_of(lines).decode())
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file whole, so that a kill leaves the old one or the new one; raises StorageError."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+    """Replace the file whole, so that a kill leaves the old one or the new one; raises StorageError."""
+    write_file(path, text_of(lines))

@@ -160,8 +160,8 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     from sightline.evaluation.accuracy import RunIdentity, planned_images
     from sightline.load import load_model, read_record
     from sightline.predictions import PREDICTIONS, Prediction, dump_predictions
+    from sightline.replacing import write_file
     from sightline.results import dump_rows
-    from sightline.training.log import write_text
     from sightline.training.loop import train
     from sightline.training.state import CHECKPOINT
 
@@ -199,5 +199,5 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         measured = evaluate(model, source, job.evaluate, identity, advance=advance, answers=answers)
         owner.check()
         # The rows last: where they are, the run is done.
-        write_text(job.out / PREDICTIONS, dump_predictions(answers))
-        write_text(rows, dump_rows(measured))
+        write_file(job.out / PREDICTIONS, dump_predictions(answers).encode())
+        write_file(rows, dump_rows(measured).encode())
