@@ -59,7 +59,7 @@ def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):
 
 
 def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
-    poisoned = OptimizerConfig(lr=1e39)
+    poisoned = OptimizerConfig(lr=3e38)
     with pytest.raises(NonFiniteError, match="run a: step") as error:
         run_jobs([job(tmp_path, images=8, optimizer=poisoned)], lambda at: None)
     assert error.value.exit_code == 4
