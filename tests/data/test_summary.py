@@ -100,6 +100,15 @@ def test_found_14_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(nam
     assert cli(*words, "--resume")[0] == 0
 
 
+def test_found_14_a_model_of_one_s_own_choice_is_said_without_a_size(cli, tmp_path):
+    root = make(tmp_path / "images")
+    words = ["train", "--data", f"imagefolder:{root}", "--model", "vit_micro_patch4", *TINY, "--images", 12]
+    code, _, err = cli(*words, "--threads", 1, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "vit_micro_patch4; mean " in err
+    assert "None" not in err
+
+
 def test_found_37_small_models_by_name(cli):
     _, out, _ = cli("models")
     for name in ("vit_micro_patch8", "vit_tiny_patch8"):

@@ -72,9 +72,11 @@ class TrainingSources:
         if found is None:
             return
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
+        # None is the model's own.
+        size = "" if config.resolution is None else f" at {config.resolution} px"
         print(
-            f"{config.data}: {found.images:,} images of about {found.side:.0f} px: {config.model} at "
-            f"{config.resolution} px; mean {mean} and deviation {std} of {found.sampled} of them",
+            f"{config.data}: {found.images:,} images of about {found.side:.0f} px: {config.model}{size}; "
+            f"mean {mean} and deviation {std} of {found.sampled} of them",
             file=sys.stderr,
         )
 
