@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.checkpoint import (
+    CHECKSUMS,
     check_state,
     folder_exists,
     load_tensors,
@@ -113,6 +114,14 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if not isinstance(record["training"].get("config", {}), dict):
         raise InputError(f"{file}: training.config is not a group of keys")
     return record
+
+
+def seal(path: str | Path) -> str:
+    """What tells the weights of a model's folder or of a run from those that replace them; "" where there are none."""
+    try:
+        return (_folder(local_folder(path)) / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def load_model(

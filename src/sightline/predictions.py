@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_text
@@ -39,15 +40,16 @@ COLUMNS = tuple(field.name for field in fields(Prediction))
 
 def dump_predictions(rows: Iterable[Prediction]) -> str:
     """The text of a `predictions.csv`, with a line of headings."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
+    lines: list[str] = []
+    # Both characters end a line for a reader, and are quoted only where both end one for the writer.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for row in rows:
         side = "" if row.resolution is None else row.resolution
         correct = "true" if row.correct else "false"
         words = (as_written(row.name), as_written(row.label), as_written(row.predicted))
         writer.writerow((row.split, row.view, side, row.index, *words, f"{row.score:.6f}", correct))
-    return written.getvalue()
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
 
 
 def as_written(name: str) -> str:

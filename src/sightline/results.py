@@ -12,6 +12,7 @@ from pathlib import Path
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
 
+RESULTS = "results.jsonl"
 # Of the normal distribution: 95 % lie within so many standard deviations.
 DEVIATIONS = 1.959964
 _METRIC = re.compile(r"top1|top5|top1_group_[^\s]+|top1_within_group|top1_size_q[1-5]")

@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from sightline import runtime
+from sightline.load import load_model, save_model
 from sightline.predictions import read_predictions
 from sightline.results import read_rows
 from tests.tiny import pictures, reseal, tree
@@ -237,3 +238,25 @@ def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path,
         assert "bfloat16" not in said, name
     (answer,) = (json.loads(line) for line in cli(*words["predict"], "--json")[1].splitlines())
     assert answer["precision"] == "bfloat16"
+
+
+def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy, tmp_path, monkeypatch):
+    """By a training in the same folder: they would stand beside weights that they are not of."""
+    import sightline.evaluation as evaluation
+
+    measure = evaluation.evaluate
+
+    def meanwhile(*arguments, **options):
+        rows = measure(*arguments, **options)
+        model = load_model(run_copy)
+        model.head.weight.data.add_(1)
+        save_model(model, run_copy / "checkpoint")
+        return rows
+
+    monkeypatch.setattr(evaluation, "evaluate", meanwhile)
+    kept = {name: (run_copy / name).read_bytes() for name in ("results.jsonl", "predictions.csv")}
+    code, _, err = cli("evaluate", run_copy, "--resolutions", "16", *FEW)
+    assert code == 5
+    assert "was replaced while the one before was measured" in err
+    assert {name: (run_copy / name).read_bytes() for name in kept} == kept
+    assert cli("evaluate", run_copy, "--resolutions", "16", *FEW, "--out", tmp_path / "rows")[0] == 0

@@ -38,6 +38,30 @@ def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_p
     assert cli("report", run_copy, "--out", tmp_path / "page.html")[0] == 0
 
 
+def test_a_run_that_was_renamed_is_one_run(cli, run_copy, tmp_path):
+    assert cli("evaluate", run_copy.rename(tmp_path / "new name"), "--resolutions", "8", *FEW)[0] == 0
+    code, out, _ = cli("report", tmp_path / "new name", "--out", tmp_path / "page.html")
+    assert code == 0
+    assert "tiny" not in out
+    assert "tiny" not in (tmp_path / "page.html").read_text()
+
+
+def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
+    """As those of two seeds: sizes of one and sizes of the other would be one line of no model."""
+    other = shutil.copytree(run_copy, tmp_path / "b" / "tiny")
+    (other / "results.jsonl").unlink()
+    assert cli("evaluate", other, "--resolutions", "8", *FEW)[0] == 0
+    code, _, _ = cli("report", run_copy, other, "--out", tmp_path / "page.html")
+    assert code == 0
+    text = (tmp_path / "page.html").read_text()
+    assert str(other) in text
+    assert "Two vision transformers" in text
+    refused("report", run_copy, run_copy, "--out", tmp_path / "2.html", says=["is there twice", "each run once"])
+
+
+FEW = ["--images", 5, "--threads", 1]
+
+
 def test_a_page_that_exists(cli, refused, tiny_run, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("mine")

@@ -10,7 +10,7 @@ import pytest
 from sightline.cli.run_answers import best_step, read_answers, read_validation
 from sightline.data.source import Example
 from sightline.errors import InputError
-from sightline.predictions import PREDICTIONS, Prediction, dump_predictions
+from sightline.predictions import PREDICTIONS, Prediction, dump_predictions, read_predictions
 
 SQUARE = {"resolution": 32}
 NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}
@@ -84,3 +84,14 @@ def test_found_38_a_damaged_file_is_named(text, tmp_path):
     (tmp_path / PREDICTIONS).write_text(text + "\n")
     with pytest.raises(InputError, match=r"predictions\.csv"):
         read_answers(tmp_path, "run", SQUARE, None)
+
+
+def test_names_of_any_characters_are_read_back(tmp_path):
+    """A name of a file may hold all but / and zero, of which a lone carriage return ends a line for some readers."""
+    names = ("a\rb", "a\nb", "a\r\nb", "a,b", 'a"b', "=1+1", "a\x85b", "a\u2028b", "\\xff", " ", "")
+    lines = [Prediction("test", "square", 16, index, name, name, "a", 0.5, True) for index, name in enumerate(names)]
+    text = dump_predictions(lines)
+    (tmp_path / PREDICTIONS).write_bytes(text.encode())
+    assert read_predictions(tmp_path / PREDICTIONS) == lines
+    assert text.startswith("split,view,resolution,index,name,label,predicted,score,correct\ntest,square,16,0,")
+    assert text.endswith("true\n")

@@ -198,3 +198,34 @@ def test_found_30_something_else_in_the_place_of_the_previous_one_stays_and_ends
     assert (tree(there) if kind != "file" else there.read_text()) == before
     assert there.is_symlink() == (kind == "link")
     assert [f"is a {kind}" in line for line in warnings] == ([] if kind == "folder" else [True])
+
+
+def test_what_was_measured_of_earlier_weights_goes_with_them(tmp_path):
+    """Else a run that is killed before its last test keeps rows of half-trained weights as its own."""
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=stop_at(5))
+    for name in ("results.jsonl", "predictions.csv"):
+        (out / name).write_text("of step 5")
+    train(ENDLESS, out, resume=True)
+    assert not (out / "results.jsonl").exists()
+    assert not (out / "predictions.csv").exists()
+    (out / "results.jsonl").write_text("of the last step")
+    train(ENDLESS, out, resume=True)
+    assert (out / "results.jsonl").read_text() == "of the last step"
+
+
+def test_a_run_that_is_there_is_not_begun_anew_without_a_word(tmp_path):
+    out = tmp_path / "a"
+    with pytest.raises(Stopped):
+        train(ENDLESS, out, observe=stop_at(5))
+    before = tree(out)
+    with pytest.raises(InputError, match="holds a run already; resume=True continues it"):
+        train(ENDLESS, out)
+    assert tree(out) == before
+
+
+def test_files_of_somebody_else_stay_where_a_run_begins(tmp_path):
+    (tmp_path / "results.jsonl").write_text("mine")
+    train(ENDLESS, tmp_path)
+    assert (tmp_path / "results.jsonl").read_text() == "mine"

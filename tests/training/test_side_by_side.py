@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import Expectation
 from sightline.training.loop import train
 from sightline.training.side_by_side import Job, JobProgress, run_job, run_jobs
-from tests.tiny import fork_server, kill_me, killed, tiny_config, tree, weights
+from tests.tiny import Stopped, fork_server, kill_me, killed, stop_at, tiny_config, tree, weights
 
 
 def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
@@ -49,6 +50,29 @@ def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
     run_job(job(tmp_path), seen.append)
     assert len(seen) == 4
     assert tree(tmp_path) == before
+
+
+def test_a_job_that_was_measured_before_its_end_is_not_taken_as_done(tmp_path):
+    """As by `sightline evaluate` in the folder of a demonstration that was killed."""
+    whole, half = job(tmp_path / "whole"), job(tmp_path / "half")
+    run_job(whole, lambda at: None)
+    with pytest.raises(Stopped):
+        train(half.train, half.out, observe=stop_at(1))
+    shutil.copy(whole.out / "results.jsonl", half.out)
+    run_job(half, lambda at: None)
+    assert weights(half.out) == weights(whole.out)
+    assert all(row.seconds != old.seconds for row, old in zip(*map(rows_of, (half, whole)), strict=True))
+
+
+def test_a_job_of_which_other_sizes_were_measured_is_measured(tmp_path):
+    one = job(tmp_path)
+    run_job(dataclasses.replace(one, evaluate=EvaluateConfig((20,), images=8)), lambda at: None)
+    run_job(one, lambda at: None)
+    assert {row.resolution for row in rows_of(one)} == {16, 24}
+
+
+def rows_of(one):
+    return read_rows(one.out / "results.jsonl")
 
 
 def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):

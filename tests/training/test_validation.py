@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 import torch
@@ -178,3 +179,22 @@ def test_what_validation_refuses(field):
     with pytest.raises(InputError, match=rf"validation\.{field} 0"):
         ValidationConfig(**{field: 0})
     assert TrainConfig().validation == ValidationConfig(10, 256)
+
+
+def test_the_best_of_a_step_is_of_this_run_and_no_other(tmp_path, monkeypatch):
+    """A folder may hold the best of a run that went another way from an earlier checkpoint, as with other data."""
+
+    def measure(self, model, step, images):
+        return json.dumps({"step": step, "images": images, "split": "minival", "top1": 0.5, "count": 20, "loss": 1.0})
+
+    monkeypatch.setattr(Validation, "measure", measure)
+    for name, seed in (("a", 1), ("b", 0)):
+        with pytest.raises(Stopped):
+            train(dataclasses.replace(CURVE, seed=seed), tmp_path / name, observe=stop_at(6))
+    out = tmp_path / "c"
+    shutil.copytree(tmp_path / "a" / "checkpoint.best", out / "checkpoint.best")
+    with pytest.raises(Stopped):
+        train(CURVE, out, observe=stop_at(6))
+    assert curve(out) == curve(tmp_path / "b")
+    best = [(tmp_path / name / "checkpoint.best" / "model.safetensors").read_bytes() for name in "abc"]
+    assert best[2] == best[1] != best[0]

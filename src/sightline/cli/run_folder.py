@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from sightline.models import VisionTransformer
     from sightline.reports.content import FieldsOfView, Report, RunSummary, SampleRow
     from sightline.results import ResultRow
+
+    # The folder of a run, its model, the record of its training, its rows.
+    _Run = tuple[Path, VisionTransformer, dict[str, Any], list[ResultRow]]
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -145,6 +149,25 @@ def _fields(model: VisionTransformer, run: str) -> list[FieldsOfView]:
     return found
 
 
+def _named(runs: Sequence[_Run]) -> list[_Run]:
+    """Each run under one name, which is that of no other one: a folder was renamed, or two have the same name.
+
+    Raises:
+        InputError: a folder is there twice.
+    """
+    # The last rows have the name that the folder has now.
+    latest = [rows[-1].run for *_, rows in runs]
+    names = [str(run[0]) if latest.count(name) > 1 else name for run, name in zip(runs, latest, strict=True)]
+    places = [run[0].resolve() for run in runs]
+    twice = next((run[0] for run, place in zip(runs, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise InputError(f"report: {twice} is there twice; expected each run once")
+    return [
+        (folder, model, training, [dataclasses.replace(row, run=name) for row in rows])
+        for (folder, model, training, rows), name in zip(runs, names, strict=True)
+    ]
+
+
 def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: Sequence[str] = ()) -> Report:
     """The content of a report on some runs.
 
@@ -155,7 +178,7 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
 
     from sightline.reports.content import Report
 
-    runs = [(folder, *read_run(folder)) for folder in folders]
+    runs = _named([(folder, *read_run(folder)) for folder in folders])
     rows = [row for *_, measured in runs for row in measured]
     summaries = [_summary(folder, model, training, measured) for folder, model, training, measured in runs]
     data = {training["config"]["data"] for _, _, training, _ in runs}

@@ -38,9 +38,11 @@ from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     CHECKPOINT,
     RunState,
+    drop_measured,
     drop_previous,
     has_checkpoint,
     last_good,
+    measured_files,
     place_of_best,
     restore_state,
     save_best,
@@ -217,7 +219,10 @@ def train(
         if source is None:
             source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
         owner = owner or held.enter_context(claim(out, warn=warn))
-        last = last_good(out, warn) if resume and has_checkpoint(out) else None
+        if has_checkpoint(out) and not resume:
+            raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+        last = last_good(out, warn) if has_checkpoint(out) else None
+        foreign = measured_files(out) if last is None else []
         if last is not None:
             config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
         config = resolve(config, source, where)
@@ -259,6 +264,7 @@ def train(
                     state.validation += [] if line is None else [line]
                     write_lines(out / VALIDATION, state.validation)
                 write_lines(out / LOG, state.log)
+                drop_measured(out, foreign)
                 save_state(state, config, source, out / CHECKPOINT, where)
                 _keep_best(state, config, source, best, where, owner)
             planned = round(state.step / step.ends)
@@ -285,7 +291,9 @@ def _keep_best(
     if place is None or best is None or best["step"] != state.step:
         return
     with contextlib.suppress(InputError):
-        if read_record(place)["training"].get("step") == state.step:
+        kept = read_record(place)["training"]
+        # The time tells it from the same step of a run that went another way, as with other data.
+        if (kept.get("step"), kept.get("seconds")) == (state.step, state.seconds):
             return
     owner.check()
     save_best(state, config, source, place, device)

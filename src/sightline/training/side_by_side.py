@@ -20,7 +20,6 @@ from sightline.evaluation import EvaluateConfig
 from sightline.owner import claim
 from sightline.training.config import TrainConfig
 
-ROWS = "results.jsonl"
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
 
@@ -161,13 +160,11 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     from sightline.load import load_model, read_record
     from sightline.predictions import PREDICTIONS, Prediction, dump_predictions
     from sightline.replacing import write_file
-    from sightline.results import dump_rows
+    from sightline.results import RESULTS, dump_rows, read_rows
     from sightline.training.loop import train
     from sightline.training.state import CHECKPOINT
 
-    rows = job.out / ROWS
-    if rows.exists():
-        return
+    rows = job.out / RESULTS
     runtime.set_threads(job.threads)
     with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:
         train(
@@ -182,6 +179,9 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         )
         training.close()
         owner.check()
+        # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
+        if rows.exists() and {row.resolution for row in read_rows(rows)}.issuperset(job.evaluate.sides):
+            return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
         trained = read_record(job.out / CHECKPOINT)["training"]["config"]

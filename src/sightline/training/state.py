@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ from sightline.checkpoint import (
 )
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
-from sightline.errors import InputError
+from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
+from sightline.predictions import PREDICTIONS
 from sightline.replacing import previous_of
+from sightline.results import RESULTS
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.course import Position
 from sightline.training.ema import Ema
@@ -109,6 +111,28 @@ def drop_previous(out: Path) -> None:
     except InputError:
         return
     shutil.rmtree(previous, ignore_errors=True)
+
+
+def measured_files(out: Path) -> list[Path]:
+    """What was measured of a run, as far as it is there."""
+    return [out / name for name in (RESULTS, PREDICTIONS) if (out / name).exists()]
+
+
+def drop_measured(out: Path, foreign: Collection[Path]) -> None:
+    """Delete what was measured of weights that are about to be replaced.
+
+    Args:
+        foreign: files of these names that no run wrote, which stay.
+
+    Raises:
+        StorageError: one cannot be deleted.
+    """
+    for file in measured_files(out):
+        try:
+            if file not in foreign:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(f"{file}: cannot be deleted ({error.strerror or error})") from error
 
 
 def save_state(state: RunState, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:

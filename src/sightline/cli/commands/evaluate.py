@@ -83,17 +83,18 @@ def evaluate(
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
     from sightline.data.views import View
-    from sightline.errors import InputError
+    from sightline.errors import InputError, StorageError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
     from sightline.evaluation.accuracy import RunIdentity, check_sizes, labels_of, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
-    from sightline.load import load_model, read_record
+    from sightline.load import load_model, read_record, seal
     from sightline.predictions import PREDICTIONS, Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, read_rows
 
+    measured = seal(model)
     training = read_record(model)["training"]
     trained = training.get("config", {})
     options = data_options(skip_unreadable, max_pixels, trained)
@@ -165,6 +166,11 @@ def evaluate(
         answers: list[Prediction] = []
         rows = measure(loaded, source, config, identity, advance=advance, answers=answers)
         left_out.say(source)
+    if out is None and seal(model) != measured:
+        raise StorageError(
+            f"{model}: its checkpoint was replaced while the one before was measured, as by a training that goes on; "
+            "no rows are written (measure it when that has ended, or with --out FILE)"
+        )
     if said is not None:
         add_predictions(said, answers, anew=predictions is not None)
     add_rows(kept, rows, anew=out is not None)
