@@ -259,4 +259,5 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
     assert code == 5
     assert "was replaced while the one before was measured" in err
     assert {name: (run_copy / name).read_bytes() for name in kept} == kept
-    assert cli("evaluate", run_copy, "--resolutions", "16", *FEW, "--out", tmp_path / "rows")[0] == 0
+    elsewhere = ["--data", "digits", "--out", tmp_path / "rows"]
+    assert cli("evaluate", run_copy, "--resolutions", "16", *FEW, *elsewhere)[0] == 0
