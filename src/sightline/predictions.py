@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import SimpleNamespace
 
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_text
@@ -38,11 +37,18 @@ class Prediction:
 COLUMNS = tuple(field.name for field in fields(Prediction))
 
 
+class _Lines(list[str]):
+    """Lines, as a file for `csv` to write to."""
+
+    def write(self, line: str) -> None:
+        self.append(line)
+
+
 def dump_predictions(rows: Iterable[Prediction]) -> str:
     """The text of a `predictions.csv`, with a line of headings."""
-    lines: list[str] = []
+    lines = _Lines()
     # Both characters end a line for a reader, and are quoted only where both end one for the writer.
-    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
+    writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for row in rows:
         side = "" if row.resolution is None else row.resolution
