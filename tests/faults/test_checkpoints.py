@@ -55,7 +55,8 @@ def test_one_flipped_bit(name, place, refuses, checkpoint):
     content = bytearray(file.read_bytes())
     content[place] ^= 4
     file.write_bytes(content)
-    refuses(name)
+    # In the table of checksums a digit of a file's size may be hit: then that file is named.
+    refuses(*([] if name == "checksums.json" else [name]))
 
 
 @pytest.mark.parametrize("kept", [0, 5, 100, -1])
@@ -119,7 +120,7 @@ ANOTHER_MODEL = {
     "nan": (replace("head.weight", lambda value: value * float("nan")), ["not finite", "head.weight"]),
     "infinite": (replace("head.bias", lambda value: value + float("inf")), ["not finite", "head.bias"]),
     "prefix": (lambda tensors: tensors.update(**{"module.head.bias": tensors.pop("head.bias")}), ["head.bias"]),
-    "empty": (lambda tensors: tensors.clear(), ["missing: cls_token"]),
+    "empty": (lambda tensors: tensors.clear(), ["depth 1", "holds 0 blocks"]),
 }
 
 
@@ -133,7 +134,7 @@ def test_weights_of_another_model(fault, refuses, rewrite):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_options": {"depth": 2}}, ["missing: blocks.1.norm1.weight [48]"]),
+        ({"model_options": {"depth": 2}}, ["depth 2", "holds 1 blocks"]),
         ({"model_options": {"dim": 64}}, ["cls_token is [1, 1, 48], expected [1, 1, 64]"]),
         ({"encoding": "learned_1d"}, ["missing: encoding.table [16, 48]"]),
         ({"encoding": "rope_mixed", "model_options": {"heads": 2}}, ["missing: encoding.freqs [2, 1, 2, 12]"]),

@@ -50,7 +50,7 @@ WRONG = [
     ("model_options.encoding", "none", ["model_options.encoding", "decided by 'encoding'"]),
     ("model_options.encoding_options", {}, ["model_options.encoding_options"]),
     ("model_options.name", "a", ["model_options.name"]),
-    ("model", "vit_micro", ["'vit_micro'", "did you mean 'vit_micro_patch4'?"]),
+    ("model", "vit_micro", ["'vit_micro'", "did you mean 'vit_micro_patch"]),
     ("encoding", "rope_axail", ["'rope_axail'", "did you mean 'rope_axial'?"]),
     ("encoding", "rope_axial+", ["encoding ''"]),
     ("encoding", None, ["encoding = null"]),

@@ -22,13 +22,16 @@ def test_predict(refused, tiny_run, tmp_path):
     refused("predict", tiny_run, tmp_path / "a.png", "--resolution", ABSURD, says=[f"at {ABSURD} px", *SAYS])
 
 
+_WIDE = ["--set", "model_options.dim=16384", "--set", "model_options.heads=64"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--resolution", ABSURD], [f"at {ABSURD} px with a batch of 32", *SAYS]),
+        (["--resolution", "800000"], ["at 800000 px with a batch of 32", *SAYS]),
         (["--set", "batch_size=1000000000"], ["with a batch of 1000000000", "no size fits"]),
         (
-            ["--model", "vit_giant_patch16", "--set", "model_options.depth=100000"],
+            ["--model", "vit_giant_patch16", "--set", "model_options.depth=512", *_WIDE],
             ["vit_giant_patch16", "no size fits"],
         ),
     ],
