@@ -31,7 +31,7 @@ from sightline.encodings.base import configure, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig
-from sightline.reading import read_json
+from sightline.reading import RECORD, read_bytes, read_json
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
 
@@ -118,10 +118,8 @@ def read_record(path: str | Path) -> dict[str, Any]:
 
 def seal(path: str | Path) -> str:
     """What tells the weights of a model's folder or of a run from those that replace them; "" where there are none."""
-    try:
-        return (_folder(local_folder(path)) / CHECKSUMS).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    file = _folder(local_folder(path)) / CHECKSUMS
+    return read_bytes(file, RECORD, "the checksums of a checkpoint").decode("utf-8", "replace") if file.exists() else ""
 
 
 def load_model(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sightline.errors import StorageError
@@ -14,6 +14,8 @@ from sightline.processes import is_alive
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file whole or not at all; a hard link to what was there keeps it.
+
+    What a writer that was killed left beside it goes.
 
     Raises:
         StorageError: it cannot be written; what was there before is untouched.
@@ -25,8 +27,20 @@ def write_file(path: Path, content: bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+        for entry, process in _left_beside(path):
+            if not is_alive(process):
+                entry.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _left_beside(place: Path) -> Iterator[tuple[Path, int]]:
+    """What is being written beside `place`, or was, and by which process."""
+    start = f".{place.name}.writing-"
+    for entry in list(place.parent.iterdir()):
+        process = entry.name.removeprefix(start).partition("-")[0]
+        if entry.name.startswith(start) and process.isdigit():
+            yield entry, int(process)
 
 
 def aside_of(place: Path) -> Path:
@@ -86,8 +100,6 @@ def tidy(place: Path, is_whole: Callable[[Path], bool]) -> None:
         else:
             shutil.rmtree(place, ignore_errors=True)
             os.replace(aside, place)
-    for entry in place.parent.iterdir():
-        if entry.name.startswith(f".{place.name}.writing-"):
-            process = entry.name.split("-")[-2]
-            if process.isdigit() and not is_alive(int(process)):
-                shutil.rmtree(entry, ignore_errors=True)
+    for entry, process in _left_beside(place):
+        if not is_alive(process):
+            shutil.rmtree(entry, ignore_errors=True)

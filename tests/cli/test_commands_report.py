@@ -80,8 +80,8 @@ FAULTS = {
     "not measured": (lambda run: (run / "results.jsonl").unlink(), "has no results.jsonl yet; run: sightline evaluate"),
     "no rows": (lambda run: (run / "results.jsonl").write_text(""), "has no rows"),
     "damaged rows": (lambda run: (run / "results.jsonl").write_text("{}\n"), "results.jsonl:1: not a result row"),
-    "no log": (lambda run: (run / "log.jsonl").unlink(), "log.jsonl: cannot be read"),
-    "damaged log": (damage_log, "log.jsonl: cannot be read"),
+    "no log": (lambda run: (run / "log.jsonl").unlink(), "log.jsonl: no such file"),
+    "damaged log": (damage_log, "log.jsonl:1: not JSON"),
     "no checkpoint": (lambda run: shutil.rmtree(run / "checkpoint"), "not a checkpoint"),
     "no run": (shutil.rmtree, "no such checkpoint folder"),
 }

@@ -126,9 +126,9 @@ def test_found_03_what_a_run_may_be_given(cli, run_copy):
 
 def test_found_03_rows_are_replaced_by_rows_alone(harmless, cli, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    harmless(*BENCH, "--json", tmp_path / "notes.txt", says=["notes.txt", "no rows of a benchmark"])
+    harmless(*BENCH, "--out", tmp_path / "notes.txt", says=["notes.txt", "no rows of a benchmark"])
     for _ in range(2):
-        assert cli(*BENCH, "--json", tmp_path / "rows.jsonl")[0] == 0
+        assert cli(*BENCH, "--out", tmp_path / "rows.jsonl")[0] == 0
 
 
 @pytest.mark.parametrize("place", ["train/run1", "run1", "train/cat/run1", "", "link", "around"])

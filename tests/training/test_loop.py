@@ -185,7 +185,7 @@ def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="has 1 class, expected at least 2"):
         open_training_data(tiny_config())
     monkeypatch.setattr(OneClass, "__init__", lambda self: setattr(self, "splits", ("test",)))
-    with pytest.raises(InputError, match=r"has no split 'train' \(has: test\)"):
+    with pytest.raises(InputError, match=r"split of digits 'train' is not known \(allowed: test\)"):
         train(tiny_config(), tmp_path / "a")
     assert tree(tmp_path) == {}
 
