@@ -78,7 +78,7 @@ def listening(*, own_process: bool) -> Iterator[None]:
         own_process: nothing has begun yet, and the process ends afterwards: until `begun` a signal ends it at once,
             and what comes at the end is passed over.
     """
-    before = listen()
+    earlier, before = _Heard.first, listen()
     _Heard.idle = _Heard.own_process = own_process
     try:
         yield
@@ -90,6 +90,9 @@ def listening(*, own_process: bool) -> Iterator[None]:
                 child.kill()
         for number, action in before.items():
             signal.signal(number, signal.SIG_IGN if own_process else action)  # pyright: ignore[reportArgumentType]
+        if not own_process:
+            # What ended a command that was called from Python says nothing of what its caller does next.
+            _Heard.first = earlier
 
 
 def begun() -> None:
