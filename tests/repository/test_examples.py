@@ -1,0 +1,105 @@
+"""The Python examples of README and docs run as they are printed; those of docs/EXPORT.md run in tests/export."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import sightline
+from sightline.convert import export_weights
+from sightline.runtime import import_timm
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+TESTED = {"README.md": 2, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
+
+
+def examples(page):
+    return [part.split("```")[0] for part in (ROOT / page).read_text(encoding="utf-8").split("```python\n")[1:]]
+
+
+def run(page, number, **given):
+    """What an example leaves, beside what it takes for granted. Narrow models stand for wide ones."""
+    code = re.sub(r'"(sightline_)?vit_(base|small)_patch16"', r'"\1vit_tiny_patch16"', examples(page)[number])
+    exec(compile(code, page, "exec"), given)
+    return given
+
+
+def tiny(encoding="learned_1d", **options):
+    options = {"depth": 4, "dim": 48, "heads": 4, "image_size": 32, "num_classes": 5} | options
+    return sightline.create_model("vit_micro_patch4", encoding=encoding, **options).eval()
+
+
+def images(*sizes, patch=16):
+    return [torch.randn(3, rows * patch, cols * patch) for rows, cols in sizes]
+
+
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    """A folder with a photo, a run, and no network: what is published elsewhere is made anew here."""
+    monkeypatch.chdir(tmp_path)
+    Image.effect_noise((70, 45), 90).convert("RGB").save("photo.jpg")
+    sightline.save_model(tiny(), "runs/digits")
+    fetch = sightline.load_model
+
+    def load_model(source, **arguments):
+        if source.startswith("hf-hub:"):
+            return fetch("runs/digits")
+        name = source.removeprefix("timm:").partition(".")[0]
+        return fetch(f"timm:{name}", pretrained=False, depth=2, embed_dim=48, num_heads=4, **arguments)
+
+    monkeypatch.setattr(sightline, "load_model", load_model)
+    return tmp_path
+
+
+def test_every_example_is_run_by_a_test():
+    assert {page: len(examples(page)) for page in PAGES if examples(page)} == TESTED
+
+
+def test_found_12_the_first_example_of_readme(at_home):
+    wide, small, tall = images((2, 5), (1, 2), (6, 3))
+    found = run("README.md", 0, images=torch.randn(2, 3, 32, 48), wide=wide, small=small, tall=tall)
+    assert [found["maps"][n].shape for n in range(4)] == [(2, 192, 2, 3)] * 4
+    assert found["logits"].shape == (1, 1000)
+    assert (at_home / "my_model").is_dir()
+
+
+def test_found_12_the_second_example_of_readme(at_home):
+    state_dict, config = export_weights(tiny("rope_axial", depth=1, layer_scale=1e-4), "rope_vit")
+    found = run("README.md", 1, sightline=sightline, state_dict=state_dict, config=config)
+    assert found["tuned"].config.encoding == "rope_mixed"
+    assert found["tuned"].config.dim == 48
+
+
+def test_found_12_the_example_of_timm_md():
+    found = run("docs/TIMM.md", 0, images=torch.randn(1, 3, 32, 48))
+    assert found["logits"].shape == (1, 10)
+    assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
+
+
+def test_found_12_the_examples_of_packing_md():
+    model = tiny("factorized_fractional")
+    kept = [torch.arange(0, 280, 2), torch.arange(63)]
+    wide, small, tall = images((2, 5), (1, 2), (6, 3), patch=4)
+    patches = torch.randn(1, 140 + 63, 48)
+    given = {"kept_of_first": kept[0], "kept_of_second": kept[1], "patches": patches}
+    found = run("docs/PACKING.md", 0, model=model, wide=wide, small=small, tall=tall, **given)
+    assert found["logits"].shape == (2, 5)
+    run("docs/PACKING.md", 1, sightline=sightline)
+
+
+def test_found_12_the_examples_of_convert_md(at_home):
+    timm = import_timm()
+    weights = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).state_dict()
+    deit = timm.create_model("vit_small_patch16_224", class_token=True).state_dict()
+    found = run("docs/CONVERT.md", 0, timm_weights=weights, deit_weights=deit)
+    assert all(torch.equal(found["state_dict"][name], deit[name]) for name in deit)
+    run(
+        "docs/CONVERT.md",
+        1,
+        model=tiny(encoding_options={"interpolation": "bicubic_antialias"}),
+        export_weights=export_weights,
+        timm=timm,
+    )
