@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -91,8 +92,18 @@ def _prediction(words: list[str]) -> Prediction:
     return Prediction(split, view, resolution, int(index), name, label, predicted, float(score), _TRUTH[correct])
 
 
-def merge_predictions(before: Iterable[Prediction], fresh: Iterable[Prediction]) -> list[Prediction]:
-    """All lines, without those of `before` whose split was shown in the same way again."""
-    fresh = list(fresh)
-    again = {(row.split, row.view, row.resolution) for row in fresh}
-    return [*(row for row in before if (row.split, row.view, row.resolution) not in again), *fresh]
+def merge_predictions(
+    before: Iterable[Prediction], fresh: Iterable[Prediction], *, fewer: bool = True
+) -> list[Prediction]:
+    """All lines, without those of `before` whose split was shown in the same way again; `fewer` as in `merge_rows`."""
+    before, fresh = list(before), list(fresh)
+    there, here = (Counter(map(_shown, rows)) for rows in (before, fresh))
+    again = {what for what, count in here.items() if fewer or count >= there[what]}
+    return [
+        *(row for row in before if _shown(row) not in again),
+        *(row for row in fresh if _shown(row) in again),
+    ]
+
+
+def _shown(row: Prediction) -> tuple[str, str, int | None]:
+    return row.split, row.view, row.resolution

@@ -139,11 +139,34 @@ def read_rows(path: str | Path) -> list[ResultRow]:
     return rows
 
 
-def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> list[ResultRow]:
-    """All rows, without those of `before` that were measured again."""
-    fresh = list(fresh)
+def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
+    """All rows, without those of `before` that were measured again.
+
+    Args:
+        fewer: also where that was on fewer images; else those of `fresh` go.
+    """
+    before, fresh = list(before), list(fresh)
+    if not fewer:
+        more = on_more(before, fresh)
+        fresh = [row for row in fresh if _measured(row) not in more]
     again = {_measured(row) for row in fresh}
     return [*(row for row in before if _measured(row) not in again), *fresh]
+
+
+def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
+    """In words, what of `fresh` was measured on more images in `before`."""
+    there, here = _top1(before), _top1(fresh)
+    return {
+        what: f"{row.split} at {row.view if row.resolution is None else f'{row.resolution} px'} "
+        f"({there[what].images:,} images, {row.images:,} now)"
+        for what, row in here.items()
+        if what in there and there[what].images > row.images
+    }
+
+
+def _top1(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
+    """The row of all images of each measurement."""
+    return {_measured(row): row for row in rows if row.metric == "top1"}
 
 
 def _measured(row: ResultRow) -> tuple[object, ...]:

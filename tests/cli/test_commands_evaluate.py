@@ -30,9 +30,9 @@ def test_rows_are_added_and_replaced(cli, run_copy):
     assert [(row.resolution, row.metric, row.images, row.run) for row in rows[len(first) :]] == [
         (side, metric, 6, "tiny") for side in (8, 24) for metric in ("top1", "top5")
     ]
-    assert cli("evaluate", run_copy, "--resolutions", "8", "--images", 5, "--threads", 1)[0] == 0
+    assert cli("evaluate", run_copy, "--resolutions", "8", "--images", 7, "--threads", 1)[0] == 0
     again = read_rows(run_copy / "results.jsonl")
-    assert [row.images for row in again if row.resolution == 8] == [5, 5]
+    assert [row.images for row in again if row.resolution == 8] == [7, 7]
     assert len(again) == len(rows)
 
 
@@ -78,7 +78,7 @@ def test_a_tuned_knob_has_rows_of_its_own(cli, run_copy):
 
 
 def test_another_split(cli, run_copy):
-    assert cli("evaluate", run_copy, "--split", "minival,test", "--resolutions", "16", *FEW)[0] == 0
+    assert cli("evaluate", run_copy, "--split", "minival,test", "--resolutions", "16", *FEW, "--overwrite")[0] == 0
     rows = read_rows(run_copy / "results.jsonl")
     assert {(row.split, row.images) for row in rows} == {("minival", 6), ("test", 6)}
 
@@ -198,7 +198,7 @@ def test_found_38_what_was_said_of_each_image(cli, run_copy):
         assert {row.value for row in measured if row.metric == "top1"} == {sum(row.correct for row in shown) / 300}
         assert all((row.label == row.predicted) is row.correct and 0 < row.score < 1 for row in shown)
         assert {row.label for row in shown} == set("0123456789")
-    assert cli("evaluate", run_copy, "--resolutions", "8", *FEW)[0] == 0
+    assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--overwrite")[0] == 0
     again = read_predictions(run_copy / "predictions.csv")
     assert sum(row.resolution == 8 for row in again) == 6
     assert len(again) == len(rows) - 294

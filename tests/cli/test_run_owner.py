@@ -91,9 +91,9 @@ def slowly_add(file, row):
 
     real = output.merge_rows
 
-    def merge(*arguments):
+    def merge(*arguments, **options):
         time.sleep(0.2)
-        return real(*arguments)
+        return real(*arguments, **options)
 
     output.merge_rows = merge
     add_rows(file, [row])

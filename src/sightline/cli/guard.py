@@ -133,6 +133,27 @@ def is_checkpoint(folder: Path) -> bool:
 _OF_A_MODEL = ("config.json", "model.safetensors")
 
 
+def home_of(model: Path) -> Path:
+    """The folder that keeps what is measured of a model: the run whose checkpoint it is, else its own.
+
+    Raises:
+        InputError: it is no folder here, or is kept beside the checkpoint that the rows of its run are of.
+    """
+    kind, _, name = str(model).partition(":")
+    if kind == "hf-hub" and name:
+        raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
+    home = Path(name) if kind == "local-dir" and name else model
+    place = Path(os.path.realpath(home))
+    if place.name not in CHECKPOINTS or not is_run(place.parent):
+        return home
+    run = home.parent if home.name == place.name else place.parent
+    if place.name != CHECKPOINTS[0]:
+        raise InputError(
+            f"{model}: is not the checkpoint that the rows of {run} are of; give {run}, or --out FILE for its own rows"
+        )
+    return run
+
+
 def _refuse_owned(out: Path, option: str) -> None:
     """Refuse what a run keeps for itself, and anything in a checkpoint, which is replaced as a whole."""
     place = Path(os.path.realpath(out))

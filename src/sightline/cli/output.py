@@ -209,25 +209,26 @@ class LeftOut:
             print(f"left out: {len(fresh) - _SHOWN} more", file=sys.stderr)
 
 
-def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False) -> None:
+def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewer: bool = True) -> None:
     """Put rows into a file of rows; one that was measured again is replaced. Two at once lose none.
 
     Args:
         anew: leave out all that was there.
+        fewer: replace also what was measured on more images.
 
     Raises:
         InputError: what is there are no rows.
         StorageError: it cannot be written.
     """
-    _add(path, lambda: dump_rows(merge_rows(read_rows(path) if path.exists() and not anew else [], fresh)))
+    _add(path, lambda: dump_rows(merge_rows(read_rows(path) if path.exists() and not anew else [], fresh, fewer=fewer)))
 
 
-def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False) -> None:
+def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False, fewer: bool = True) -> None:
     """As `add_rows`, of what was said of each image: a split that was shown so again is replaced."""
     _add(
         path,
         lambda: dump_predictions(
-            merge_predictions(read_predictions(path) if path.exists() and not anew else [], fresh)
+            merge_predictions(read_predictions(path) if path.exists() and not anew else [], fresh, fewer=fewer)
         ),
     )
 

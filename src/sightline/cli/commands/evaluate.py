@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,7 @@ def evaluate(
         A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the run, which
         holds those on the data of its training.
     overwrite
-        Replace --out and --predictions if they exist.
+        Replace --out and --predictions if they exist, and of a run's rows those too that are of more images.
     device
         auto, cpu, cuda, cuda:1, mps.
     threads
@@ -77,7 +78,7 @@ def evaluate(
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.data_options import data_options, open_data, read_headers
-    from sightline.cli.guard import Inputs
+    from sightline.cli.guard import Inputs, home_of
     from sightline.cli.next_step import beside, packed_beside, packed_training, run_of, say_next, say_other, writing
     from sightline.cli.output import LeftOut, add_predictions, add_rows, claim_file
     from sightline.cli.progress import Bars
@@ -92,7 +93,7 @@ def evaluate(
     from sightline.predictions import PREDICTIONS, Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
-    from sightline.results import dump_rows, read_rows
+    from sightline.results import RESULTS, dump_rows, on_more, read_rows
 
     measured = seal(model)
     training = read_record(model)["training"]
@@ -110,7 +111,7 @@ def evaluate(
     side = side if isinstance(side, int) else min(side)
     patch = loaded.config.patch_size
     shown = parse_resolutions(resolutions)
-    kept = model / "results.jsonl" if out is None else out
+    kept = home_of(model) / RESULTS if out is None else out
     inputs = Inputs(models=[model], data=[spec])
     if out is not None:
         claim_file(out, inputs=inputs, overwrite=overwrite)
@@ -120,10 +121,9 @@ def evaluate(
         if out is not None and out.resolve() == predictions.resolve():
             raise InputError(f"--predictions {predictions}: is --out too; expected two files")
     elif out is None and spec == trained.get("data"):
-        said = model / PREDICTIONS
+        said = home_of(model) / PREDICTIONS
     # Read now, so that a damaged file is not found out after the work is done.
-    if out is None and kept.exists():
-        read_rows(kept)
+    before = read_rows(kept) if out is None and kept.exists() else []
     if said is not None and predictions is None and said.exists():
         read_predictions(said)
     with Bars() as bars:
@@ -171,9 +171,17 @@ def evaluate(
             f"{model}: its checkpoint was replaced while the one before was measured, as by a training that goes on; "
             "no rows are written (measure it when that has ended, or with --out FILE)"
         )
+    # Images that cannot be read any more are no reason: all that are there were measured.
+    fewer = images is None or overwrite
+    more = {} if fewer else on_more(before, rows)
+    if more:
+        print(
+            f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it",
+            file=sys.stderr,
+        )
     if said is not None:
-        add_predictions(said, answers, anew=predictions is not None)
-    add_rows(kept, rows, anew=out is not None)
+        add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+    add_rows(kept, rows, anew=out is not None, fewer=fewer)
     if json:
         print(dump_rows(rows), end="")
         return

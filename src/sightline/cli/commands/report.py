@@ -26,7 +26,7 @@ def report(
     overwrite
         Replace the page if it exists.
     """
-    from sightline.cli.guard import Inputs
+    from sightline.cli.guard import Inputs, home_of
     from sightline.cli.next_step import say_predict_or_export
     from sightline.cli.output import claim_file, make_parent
     from sightline.cli.run_folder import compose_report
@@ -37,6 +37,7 @@ def report(
 
     if not runs:
         raise InputError("report: expected at least one folder of a run")
+    runs = tuple(map(home_of, runs))
     claim_file(out, inputs=Inputs(models=runs), overwrite=overwrite)
     command = shlex.join(["sightline", "report", *map(str, runs), "--out", str(out)])
     content = compose_report(runs, command, title=title)

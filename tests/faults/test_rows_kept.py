@@ -1,0 +1,49 @@
+"""Rows of a run: of the weights that they stand beside, in no checkpoint, and not replaced by worse ones."""
+
+import shutil
+
+import pytest
+
+from sightline.predictions import read_predictions
+from sightline.results import read_rows
+from tests.tiny import tree
+
+FEW = ["--resolutions", 8, "--images", 6, "--threads", 1]
+
+
+@pytest.mark.parametrize("kind", ["", "local-dir:"])
+def test_found_03_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
+    inside = tree(run_copy / "checkpoint")
+    code, out, _ = cli("evaluate", f"{kind}{run_copy / 'checkpoint'}", *FEW)
+    assert code == 0
+    assert tree(run_copy / "checkpoint") == inside
+    assert {row.resolution for row in read_rows(run_copy / "results.jsonl")} == {8, 16}
+    assert f"rows: {run_copy / 'results.jsonl'}" in out
+    assert cli("report", run_copy / "checkpoint", "--out", run_copy.parent / "page.html")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["checkpoint.best", "checkpoint.previous"])
+def test_found_03_rows_of_other_weights_do_not_stand_beside_them(name, cli, refused, run_copy, tmp_path):
+    spare = shutil.copytree(run_copy / "checkpoint", run_copy / name, dirs_exist_ok=True)
+    before = tree(run_copy)
+    refused("evaluate", spare, *FEW, says=[name, f"give {run_copy}", "--out FILE"])
+    assert cli("evaluate", spare, *FEW, "--out", tmp_path / "rows")[0] == 0
+    assert tree(run_copy) == before
+
+
+def test_rows_of_fewer_images_do_not_replace_those_of_more(cli, run_copy):
+    words = ["evaluate", run_copy, "--resolutions", "16,24", "--threads", 1]
+    assert cli(*words[:2], "--resolutions", 24, "--images", 5, "--threads", 1)[0] == 0
+    whole = [row for row in read_rows(run_copy / "results.jsonl") if row.resolution == 16]
+    code, _, err = cli(*words, "--images", 6)
+    assert code == 0
+    assert f"keeps what was measured on more images: test at 16 px ({whole[0].images} images, 6 now); --over" in err
+    rows = read_rows(run_copy / "results.jsonl")
+    assert [row for row in rows if row.resolution == 16] == whole
+    assert {row.images for row in rows if row.resolution == 24} == {6}
+    said = read_predictions(run_copy / "predictions.csv")
+    assert [sum(row.resolution == side for row in said) for side in (16, 24)] == [whole[0].images, 6]
+    code, _, err = cli(*words, "--images", 6, "--overwrite")
+    assert "keeps" not in err
+    assert {row.images for row in read_rows(run_copy / "results.jsonl")} == {6}
+    assert len(read_predictions(run_copy / "predictions.csv")) == 12
