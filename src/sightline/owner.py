@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,9 +21,12 @@ from typing import Any, Self
 from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
 from sightline.reading import CONFIGURATION, parse_json, read_bytes
+from sightline.replacing import write_file
 
 OWNER = "owner.json"
 BEAT, DEAD_AFTER = 15.0, 300.0
+# Seconds for an owner that is saving while its folder is taken over; then it counts as hanging.
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,28 @@ class Owner:
         if self._lost is not None:
             raise StorageError(f"{self.folder}: {self._lost}; its last checkpoint is whole where the folder is now")
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, the folder is ours and nobody takes it over: for what replaces files in it.
+
+        Raises:
+            StorageError: as `check`; or it cannot be written.
+        """
+        with contextlib.ExitStack() as inside:
+            try:
+                inside.enter_context(locked(_lock_of(self.folder)))
+            except OSError as error:
+                self.check()
+                raise StorageError(f"{self.folder}: cannot be written ({error.strerror or error})") from error
+            self.check()
+            yield
+
     def release(self) -> None:
         """Give the folder back, where it is still ours."""
         if self._ended.is_set():
             return
         self._ended.set()
-        with contextlib.suppress(OSError), locked(_lock_of(self.folder)):
+        with contextlib.suppress(OSError), locked(_lock_of(self.folder), PATIENCE):
             if self._is_mine():
                 (self.folder / OWNER).unlink()
         if self._made:
@@ -112,7 +131,8 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
 
     Args:
         folder: is made where it is not there.
-        take_over: also from an owner that seems to live, which then ends at its next heartbeat or checkpoint.
+        take_over: also from an owner that seems to live, which then ends at its next heartbeat or checkpoint; one
+            that is saving may do so, for `PATIENCE` seconds.
         warn: called with a line where it is taken from another owner, dead or not.
 
     Raises:
@@ -124,15 +144,9 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(_lock_of(folder)):
+        with locked(_lock_of(folder), PATIENCE):
             line = _judge(folder, take_over)
-            temporary = folder / f".{OWNER}.writing-{process}-{mine.token}"
-            try:
-                temporary.write_text(json.dumps(asdict(mine)) + "\n", encoding="utf-8")
-                temporary.replace(folder / OWNER)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            write_file(folder / OWNER, (json.dumps(asdict(mine)) + "\n").encode())
     except OSError as error:
         raise StorageError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if line is not None and warn is not None:

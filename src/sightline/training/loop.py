@@ -262,10 +262,11 @@ def train(
                         line = validation.measure(state.model, state.step, spent.images)
                     state.validated = step.ends
                     state.validation += [] if line is None else [line]
+                with owner.held():
                     write_lines(out / VALIDATION, state.validation)
-                write_lines(out / LOG, state.log)
-                drop_measured(out, foreign)
-                save_state(state, config, source, out / CHECKPOINT, where)
+                    write_lines(out / LOG, state.log)
+                    drop_measured(out, foreign)
+                    save_state(state, config, source, out / CHECKPOINT, where)
                 _keep_best(state, config, source, best, where, owner)
             planned = round(state.step / step.ends)
             if observe is not None:
@@ -295,8 +296,8 @@ def _keep_best(
         # The time tells it from the same step of a run that went another way, as with other data.
         if (kept.get("step"), kept.get("seconds")) == (state.step, state.seconds):
             return
-    owner.check()
-    save_best(state, config, source, place, device)
+    with owner.held():
+        save_best(state, config, source, place, device)
 
 
 def _is_due(step: Step, every: int | None) -> bool:

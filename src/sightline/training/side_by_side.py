@@ -197,7 +197,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
         answers: list[Prediction] = []
         measured = evaluate(model, source, job.evaluate, identity, advance=advance, answers=answers)
-        owner.check()
-        # The rows last: where they are, the run is done.
-        write_file(job.out / PREDICTIONS, dump_predictions(answers).encode())
-        write_file(rows, dump_rows(measured).encode())
+        with owner.held():
+            # The rows last: where they are, the run is done.
+            write_file(job.out / PREDICTIONS, dump_predictions(answers).encode())
+            write_file(rows, dump_rows(measured).encode())

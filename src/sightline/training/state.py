@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,8 +74,21 @@ class RunState:
 
 
 def has_checkpoint(out: Path) -> bool:
-    """Whether there is a checkpoint to go on from, or one that was."""
+    """Whether there is a checkpoint to go on from, or one that was.
+
+    Raises:
+        InputError: a link stands in its place, through which the checkpoint of another run would be replaced.
+    """
+    _refuse_link(out / CHECKPOINT)
     return folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT))
+
+
+def _refuse_link(place: Path) -> None:
+    if place.is_symlink():
+        raise InputError(
+            f"{place}: is a link to {os.path.realpath(place)}, which is not this run's to replace; expected a folder "
+            "(copy what it leads to)"
+        )
 
 
 def last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
@@ -170,6 +184,7 @@ def place_of_best(out: Path, warn: Callable[[str], None] | None) -> Path | None:
     """
     place = out / BEST
     try:
+        _refuse_link(place)
         refuse_foreign(place)
     except InputError as error:
         if warn is not None:

@@ -217,10 +217,10 @@ def train(
         answers: list[Prediction] = []
         rows = evaluate(trained, source, measured, identity, advance=advance, answers=answers)
         left_out.say(source)
-        owner.check()
-        # What was measured before is of other weights, unless the run was complete already.
-        add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-        add_rows(folder / "results.jsonl", rows, anew=last is not None)
+        with owner.held():
+            # What was measured before is of other weights, unless the run was complete already.
+            add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
+            add_rows(folder / "results.jsonl", rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")
         return
