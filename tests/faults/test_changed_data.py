@@ -1,12 +1,14 @@
 """A run that is resumed on data that changed: refused by what differs, or accepted by name."""
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.errors import InputError
 from sightline.training import TrainConfig, train
 from sightline.training.state import CHECKPOINT
 from tests.tiny import MODEL, log_lines, weights
@@ -125,6 +127,64 @@ def test_found_05_a_copy_is_the_same_data(folder, tmp_path):
     shutil.copytree(original, folder, copy_function=shutil.copyfile)
     train(settings, tmp_path / "run", resume=True)
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+@pytest.fixture
+def large(folder):
+    """A file of which samples see a part alone, and what changes a byte in another part without its size."""
+    file = folder / "train" / "bee" / "large.bmp"
+    Image.fromarray(np.zeros((120, 120, 3), np.uint8)).save(file)
+
+    def damage():
+        content = bytearray(file.read_bytes())
+        content[6000] ^= 255
+        file.write_bytes(content)
+        os.utime(file, (1, 1))
+
+    return damage
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_found_05_what_samples_do_not_see_is_compared_whole_after_a_check(
+    again, cached, cli, folder, large, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    assert cli("data", "check", f"imagefolder:{folder}")[0] == 0
+    settings, out, warned = config(folder, checkpoint_every=4), tmp_path / "run", []
+    killed(settings, out)
+    if not cached:
+        # What was known is in the checkpoint, and stays in those after it.
+        monkeypatch.setenv("SIGHTLINE_CACHE", "")
+    if again:
+        with pytest.raises(Killed):
+            train(settings, out, resume=True, observe=_stop, warn=warned.append)
+    shutil.copytree(folder, tmp_path / "copy", copy_function=shutil.copyfile)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder, copy_function=shutil.copyfile)
+    train(settings, out, resume=True, warn=warned.append)
+    assert warned == []
+    large()
+    with pytest.raises(InputError, match=r"1 replaced \(train/bee/large.bmp\)"):
+        train(settings, out, resume=True)
+    train(settings, out, resume=True, accept_changed_data=True)
+
+
+def _stop(progress):
+    raise Killed
+
+
+def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, large, tmp_path):
+    settings, out, warned = config(folder, checkpoint_every=4), tmp_path / "run", []
+    killed(settings, out)
+    large()
+    train(settings, out, resume=True, warn=warned.append)
+    (line,) = warned
+    assert "1 with other times (train/bee/large.bmp) than when" in line
+    assert "data check" in line
+    # Saved anew since, with the times as they are.
+    train(settings, out, resume=True, warn=warned.append)
+    assert warned == [line]
 
 
 def test_found_05_a_run_of_an_older_version_goes_on_with_a_line(folder, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from sightline.data.file_listing import FileListing, file_digest
+from sightline.data.file_listing import FileListing
 
 
 def same_files(
@@ -31,7 +31,7 @@ def same_files(
         group for part in by_size for group in _groups(part, lambda row: listing.samples[row].tobytes(), splits, across)
     ]
     return [
-        group for part in alike for group in _groups(part, lambda row: _digest(listing, paths, row), splits, across)
+        group for part in alike for group in _groups(part, lambda row: listing.digest(row, paths[row]), splits, across)
     ]
 
 
@@ -44,13 +44,3 @@ def _groups(rows: Sequence[int], key: Callable[[int], object], splits: Sequence[
         for value, group in found.items()
         if value is not None and len(group) > 1 and (not across or len({splits[row] for row in group}) > 1)
     ]
-
-
-def _digest(listing: FileListing, paths: Sequence[str], row: int) -> str | None:
-    if row not in listing.digests:
-        try:
-            listing.digests[row] = file_digest(paths[row])
-        except OSError:
-            return None
-        listing.changed = True
-    return listing.digests[row]

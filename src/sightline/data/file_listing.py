@@ -15,8 +15,9 @@ import numpy as np
 from sightline.data.image_file import read_image_size
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
-# Bytes of a file that are compared: all of one this small, else so many at its beginning, middle and end.
+# Bytes of a file that are compared: so many at its beginning, middle and end, all of one that is no larger than those.
 _SAMPLE = 4096
+SAMPLED_WHOLE = 3 * _SAMPLE
 _DIGEST = 16
 # Reading headers waits for the disk; past this many threads there is nothing left to gain.
 _THREADS = 16
@@ -53,7 +54,7 @@ class FileListing:
         read: bool [files], whether the header was read.
         faults: row -> why its header cannot be read; lasting: those of them that are the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
-        digests: row -> SHA-256 of the whole file, where that was asked for.
+        digests: row -> `file_digest`, where that was asked for.
         notes: what was measured of the whole, as plain values.
     """
 
@@ -136,6 +137,16 @@ class FileListing:
                     if progress is not None:
                         progress(done, len(wanted))
 
+    def digest(self, row: int, path: str) -> str | None:
+        """`file_digest` of a row's file, which is read once; None where it cannot be read."""
+        if row not in self.digests:
+            try:
+                self.digests[row] = file_digest(path)
+            except OSError:
+                return None
+            self.changed = True
+        return self.digests[row]
+
     def _take(self, row: int, header: Header) -> None:
         self.sizes[row] = header.height, header.width
         self.samples[row] = np.frombuffer(header.sample, np.uint8)
@@ -173,8 +184,8 @@ def content_sample(path: str) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(3 * _SAMPLE if size <= 3 * _SAMPLE else _SAMPLE)
-        if size > 3 * _SAMPLE:
+        content = file.read(SAMPLED_WHOLE if size <= SAMPLED_WHOLE else _SAMPLE)
+        if size > SAMPLED_WHOLE:
             for place in (size // 2, size - _SAMPLE):
                 file.seek(place)
                 content += file.read(_SAMPLE)
@@ -182,6 +193,6 @@ def content_sample(path: str) -> bytes:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a whole file; raises OSError."""
+    """Half of the SHA-256 of a whole file, in hexadecimal; raises OSError."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

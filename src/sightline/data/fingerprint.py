@@ -26,25 +26,38 @@ class Fingerprint:
         classes: in the order of the labels.
         files: (path below the folder, size in bytes, digest of a sample of its content) of each image, in order;
             empty for a data set that comes with the package.
+        stamps: (time of change in nanoseconds, digest of the whole content or "" where it is not known) of each; no
+            part of `digest`, and empty in one that an older version kept.
     """
 
     digest: str
     classes: tuple[str, ...]
     files: tuple[tuple[str, int, str], ...] = ()
+    stamps: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def of(cls, kind: str, classes: Sequence[str], files: Iterable[tuple[str, int, str]] = ()) -> Fingerprint:
+    def of(
+        cls,
+        kind: str,
+        classes: Sequence[str],
+        files: Iterable[tuple[str, int, str]] = (),
+        stamps: Iterable[tuple[int, str]] = (),
+    ) -> Fingerprint:
         """The fingerprint of these classes and files; `kind` is the data set's name, with a version."""
         listed = tuple(files)
         seen = hashlib.sha256(json.dumps([kind, *classes]).encode())
         for name, size, sample in listed:
             seen.update(f"{name}\0{size}\0{sample}\n".encode(errors="surrogateescape"))
-        return cls(seen.hexdigest()[:32], tuple(classes), listed)
+        return cls(seen.hexdigest()[:32], tuple(classes), listed, tuple(stamps))
 
     def packed(self) -> bytes:
         """The classes and files, compressed."""
         lines = [json.dumps({"digest": self.digest, "classes": self.classes})]
-        lines += [f"{size}\t{sample}\t{json.dumps(name)}" for name, size, sample in self.files]
+        stamps = self.stamps or ((-1, ""),) * len(self.files)
+        lines += [
+            f"{size}\t{sample}\t{json.dumps(name)}\t{changed}\t{whole}"
+            for (name, size, sample), (changed, whole) in zip(self.files, stamps, strict=True)
+        ]
         return zlib.compress("\n".join(lines).encode(), 1)
 
     @classmethod
@@ -53,12 +66,13 @@ class Fingerprint:
         try:
             first, *lines = zlib.decompressobj().decompress(content, _MOST_BYTES).decode().splitlines()
             record = json.loads(first)
-            files = []
+            files, stamps = [], []
             for line in lines:
-                size, sample, name = line.split("\t", 2)
+                size, sample, name, *stamp = line.split("\t")
                 files.append((json.loads(name), int(size), sample))
-            return cls(record["digest"], tuple(record["classes"]), tuple(files))
-        except (zlib.error, ValueError, KeyError, TypeError) as error:
+                stamps += [(int(stamp[0]), stamp[1])] if stamp else []
+            return cls(record["digest"], tuple(record["classes"]), tuple(files), tuple(stamps))
+        except (zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(f"{where}: cannot be read as the listing of a data set ({error})") from None
 
 
@@ -73,11 +87,13 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
         "removed": [name for name in there if name not in here],
         "replaced": [name for name in here if name in there and here[name] != there[name]],
     }
-    for kind, names in kinds.items():
-        if names:
-            more = ", ..." if len(names) > _SHOWN else ""
-            said.append(f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{more})")
+    said += [counted(kind, names) for kind, names in kinds.items() if names]
     return said or ["another data set"]
+
+
+def counted(kind: str, names: Sequence[str]) -> str:
+    """How many files something is said of, and the first of them."""
+    return f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
 
 
 def _classes(before: Fingerprint, now: Fingerprint) -> list[str]:

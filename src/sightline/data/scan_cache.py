@@ -20,7 +20,7 @@ CACHE_VARIABLE = "SIGHTLINE_CACHE"
 
 # Of all folders together; the oldest are dropped. A million files take about 100 MB.
 _MOST_BYTES = 512 * 2**20
-_VERSION = 1
+_VERSION = 2
 
 
 def cache_folder() -> Path | None:

@@ -142,6 +142,18 @@ class Source(ABC):
         """
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
 
+    def changed_contents(
+        self, before: Fingerprint, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[list[str], list[str]]:
+        """What an equal fingerprint does not tell: names of files whose time differs, and whose content does; and of
+        those of which no more than the sample was known, so that nobody can say.
+
+        Args:
+            before: of the same data; what it knows of unchanged files is known from here on.
+            progress: called with (files read whole, files in all).
+        """
+        return [], []
+
     def summary(self) -> Summary | None:
         """What a recipe wants to know of what is trained on; None where its recipe knows it already.
 

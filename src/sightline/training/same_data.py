@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.checkpoint import read_folder
-from sightline.data.fingerprint import Fingerprint, differences
+from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.load import read_record
@@ -30,15 +30,19 @@ def check_same_data(
     *,
     accept_changed: bool = False,
     warn: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> TrainConfig:
     """Refuse to go on from a checkpoint with other data than it was trained on, unless that is accepted.
 
-    Files are told by their names, sizes and a sample of their content: a copy of the folder is the same data.
+    Files are told by their names, sizes and a sample of their content; where times differ, by the whole of it if that
+    was known when the run was saved (`data check` reads it): a copy of the folder is the same data.
 
     Args:
         path: the checkpoint.
         accept_changed: go on with the data as it is now.
-        warn: called with a line where it is of a version that kept no fingerprint, or where a change was accepted.
+        warn: called with a line where it is of a version that kept no fingerprint, where a change was accepted, or
+            where times differ and no more than samples can be compared.
+        progress: of reading whole files, as `Source.changed_contents`.
 
     Returns:
         The configuration; where a change was accepted, with the length that the run had.
@@ -53,11 +57,20 @@ def check_same_data(
             warn(f"{path} does not say what its data was (an older version wrote it): not compared with {config.data}")
         return config
     now = source.fingerprint()
-    if kept["digest"] == now.digest:
-        return config
+    before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
     said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
-    if LISTING in files:
-        before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING]))
+    if kept["digest"] == now.digest:
+        replaced, unsure = ([], []) if before is None else source.changed_contents(before, progress)
+        if unsure and warn is not None:
+            warn(
+                f"{config.data}: {counted('with other times', unsure)} than when {path} was written: same sizes and "
+                "samples of 12 KiB, the rest cannot be compared (sightline data check, before a training, keeps whole "
+                "checksums)"
+            )
+        if not replaced:
+            return config
+        said = [counted("replaced", replaced)]
+    elif before is not None:
         said = differences(before, now)
         if len(before.classes) != len(now.classes):
             accept_changed, way_on = False, "--overwrite starts anew"

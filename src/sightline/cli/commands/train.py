@@ -157,7 +157,13 @@ def train(
         left_out.say(source)
         if resume and has_checkpoint(folder):
             # What a change of the data means for the configuration is decided before the configurations are compared.
-            asked = check_same_data(last_good(folder, None), source, asked, accept_changed=accept_changed_data)
+            asked = check_same_data(
+                last_good(folder, None),
+                source,
+                asked,
+                accept_changed=accept_changed_data,
+                progress=lambda done, total: bars.move("comparing files", done, total),
+            )
         resolved = resolve(asked, source, where)
 
         def warn(line: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -12,7 +14,7 @@ import numpy as np
 from sightline.data import scan_cache
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
 from sightline.data.duplicates import same_files
-from sightline.data.file_listing import FileListing
+from sightline.data.file_listing import SAMPLED_WHOLE, FileListing
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
@@ -231,7 +233,32 @@ class ImageFolder(Source):
             self.name,
             self.classes,
             ((files.names[row], int(files.stamps[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
+            ((int(files.stamps[row, 1]), files.digests.get(row, "")) for row in rows),
         )
+
+    def changed_contents(
+        self, before: Fingerprint, progress: Callable[[int, int], None] | None = None
+    ) -> tuple[list[str], list[str]]:
+        """As `Source.changed_contents`."""
+        listing, place = self._files, {name: row for row, name in enumerate(self._files.names)}
+        compared, unsure = {}, []
+        for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
+            row = place[name]
+            if int(listing.stamps[row, 1]) == modified:
+                listing.digests |= {row: whole} if whole and row not in listing.digests else {}
+            elif size > SAMPLED_WHOLE and whole:
+                compared[row] = whole
+            elif size > SAMPLED_WHOLE:
+                unsure.append(name)
+        replaced = []
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            found = pool.map(lambda row: listing.digest(row, self._paths[row]), compared)
+            for done, (row, digest) in enumerate(zip(compared, found, strict=True), start=1):
+                replaced += [] if digest == compared[row] else [listing.names[row]]
+                if progress is not None:
+                    progress(done, len(compared))
+        self.remember()
+        return replaced, unsure
 
     def summary(self) -> Summary:
         """As `Source.summary`: of a sample of at most 256 images, spread over what is trained on."""
