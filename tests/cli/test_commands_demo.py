@@ -83,10 +83,15 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
         monkeypatch.setattr(observe._expectation, "_clock", lambda: now[0])
         monkeypatch.setattr("sightline.cli.demo_watch.time.monotonic", lambda: now[0])
         observe._started = observe._shown = now[0]
+        line = {"step": 40, "images": 1920, "split": "minival", "top1": 0.25, "count": 256}
+        (jobs[0].out / "validation.jsonl").write_text(json.dumps(line) + "\n")
+        # One that has said nothing yet: its file may be damaged, until it has put it right.
+        (jobs[1].out / "validation.jsonl").write_text("no line\n")
         for step in range(120):
             for job in jobs:
                 now[0] += 1 / 3
-                observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100))
+                validated = 0.25 if job is jobs[0] and step > 40 else None
+                observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100, validated))
         raise Enough
 
     monkeypatch.setattr(side_by_side, "run_jobs", begin)
@@ -101,7 +106,8 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
     page = (tmp_path / "d" / "report.html").read_text()
     assert 'http-equiv="refresh"' in page
     assert "left, until" in page
-    assert "<svg" in page
+    assert 'aria-label="Training loss"' in page
+    assert "while training, on 256 images of split minival" in page
 
 
 @pytest.mark.slow

@@ -137,6 +137,22 @@ def test_what_is_found_goes_by_intervals():
     assert "alpha 0.1, by +3.0 [+2.0,+4.0] points" in page.text
 
 
+def test_found_13_a_cascade_has_no_best_point_where_no_difference_was_found():
+    """It was "at its best ... by -0.4 [-2.0,+0.7] points"."""
+    level = [point(0.1, 0.5, -0.004), point(0.2, 0.5, 0.005)]
+    text = Page(cascade_page.render([*SINGLE, *level], "")).text
+    assert "no difference to single budgets was found at any of 2 points" in text
+    assert "at its best" not in text
+    behind = Page(cascade_page.render([*SINGLE, point(0.1, 0.5, -0.03)], "")).text
+    assert "at 0 of 1 points, clearly behind at 1." in behind
+    assert "at its best" not in behind
+
+
+def test_found_40_an_interval_stands_below_its_number_so_that_the_tables_fit_a_phone():
+    page = cascade_page.render([*ROWS, CHOSEN], "")
+    assert '40.0 <span class="interval">[38.0,42.0]</span>' in page
+
+
 def test_tables_fit_a_terminal(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(tables, "_console", lambda: Console(file=out, width=80))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from base64 import b64decode
+from io import BytesIO
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from sightline.predictions import Prediction
 from sightline.reports import findings, grids, panels, plots, series, style, training_plots
@@ -72,7 +76,7 @@ def test_found_13_a_run_of_many_sizes_was_not_trained_at_one(kind):
     for untrue in (f"64 {TIMES} 64 px", ", as trained", "trained at 64 px", "the training size", "that size"):
         assert untrue not in text, untrue
     words = seen_sizes(CONFIGS[kind], 4).words.replace("\xa0", " ")
-    assert f"on 48,000 images of {words}" in text
+    assert f"on images of {words}, 48,000 shown in all" in text
 
 
 def test_found_13_larger_than_anything_begins_beyond_the_largest_size_seen():
@@ -286,6 +290,18 @@ def test_found_40_commands_and_tables_are_not_clipped():
     assert page.count('<tr><th scope="row">32 px') == 1
 
 
+def test_found_40_what_is_wider_than_a_phone_shows_that_it_scrolls():
+    """Columns ended at the edge of a phone with nothing to tell that there are more."""
+    page = render(page_of("uniform", answers=[answers()]))
+    rule = re.search(r"\.scroll \{([^}]*)\}", page)
+    assert rule
+    # Shadows stay at the edges; what covers them at the ends moves along with the content.
+    assert [rule[1].count(word) for word in ("overflow-x: auto", "var(--edge)", " local,", " scroll")] == [1, 2, 2, 2]
+    assert page.count("--edge: #") == 2, "light and dark"
+    assert len(re.findall(r"<table", page)) == len(re.findall(r'<div class="scroll">\s*<table', page)) > 0
+    assert 'class="scroll natural"' in page
+
+
 def test_found_40_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
     """A heading was cut anywhere on a phone ("rope_axia l"); groups are rows where they were called columns."""
     names = ("two_words", "<b>")
@@ -322,6 +338,28 @@ def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
     assert "class 0, named class 1 (0.56)" in text
     assert "named as" in text
     assert "What is mistaken" not in said(page_of("uniform"))
+
+
+def test_found_38_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
+    counts = np.array([[10, 0], [5, 5]])
+    coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", panels.confusion_picture(counts, ["a", "b"]))
+    pictures = [np.asarray(Image.open(BytesIO(b64decode(one))).convert("RGBA")) / 255 for one in coded]
+    strongest = max((pixel for one in pictures for pixel in one.reshape(-1, 4)), key=lambda pixel: pixel[3])
+    for ground in ("#fefefe", "#16181d"):
+        assert ground in render(page_of("uniform"))
+        seen = strongest[3] * strongest[:3] + (1 - strongest[3]) * _rgb(ground)
+        light, dark = sorted((_luminance(seen), _luminance(_rgb(ground))), reverse=True)
+        # What the web's guidelines ask of figures.
+        assert (light + 0.05) / (dark + 0.05) >= 3, ground
+
+
+def _rgb(colour: str) -> np.ndarray:
+    return np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+
+
+def _luminance(rgb: np.ndarray) -> float:
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
 
 
 def test_found_38_many_classes_have_a_list_and_no_picture():

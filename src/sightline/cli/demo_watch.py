@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from sightline.cli.output import write_text
 from sightline.cli.progress import Bars
+from sightline.cli.run_answers import read_validation
 from sightline.cli.sparkline import sparkline
 from sightline.reports import working_page
-from sightline.reports.content import LossCurve
+from sightline.reports.content import LossCurve, RunSummary
 from sightline.training.estimate import Expectation
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class DemoWatch:
 
     def __init__(self, jobs: Sequence[Job], at_once: int, bars: Bars, page: Path, *, title: str, command: str) -> None:
         self.expected: float | None = None
+        self._jobs = jobs
+        # Of these runs there is a curve of validation: written, or put right where it was damaged, by them.
+        self._validated: set[str] = set()
         self._bars, self._page, self._title, self._command = bars, page, title, command
         self._expectation = Expectation(jobs, at_once) if jobs else None
         self._curves: dict[str, tuple[list[int], list[float]]] = {job.name: ([], []) for job in jobs}
@@ -48,6 +52,8 @@ class DemoWatch:
             images, losses = self._curves[at.name]
             images.append(at.done)
             losses.append(at.loss)
+        if at.validated is not None:
+            self._validated.add(at.name)
         left = self._expectation.left()
         if left is not None and self.expected is None:
             passed = time.monotonic() - self._started
@@ -68,9 +74,17 @@ class DemoWatch:
         return " ".join(word for word in words if word)
 
     def _write_page(self, left: float | None) -> None:
-        curves = {name: LossCurve(*both) for name, both in self._curves.items()}
+        runs = [
+            RunSummary(
+                job.name,
+                str(job.train.encoding),
+                loss=LossCurve(*self._curves[job.name]),
+                validation=read_validation(job.out) if job.name in self._validated else (),
+            )
+            for job in self._jobs
+        ]
         state = "" if left is None else f"About {_words(left)} left, until {_clock(left)}."
-        write_text(self._page, working_page.render(curves, title=self._title, state=state, command=self._command))
+        write_text(self._page, working_page.render(runs, title=self._title, state=state, command=self._command))
 
 
 def _words(seconds: float) -> str:

@@ -111,10 +111,13 @@ def _finding(rows: Sequence[CascadeRow], chance: float | None) -> str:
         return f"No verdict: nowhere is the accuracy clearly above guessing ({percent(chance)})."
     ahead = sum((row.ahead_low or 0) > 0 for row in points)
     behind = sum((row.ahead_high or 0) < 0 for row in points)
-    best = max(points, key=lambda row: row.ahead or 0)
+    if not ahead and not behind:
+        return f"At equal mean tokens no difference to single budgets was found at any of {len(points)} points."
+    best = max(points, key=lambda row: row.ahead_low or 0)
     return (
         f"At equal mean tokens the cascade is clearly ahead of single budgets at {ahead} of {len(points)} points, "
-        f"clearly behind at {behind}; at its best, alpha {best.alpha:.3g}, by {_ahead(best)} points."
+        f"clearly behind at {behind}"
+        + (f"; at its best, alpha {best.alpha:.3g}, by {_ahead(best)} points." if ahead else ".")
     )
 
 

@@ -112,12 +112,14 @@ def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Ma
 
 
 def _trainings(names: Sequence[str], known: Sequence[RunSummary], seen: Mapping[str, SeenSizes]) -> str:
-    """ " on 48,000 images of 32 px", and where runs differ what each of them saw."""
+    """ " on images of 32 px, 48,000 shown in all", and where runs differ what each of them saw."""
     said: dict[str, list[str]] = {}
     for name in names:
         run = next((run for run in known if run.name == name), None)
-        count = f"{run.train_images:,} images" if run is not None and run.train_images else "images"
-        words = f"on {count} of {seen[name].words}" if name in seen else f"on {count}"
+        words = f"on images of {seen[name].words}" if name in seen else "on images"
+        if run is not None and run.train_images:
+            # Of a folder they are fewer, each shown several times.
+            words += f", {run.train_images:,} shown in all"
         if name in seen and seen[name].drop:
             words += f", tokens dropped: {seen[name].drop}"
         said.setdefault(words, []).append(name)

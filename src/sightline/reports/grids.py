@@ -186,7 +186,7 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
         Heading("position encoding"),
         Heading("sizes", "in training"),
         Heading("tokens dropped", "in training"),
-        Heading("images", "in training"),
+        Heading("images shown", "in training"),
         Heading("tokens", "in training"),
         Heading("operations", "of training"),
         Heading("training"),

@@ -131,7 +131,7 @@ def render(report: Report) -> str:
         training=grids.training(report.runs, order) if report.runs else None,
         configurations=[(run.name, _as_json(run)) for run in report.runs if run.config],
         total=findings.duration(report.seconds_total),
-        **_training_figures(report, order),
+        **training_plots.figures(report.runs, order),
     )
 
 
@@ -180,27 +180,6 @@ def _quintiles(report: Report, split: str, order: Sequence[str], seen: Mapping[s
         return plots.quintile_plot(report.rows, split=split, order=order, seen=seen, narrow=narrow)
 
     return style.both(draw, "size", "Top-1 accuracy by size of the object")
-
-
-def _training_figures(report: Report, order: Sequence[str]) -> dict[str, object]:
-    curves = {run.name: run.loss for run in report.runs if len(run.loss.images)}
-    loss = validation = ""
-    if curves:
-        loss = style.both(
-            lambda narrow: training_plots.loss_plot(curves, order=order, narrow=narrow), "loss", "Training loss"
-        )
-    if any(run.validation for run in report.runs):
-        validation = style.both(
-            lambda narrow: training_plots.validation_plot(report.runs, order=order, narrow=narrow),
-            "validation",
-            "Top-1 accuracy on validation images while training",
-        )
-    return {
-        "loss": loss,
-        "losses": len({curve.kind for curve in curves.values()}),
-        "validation": validation,
-        "validation_words": explain.validation_words(report.runs),
-    }
 
 
 def _said(said: Answers, number: int, order: Sequence[str]) -> _Said:

@@ -91,11 +91,13 @@ def confusion_picture(counts: NDArray[np.int64], classes: Sequence[str]) -> str:
     margin = 0.085 * max(map(len, names)) + 0.4
 
     def paint(figure: Figure) -> None:
-        from matplotlib.colors import PowerNorm
+        from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
         axes = figure.add_subplot()
         axes.grid(visible=False)
-        image = axes.imshow(np.ma.masked_equal(share, 0), cmap="viridis_r", norm=PowerNorm(0.5, 0, 1))
+        # One colour on whatever ground the page has: an end of a scale of its own is lost on a dark or a light one.
+        colours = LinearSegmentedColormap.from_list("", [(style.PALETTE[0], 0.1), (style.PALETTE[0], 1.0)])
+        image = axes.imshow(np.ma.masked_equal(share, 0), cmap=colours, norm=PowerNorm(0.5, 0, 1))
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=9.5, parse_math=False)
         axes.set_yticks(range(len(names)), names, fontsize=9.5, parse_math=False)
         axes.set_xlabel("named as")

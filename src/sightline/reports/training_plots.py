@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.reports import plots, series, style
+from sightline.reports import explain, plots, series, style
 from sightline.reports.content import LossCurve, RunSummary, SeenSizes
 
 if TYPE_CHECKING:
@@ -17,6 +17,29 @@ if TYPE_CHECKING:
 
 _MOST_LOSS_POINTS = 300
 _NOWHERE = SeenSizes(None, None, "")
+
+
+def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, object]:
+    """What `training.html` shows of the runs: both figures as HTML, "" where there is nothing to draw, and their words.
+
+    `order` fixes the colours.
+    """
+    curves = {run.name: run.loss for run in runs if len(run.loss.images)}
+    loss = validation = ""
+    if curves:
+        loss = style.both(lambda narrow: loss_plot(curves, order=order, narrow=narrow), "loss", "Training loss")
+    if any(run.validation for run in runs):
+        validation = style.both(
+            lambda narrow: validation_plot(runs, order=order, narrow=narrow),
+            "validation",
+            "Top-1 accuracy on validation images while training",
+        )
+    return {
+        "loss": loss,
+        "losses": len({curve.kind for curve in curves.values()}),
+        "validation": validation,
+        "validation_words": explain.validation_words(runs),
+    }
 
 
 def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = (), narrow: bool = False) -> str:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from sightline.reports import page, style, training_plots
-from sightline.reports.content import LossCurve
+from sightline.reports import page, training_plots
+from sightline.reports.content import RunSummary
 
 
-def render(curves: Mapping[str, LossCurve], *, title: str, state: str, command: str) -> str:
+def render(runs: Sequence[RunSummary], *, title: str, state: str, command: str) -> str:
     """The HTML text; it asks to be read again after some seconds.
 
     Args:
-        curves: the loss of each run so far; some or all may be empty.
+        runs: with their loss and validation so far; some or all may be empty.
         state: how far the runs are, in a line.
         command: the line that makes the page again.
     """
-    shown = {name: curve for name, curve in curves.items() if curve.images}
-    loss = ""
-    if shown:
-        loss = style.both(
-            lambda narrow: training_plots.loss_plot(shown, order=list(curves), narrow=narrow),
-            "loss",
-            "Training loss by images seen, one line a run",
-        )
-    return page.render("working.html", title=title, command=command, state=state, loss=loss)
+    curves = training_plots.figures(runs, [run.name for run in runs])
+    return page.render("working.html", title=title, command=command, state=state, **curves)
