@@ -97,6 +97,23 @@ def test_a_job_that_is_killed_is_noticed(tmp_path, monkeypatch):
         run_jobs([job(tmp_path)], lambda at: None)
 
 
+def end_slowly(job, *_):
+    def last():
+        time.sleep(0.5)
+        job.out.write_text("tidied")
+
+    multiprocessing.util.Finalize(None, last, exitpriority=10)
+
+
+def test_found_28_a_job_that_is_done_is_left_to_end_in_peace(tmp_path, monkeypatch):
+    """A slow machine's demonstration ended with the traceback of a signal in an interpreter that was tidying up."""
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(side_by_side, "run_job", end_slowly)
+    run_jobs([job(tmp_path)], lambda at: None)
+    assert (tmp_path / "a").read_text() == "tidied"
+
+
 @dataclasses.dataclass(frozen=True)
 class NoteChildrenAndDie:
     path: Path

@@ -43,7 +43,8 @@ def by_class(said: Answers) -> list[ClassScore]:
         wrong = [(count, other) for other, count in named.items() if other != name]
         most = max((count for count, _ in wrong), default=0)
         others = sorted(other for count, other in wrong if count == most)
-        words = f"{', '.join(others[:2])} ({most})" if others else ""
+        more = f" and {len(others) - 2} more" if len(others) > 2 else ""
+        words = f"{', '.join(others[:2])}{more} ({most})" if others else ""
         scores.append(ClassScore(name, Point(named[name] / total, total, None), words))
     return sorted(scores, key=lambda score: (score.point.value, score.name))
 

@@ -137,18 +137,20 @@ def _work(job: Job, messages: Any) -> None:
             lambda progress: messages.put(("progress", job.name, progress)),
             lambda line: messages.put(("warning", job.name, line)),
         )
+        outcome = ("done", job.name, None)
     except StoppedError as error:
-        messages.put(("stopped", job.name, f"run {job.name}: {error}"))
+        outcome = ("stopped", job.name, f"run {job.name}: {error}")
     except SightlineError as error:
-        messages.put(("failed", job.name, (type(error).__name__, str(error))))
+        outcome = ("failed", job.name, (type(error).__name__, str(error)))
     except KeyboardInterrupt:
-        messages.put(("stopped", job.name, f"run {job.name}: {signals.words()}"))
+        outcome = ("stopped", job.name, f"run {job.name}: {signals.words()}")
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-        messages.put(("failed", job.name, ("SightlineError", text)))
-    else:
-        messages.put(("done", job.name, None))
+        outcome = ("failed", job.name, ("SightlineError", text))
+    # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
+    signals.leave_to_parent()
+    messages.put(outcome)
 
 
 def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None) -> None:

@@ -1,0 +1,17 @@
+"""What was said of each image, counted."""
+
+from __future__ import annotations
+
+from sightline.predictions import Prediction
+from sightline.reports import answers
+from sightline.reports.content import Answers
+
+
+def test_found_38_all_that_a_class_was_taken_for_most_often_is_counted():
+    """Of three that were as frequent two were named, as if there were no other."""
+    made = [
+        Prediction("test", "square", 64, index, f"{index}.png", "a", named, 0.5, False)
+        for index, named in enumerate("bcdd")
+    ]
+    assert answers.by_class(Answers("run", "test", "64 px", made))[0].mistaken_for == "d (2)"
+    assert answers.by_class(Answers("run", "test", "64 px", made[:3]))[0].mistaken_for == "b, c and 1 more (1)"
