@@ -165,3 +165,13 @@ def test_found_21_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatc
     with pytest.raises(InputError, match="at most 800 here"):
         runtime.set_threads(801)
     assert runtime.check_workers(800) == 800
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="GNU's OpenMP")
+@pytest.mark.parametrize(("given", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_of_a_command_wait_for_one_another_only_briefly(given, expected):
+    """They turned for milliseconds an operator: beside other work a packed step took 12 times its processor time."""
+    code = "import os, sightline.cli.app as app; app._run = lambda _: print(os.environ['GOMP_SPINCOUNT']); app.main()"
+    environment = {"PATH": "/usr/bin:/bin"} | given
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # The processor features that decide a speed, the fastest first; the best one that is there is named.
 _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+# Of 50 nanoseconds or so each; as many as GNU's OpenMP takes where it knows of more threads than cores.
+_TURNS = "1000"
 _CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -115,6 +117,17 @@ def set_threads(count: int | None = None) -> int:
     _refuse_many("threads", threads, 64)
     torch.set_num_threads(threads)
     return threads
+
+
+def wait_briefly() -> None:
+    """Let threads that wait for one another sleep soon, unless the environment says how long they wait; to be called
+    before torch is imported.
+
+    GNU's OpenMP turns for milliseconds at the end of each operator: beside other work, a thread so takes the core that
+    the one it waits for needs (docs/LOG.md).
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _TURNS)
 
 
 def check_workers(count: int) -> int:

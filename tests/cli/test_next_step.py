@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from sightline.cli import next_step
+from sightline.data.summary import Summary
 from sightline.predictions import read_predictions
+from sightline.recipes import recipe_for
 from tests.tiny import pictures
 
 
@@ -84,7 +87,7 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
     assert cli(*following(out), *short, "--resolution", "16")[0] == 0
     code, out, err = cli("evaluate", "runs/my pictures", "--resolutions", "16")
     assert code == 0, err
-    assert others(out, "train packed, each at its own aspect") == packed
+    assert others(out, "train packed, each at its own aspect") == [*packed[:-2], "--images", "8", *packed[-2:]]
     native = others(out, "each at its own size")
     assert native == ["evaluate", "runs/my pictures", "--resolutions", "native"]
     code, out, err = cli(*native)
@@ -101,6 +104,17 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
         assert code == 0, err
         assert following(out)[:3] == ["report", "runs/my pictures", "runs/my pictures_packed"]
     assert cli(*following(out))[0] == 0
+
+
+@pytest.mark.parametrize(("side", "count", "expected"), [(124, 2433, 16000), (300, 2433, 4800), (124, 500, None)])
+def test_a_first_training_without_a_gpu_is_bounded_in_operations(side, count, expected, monkeypatch):
+    """The recipe for 2,433 images of 124 px took 74 minutes of processor time at 224 px."""
+    seen = Summary(count, side, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2), count)
+    folder = recipe_for("imagefolder:x", lambda _: seen)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert next_step.first_look(folder, count) == expected
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert next_step.first_look(folder, count) is None
 
 
 def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):

@@ -373,3 +373,21 @@ def test_found_35_what_is_too_large_is_width_times_height_and_names_the_way_on(t
     with pytest.raises(UnreadableDataError, match=r"300x20 = 6000 pixels .*allowed: 5999; --max-pixels N"):
         read_image(tmp_path / "wide.png", max_pixels=5999)
     assert read_image_size(tmp_path / "wide.png") == (20, 300)
+
+
+def test_found_24_the_header_of_a_png_decodes_no_pixel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a run, every PNG of a folder was decoded whole; metadata behind the pixels still counts."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    early, late = tmp_path / "early.png", tmp_path / "late.png"
+    Image.new("RGB", (30, 20)).save(early, exif=exif)
+    stored = early.read_bytes()
+    at = stored.index(b"eXIf") - 4
+    chunk = stored[at : at + 12 + int.from_bytes(stored[at : at + 4], "big")]
+    without = stored.replace(chunk, b"")
+    late.write_bytes(without[:-12] + chunk + without[-12:])
+    assert read_image_size(late) == read_image(late).shape[:2] == (30, 20)
+    plain = tmp_path / "plain.png"
+    plain.write_bytes(without)
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail(f"{self.filename} was decoded"))
+    assert (read_image_size(early), read_image_size(plain)) == ((30, 20), (20, 30))

@@ -58,7 +58,12 @@ def test_a_sample_is_spread_and_leaves_out_what_is_damaged(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     ("side", "model", "resolution"),
-    [(30, "vit_tiny_patch4", 32), (64, "vit_tiny_patch8", 64), (300, "vit_tiny_patch16", 224)],
+    [
+        (30, "vit_tiny_patch4", 32),
+        (64, "vit_tiny_patch8", 64),
+        (124, "vit_tiny_patch16", 128),
+        (300, "vit_tiny_patch16", 224),
+    ],
 )
 def test_found_37_small_images_get_small_patches(side, model, resolution):
     seen = Summary(100, side, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), 100)

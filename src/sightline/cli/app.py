@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sightline import __version__, signals
+from sightline import __version__, runtime, signals
 from sightline.cli import commands
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     130 interrupted; 143 terminated; 1 the reader of the output went away.
     """
     with signals.listening(own_process=arguments is None):
+        if arguments is None:
+            runtime.wait_briefly()
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
         except Exception:

@@ -90,8 +90,9 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
             return error
         return None
 
-    whole = [row for row in range(len(paths)) if source.header_fault(row) is None]
-    said: dict[int, str] = {row: str(source.header_fault(row)) for row in range(len(paths)) if row not in set(whole)}
+    faults = {row: source.header_fault(row) for row in range(len(paths))}
+    whole = [row for row, reason in faults.items() if reason is None]
+    said = {row: reason for row, reason in faults.items() if reason is not None}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for start in range(0, len(whole), _AT_ONCE):
             part = whole[start : start + _AT_ONCE]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile
 
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
@@ -191,11 +192,31 @@ def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 to 8; 1 where there is none or the metadata is damaged."""
     try:
-        value = image.getexif().get(_ORIENTATION, 1)
+        # A PNG's own decodes all of its pixels to see what may stand behind them.
+        plain = isinstance(image, PngImageFile) and not _has_late_metadata(image)
+        value = (Image.Image.getexif(image) if plain else image.getexif()).get(_ORIENTATION, 1)
     # Damaged metadata raises many things, and leaves a good image.
     except Exception:
         return 1
     return value if isinstance(value, int) and value in _AS_STORED else 1
+
+
+def _has_late_metadata(image: PngImageFile) -> bool:
+    """Whether a PNG that is not decoded yet has metadata behind its pixels."""
+    file, late = image.fp, False
+    if file is None:
+        return False
+    there = file.tell()
+    try:
+        file.seek(8)
+        behind = False
+        while not late and len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+            behind = behind or head[4:] == b"IDAT"
+            late = behind and head[4:] in (b"eXIf", b"tEXt", b"zTXt", b"iTXt")
+            file.seek(int.from_bytes(head[:4], "big") + 4, 1)
+    finally:
+        file.seek(there)
+    return late
 
 
 def _check_range(image: Image.Image, path: str | os.PathLike[str]) -> None:

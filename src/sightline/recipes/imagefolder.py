@@ -7,7 +7,7 @@ from sightline.training.config import OptimizerConfig, TrainConfig
 
 DATA = "imagefolder"
 # Median side in pixels below which -> model, side of the training images: about 64 to 200 patches each.
-_SIZES = ((40, "vit_tiny_patch4", 32), (96, "vit_tiny_patch8", 64))
+_SIZES = ((40, "vit_tiny_patch4", 32), (96, "vit_tiny_patch8", 64), (192, "vit_tiny_patch16", 128))
 _LARGE = ("vit_tiny_patch16", 224)
 
 
@@ -18,7 +18,7 @@ def recipe(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainCon
 
     Args:
         seen: of the folder: its mean and deviation are the model's, and where its images are small the model is one of
-            patch 8 at 64 px, or of patch 4 at 32 px. None: patch 16 at 224 px.
+            patch 16 at 128 px, of patch 8 at 64 px, or of patch 4 at 32 px. None: patch 16 at 224 px.
     """
     small = [(model, side) for most, model, side in _SIZES if seen is not None and seen.side < most]
     model, side = small[0] if small else _LARGE

@@ -73,7 +73,7 @@ def check(
         )
     with Bars() as bars:
         found = check_folder(source, progress=bars.move)
-    following, packed = _next(data, source, found, max_pixels)
+    following, packed, short = _next(data, source, found, max_pixels)
     if sheet is not None:
         _draw(source, sheet)
     if json:
@@ -89,6 +89,8 @@ def check(
         print(f"sightline: error: {data}: {said}", file=sys.stderr, flush=True)
         code = UnreadableDataError.exit_code
     if not json:
+        if short:
+            print(short)
         if packed:
             print(f"or packed, each at its own aspect: {packed}")
         print(f"next: {following}")
@@ -174,17 +176,25 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
     }
 
 
-def _next(data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None) -> tuple[str, str | None]:
-    """The command that follows, with what it needs; and the packed training, where one may follow."""
-    from sightline.cli.next_step import command, fixed_training, packed_beside, packed_training
+def _next(
+    data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None
+) -> tuple[str, str | None, str | None]:
+    """The command that follows; the packed training, where one may follow; why both are short, where they are."""
+    from sightline.cli.next_step import PACKED, command, first_look, packed_beside, to_train
+    from sightline.recipes import recipe_for
 
     if "train" not in source.splits:
         skip = ("--skip-unreadable", found.to_skip) if found.to_skip else ()
         pixels = ("--max-pixels", max_pixels) if max_pixels else ()
-        return command("evaluate", "RUN", "--data", data, *skip, *pixels), None
+        return command("evaluate", "RUN", "--data", data, *skip, *pixels), None, None
     out = Path("runs") / source.root.resolve().name
-    fixed = command(*fixed_training(data, found.to_skip, max_pixels, out))
-    return fixed, command(*packed_training(data, found.to_skip, max_pixels, packed_beside(out)))
+    recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
+    few = first_look(recipe, count)
+    short = f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the "
+    short += f"recipe takes {recipe.epochs:g} x {count:,}"
+    rest = found.to_skip, max_pixels, few
+    fixed, packed = to_train(data, out, *rest), to_train(data, packed_beside(out), *rest, recipe=PACKED)
+    return command(*fixed), command(*packed), short if few else None
 
 
 def _draw(source: ImageFolder, sheet: Path) -> None:

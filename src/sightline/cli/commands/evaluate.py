@@ -79,7 +79,7 @@ def evaluate(
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs, home_of
-    from sightline.cli.next_step import beside, packed_beside, packed_training, run_of, say_next, say_other, writing
+    from sightline.cli.next_step import PACKED, beside, packed_beside, run_of, say_next, say_other, to_train, writing
     from sightline.cli.output import LeftOut, add_predictions, add_rows, claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_resolutions
@@ -203,6 +203,7 @@ def evaluate(
                 "native",
             )
         if trained.get("packing") is None and spec == trained.get("data") and not packed_beside(run).exists():
-            words = packed_training(spec, options.skip_unreadable, options.max_pixels, packed_beside(run))
+            rest = options.skip_unreadable, options.max_pixels, trained.get("images")
+            words = to_train(spec, packed_beside(run), *rest, recipe=PACKED)
             say_other("train packed, each at its own aspect", *words)
     say_next("cascade", model, data, *writing("--out", beside(run, "_cascade")))

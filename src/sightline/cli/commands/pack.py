@@ -70,7 +70,7 @@ def stats(
     import statistics
 
     from sightline.cli.data_options import data_options, open_data, read_headers
-    from sightline.cli.next_step import packed_training, say_next
+    from sightline.cli.next_step import PACKED, say_next, to_train
     from sightline.cli.output import LeftOut
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
@@ -133,7 +133,7 @@ def stats(
         print(f"{first:>6} to {last:<6} {count:>7} {bar}".rstrip())
     if data.startswith("imagefolder:") and "train" in source.splits:
         out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
-        say_next(*packed_training(data, options.skip_unreadable, max_pixels, out))
+        say_next(*to_train(data, out, options.skip_unreadable, max_pixels, recipe=PACKED))
     elif data.startswith("scenes"):
         say_next("train", "--recipe", "navit_scenes", "--data", data)
     elif data == "digits":
