@@ -300,6 +300,8 @@ def test_found_40_what_is_wider_than_a_phone_shows_that_it_scrolls():
     assert page.count("--edge: #") == 2, "light and dark"
     assert len(re.findall(r"<table", page)) == len(re.findall(r'<div class="scroll">\s*<table', page)) > 0
     assert 'class="scroll natural"' in page
+    # A long name without a blank lay over the cells beside it.
+    assert re.search(r"\.words \{[^}]*max-width[^}]*overflow-wrap: break-word", page)
 
 
 def test_found_40_a_group_is_named_as_the_table_has_it_and_headings_break_between_words():
