@@ -30,7 +30,15 @@ def folder(tmp_path):
 
 
 def config(folder, **changes):
-    options = {"loss": "ce", "resolution": 16, "batch_size": 4, "images": 24, "precision": "float32", **changes}
+    options = {
+        "loss": "ce",
+        "resolution": 16,
+        "batch_size": 4,
+        "images": 24,
+        "precision": "float32",
+        "validation": None,
+    }
+    options |= changes
     return TrainConfig(data=f"imagefolder:{folder}", model="vit_micro_patch4", model_options=MODEL, **options)
 
 

@@ -66,6 +66,15 @@ def test_found_09_a_pack_is_never_pooled_as_one_image(pool: str, listed: list[Te
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("listed_so", [False, True])
+def test_found_09_tokens_without_a_patch_are_no_image(listed_so: bool) -> None:
+    ours = model(pool="cls")
+    features = torch.zeros(1, 1, ours.embed_dim)
+    with pytest.raises(InputError, match="1 tokens an image, expected 1 prefix tokens and one patch or more"):
+        ours.forward_head([features[0]] if listed_so else features)
+
+
+@torch.no_grad()
 def test_uniform_features_go_through_the_head_as_in_timm(listed: list[Tensor]) -> None:
     ours = model()
     batch = listed[0].expand(3, -1, -1, -1)

@@ -103,8 +103,12 @@ class VisionTransformer(FeatureTrunk):
     def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Any:
         """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim].
 
+        What was taken out of torch's hands (numpy, `as_subclass`) says nothing of its images any more: a pack's tokens
+        are then taken as one image a row, unless `layout` is given.
+
         Raises:
-            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose.
+            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose; or there are
+                no patches among them.
         """
         if isinstance(features, PackedTokens) and self.attn_pool is not None:
             layout = layout or features.token_layout
@@ -131,6 +135,11 @@ class VisionTransformer(FeatureTrunk):
         segments = []
         for image in images:
             patches = image.shape[1] - self.num_prefix_tokens
+            if patches < 1:
+                raise InputError(
+                    f"features: {image.shape[1]} tokens an image, expected {self.num_prefix_tokens} prefix tokens and "
+                    "one patch or more"
+                )
             segments.append(Segment(Grid(1, patches), image.new_zeros(1, patches, 2, dtype=torch.int64), False))
         rows = images[0].shape[0] if images else 1
         return TokenLayout(segments, rows=rows, num_prefix_tokens=self.num_prefix_tokens)

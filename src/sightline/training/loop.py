@@ -17,6 +17,7 @@ import torch
 
 from sightline import runtime
 from sightline.attention.products import few_shapes
+from sightline.checkpoint import folder_exists
 from sightline.data.discovery import open_source
 from sightline.data.loader import Batch
 from sightline.data.packs import PackedBatch
@@ -57,8 +58,9 @@ class Progress:
     """Where a run is, after a step.
 
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
-    tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's, `seconds` of training so
-    far, earlier sittings included. `validated` is the last top-1 on `minival`, None before there is one.
+    tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's (None where none of its images
+    can be read), `seconds` of training so far, earlier sittings included. `validated` is the last top-1 on `minival`,
+    None before there is one.
     """
 
     step: int
@@ -67,7 +69,7 @@ class Progress:
     total: int
     tokens: int
     flops: int
-    loss: float
+    loss: float | None
     seconds: float
     validated: float | None = None
 
@@ -228,6 +230,7 @@ def train(
         config = resolve(config, source, where)
         state = _first_state(config, source, where)
         course = course_of(config, state.model.config, source)
+        _loaded.cache_clear()
         state.data = source.fingerprint()
         if last is not None:
             restore_state(state, config, source, last, warn)
@@ -235,7 +238,7 @@ def train(
             restore_file(out / VALIDATION, state.validation, warn)
         validation = Validation(config, state.model, source, warn)
         best = None if config.validation is None else place_of_best(out, warn)
-        _keep_best(state, config, source, best, where, owner)
+        _keep_best(state, config, source, best, where, owner, warn)
         started, before = time.perf_counter(), state.seconds
         steps = course.from_step(state.step, position=state.position, pin=where.type == "cuda")
         # Its workers end with the loop, however that does.
@@ -249,7 +252,7 @@ def train(
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
             spent = step.after
-            if len(batch):
+            if loss is not None:
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             stopped = stop is not None and not step.last and stop()
             due = step.last or _is_due(step, config.checkpoint_every)
@@ -263,7 +266,8 @@ def train(
                     state.validated = step.ends
                     state.validation += [] if line is None else [line]
                 with owner.held():
-                    write_lines(out / VALIDATION, state.validation)
+                    if state.validation:
+                        write_lines(out / VALIDATION, state.validation)
                     write_lines(out / LOG, state.log)
                     drop_measured(out, foreign)
                     save_state(state, config, source, out / CHECKPOINT, where)
@@ -282,14 +286,27 @@ def train(
 
 
 def _keep_best(
-    state: RunState, config: TrainConfig, source: Source, place: Path | None, device: torch.device, owner: Owner
+    state: RunState,
+    config: TrainConfig,
+    source: Source,
+    place: Path | None,
+    device: torch.device,
+    owner: Owner,
+    warn: Callable[[str], None] | None = None,
 ) -> None:
     """Keep the model as it is now at `place`, where the curve says that it is the best, and that it is not kept yet.
 
-    After the checkpoint, which holds that line: killed in between, a continuation comes here first.
+    After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns where
+    an earlier one was the best and is not there any more.
     """
     best = best_line(state.validation)
-    if place is None or best is None or best["step"] != state.step:
+    if place is None or best is None:
+        return
+    if best["step"] != state.step:
+        if warn is not None and not folder_exists(place):
+            warn(
+                f"{place}: is gone, and cannot be made again of step {best['step']}; the next better one is kept there"
+            )
         return
     with contextlib.suppress(InputError):
         kept = read_record(place)["training"]
@@ -344,11 +361,11 @@ def _take_step(
     rate: float,
     device: torch.device,
     step: Step,
-) -> float:
+) -> float | None:
     model, optimizer = state.model, state.optimizer
     if not len(batch):
         # Nothing of it can be read: there is nothing to learn.
-        return math.nan
+        return None
     # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
     _seed((config.seed * 2**32 + state.step) % 2**63, device)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):

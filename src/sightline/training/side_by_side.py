@@ -187,7 +187,9 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
         trained = read_record(job.out / CHECKPOINT)["training"]["config"]
-        source = open_source(job.train.data)
+        source = open_source(job.train.data).up_to(job.train.max_pixels)
+        for split in job.evaluate.splits:
+            source, _ = source.check_readable(split, skip_unreadable=job.train.skip_unreadable)
         total = planned_images(source, model, job.evaluate, trained["resolution"])
         done = 0
 

@@ -228,7 +228,8 @@ def restore_state(
 
     Args:
         source: the data; what was left out of it counts on.
-        warn: called with a line where it was trained with another number of threads, which sum in another order.
+        warn: called with a line where it was trained with another number of threads, which sum in another order, or
+            in bfloat16 by a version that rounded otherwise.
 
     Raises:
         InputError: it is of another configuration, or its state does not fit the model.
@@ -246,6 +247,8 @@ def restore_state(
     threads = torch.get_num_threads()
     if warn is not None and training.get("threads") != threads:
         warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
+    if warn is not None and config.precision == "bfloat16" and "validated" not in training:
+        warn(f"{path} was trained by an older version, whose bfloat16 rounds otherwise: not the same to the bit")
     state.model.load_state_dict(trained.state_dict())
     if state.ema is not None:
         for name, mean in state.ema.mean.items():

@@ -44,7 +44,14 @@ class Validation:
         self._config, self._warn = config, warn
         self._indices: list[int] = []
         self.view: int | View = config.resolution
-        if config.validation is None or SPLIT not in source.splits:
+        if config.validation is None:
+            return
+        if SPLIT not in source.splits:
+            if warn is not None:
+                warn(
+                    f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside "
+                    f"the last (put class folders into a folder {SPLIT}, or --set validation=null to say nothing)"
+                )
             return
         length = source.length(SPLIT)
         most = config.validation.images

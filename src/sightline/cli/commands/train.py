@@ -185,7 +185,8 @@ def train(
             nonlocal last
             last = at
             seen = "" if at.validated is None else f", minival {at.validated:.1%}"
-            bars.move(f"training {resolved.encoding}", at.images, at.total, f"loss {at.loss:.3f}{seen}")
+            loss = "no image could be read" if at.loss is None else f"loss {at.loss:.3f}"
+            bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
 
         with signals.deferred() as stop:
             run(
