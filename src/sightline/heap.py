@@ -13,31 +13,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-# So many new sizes are passed between two looks; then more than so many bytes beyond the last time are given back.
-_SIZES, _BYTES = 4, 16 << 20
+# More than so many bytes beyond the last time are given back.
+_BYTES = 16 << 20
 # A size that came within the last so many is not new.
 _REMEMBERED = 256
 
 _SEEN: OrderedDict[Hashable, None] = OrderedDict()
-_NEW = {"sizes": 0, "resident": 0}
+_LAST = {"resident": 0}
 
 
 def pass_of_size(size: Hashable) -> None:
-    """Say that a pass of a size begins on the CPU; at times what earlier ones left is given back."""
+    """Say that a pass of a size begins on the CPU; where it is new, what earlier ones left is given back."""
     if size in _SEEN:
         return
     _SEEN[size] = None
     if len(_SEEN) > _REMEMBERED:
         _SEEN.popitem(last=False)
-    _NEW["sizes"] += 1
-    if _NEW["sizes"] % _SIZES != 1:
-        return
     now = _resident_bytes()
-    if not _NEW["resident"]:
-        _NEW["resident"] = now
-    elif now > _NEW["resident"] + _BYTES:
+    if not _LAST["resident"]:
+        _LAST["resident"] = now
+    elif now > _LAST["resident"] + _BYTES:
         _trim()(0)
-        _NEW["resident"] = _resident_bytes()
+        _LAST["resident"] = _resident_bytes()
 
 
 def _resident_bytes() -> int:
