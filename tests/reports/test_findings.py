@@ -71,7 +71,7 @@ def test_introduction_says_what_was_trained_and_tested():
     runs, rows = [run_summary(name) for name in ("looker", "turner", "adder")], accuracy_rows()
     text = introduction(runs, rows, by_run(runs, rows))
     assert text.startswith("Three vision transformers (1.8 million parameters each, patches of 4")
-    assert "48,000 images" in text
+    assert "48,000 shown in all" in text
     assert "20 to 148 px" in text
     assert "position encoding" in text
     assert introduction([], [row("a")], by_run([], [row("a")])).startswith("One vision transformer ")
