@@ -1,6 +1,6 @@
 """One attention layer of a ViT-B (12 heads of 64), our back ends against torch's own ways, side by side.
 
-    python benchmarks/attention.py [--quick] [--json OUT] [--threads 1] [--device cpu|cuda]
+    python benchmarks/attention.py [--quick] [--out OUT] [--threads 1] [--device cpu|cuda]
 
 Subjects are the back ends and `auto`, what `dispatch` chooses. Baselines: `sdpa_no_bias`, torch's fused attention
 without any bias; `sdpa_dense_bias`, the same with a bias that is ready, its build outside the clock; and
@@ -158,14 +158,14 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
     parser.add_argument(
-        "--json",
+        "--out",
         type=Path,
         help="replace this file with the rows; else they are added to benchmarks/results/attention.jsonl",
     )
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
     chosen = parser.parse_args()
-    path = destination(chosen.json, RESULTS / "attention.jsonl")
+    path = destination(chosen.out, RESULTS / "attention.jsonl")
     torch.set_num_threads(chosen.threads)
     rows: list[dict[str, Any]] = []
     cases = _cases(chosen.quick)
@@ -177,7 +177,7 @@ def main() -> None:
         fresh = compare(*case, rounds, chosen.device)
         print_table(("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms"), fresh)
         rows += fresh
-    (write if chosen.json else append)(rows, path)
+    (write if chosen.out else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the first and the second start on a folder of many files take: processor time and wall time, by fresh processes.
 
-    python benchmarks/data_scan.py [--files 50000] [--json OUT]
+    python benchmarks/data_scan.py [--files 50000] [--out OUT]
 
 Makes a folder of tiny PNGs in 100 classes of train and test, in a temporary folder with a cache of its own. A start is
 what `train` does before its first batch: find the files, read or remember the headers, and the fingerprint.
@@ -8,7 +8,6 @@ what `train` does before its first batch: find the files, read or remember the h
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -18,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from measure import RESULTS, Parser, append, destination, write
 from PIL import Image
 
 from sightline import runtime
@@ -60,10 +60,11 @@ def start(root: Path, cache: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--files", type=int, default=50_000)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, help="replace this file; else a row is added to benchmarks/results")
     asked = parser.parse_args()
+    path = destination(asked.out, RESULTS / "data_scan.jsonl")
     with tempfile.TemporaryDirectory() as place:
         root, cache = Path(place) / "images", Path(place) / "cache"
         make(root, asked.files)
@@ -81,9 +82,7 @@ def main() -> None:
         "commit": runtime.commit(),
     }
     print(json.dumps(row))
-    if asked.json:
-        with asked.json.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+    (write if asked.out else append)([row], path)
 
 
 if __name__ == "__main__":

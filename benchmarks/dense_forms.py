@@ -1,6 +1,6 @@
 """The forms of attention in bfloat16 on a CPU, side by side: where `attention/backends/dense.py` takes its table from.
 
-    python benchmarks/dense_forms.py [--quick] [--json OUT]
+    python benchmarks/dense_forms.py [--quick] [--out OUT]
 
 One attention layer with a bias, 3 to 12 heads of 16 and of 64, on batches, on single images and on a pack of tiny ones;
 a row a form and case, its baseline SDPA in bfloat16. `ratio` is the baseline's time over the form's, the median of
@@ -126,12 +126,12 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="three rounds instead of seven")
     parser.add_argument(
-        "--json",
+        "--out",
         type=Path,
         help="replace this file with the rows; else they are added to benchmarks/results/dense_forms.jsonl",
     )
     chosen: argparse.Namespace = parser.parse_args()
-    path = destination(chosen.json, RESULTS / "dense_forms.jsonl")
+    path = destination(chosen.out, RESULTS / "dense_forms.jsonl")
     torch.set_num_threads(1)
     cases = [
         (kind, layout, heads, head_dim, backward)
@@ -145,7 +145,7 @@ def main() -> None:
         print(said, flush=True)
         print_table(("pass", "kind", "tokens", "heads", "head_dim", "subject", "ratio", "subject_ms", "errors"), fresh)
         rows += fresh
-    (write if chosen.json else append)(rows, path)
+    (write if chosen.out else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a process keeps of ever new sizes: its resident memory over a thousand images, no two of one size.
 
-    python benchmarks/growth.py [--encodings lookhere_90 rope_axial] [--sizes 1000] [--json OUT]
+    python benchmarks/growth.py [--encodings lookhere_90 rope_axial] [--sizes 1000] [--out OUT]
 
 Each encoding in a process of its own: a small model of one layer in float32, evaluation mode, one image at a time of
 each of so many grids of up to 40 x 60 patches, in an order that is the same for all. One pass of the smallest and one
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--encodings", nargs="+", choices=list_encodings(), default=list_encodings(), metavar="NAME")
     parser.add_argument("--sizes", type=int, choices=range(1, 2401), default=1000, metavar="1..2400")
     parser.add_argument(
-        "--json", type=Path, help="replace this file; else rows are added to benchmarks/results/growth.jsonl"
+        "--out", type=Path, help="replace this file; else rows are added to benchmarks/results/growth.jsonl"
     )
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--measure", choices=list_encodings(), help=argparse.SUPPRESS)
@@ -99,14 +99,14 @@ def main() -> None:
     if chosen.measure:
         print(json.dumps(measure(chosen.measure, chosen.sizes)))
         return
-    path = destination(chosen.json, RESULTS / "growth.jsonl")
+    path = destination(chosen.out, RESULTS / "growth.jsonl")
     rows: list[dict[str, Any]] = []
     for encoding, said in counted(chosen.encodings):
         print(f"{said} {encoding}", flush=True)
         options = ["--measure", encoding, "--sizes", str(chosen.sizes), "--threads", str(chosen.threads)]
         rows.append(in_fresh_process(__file__, options))
         print_table(("encoding", "first_mib", "growth_mib", "highest_mib", "seconds"), rows[-1:])
-    (write if chosen.json else append)(rows, path)
+    (write if chosen.out else append)(rows, path)
     beyond = [row["encoding"] for row in rows if row["growth_mib"] >= _MOST_MIB]
     print(f"beyond {_MOST_MIB} MiB: {', '.join(beyond) or 'none'}")
 

@@ -1,11 +1,10 @@
 """The memory of `sightline predict` on a JPEG of 89 megapixels in each EXIF orientation: the peak of its process.
 
-python benchmarks/large_images.py [--side 9459] [--orientations 1,2,3,4,5,6,7,8] [--json OUT]
+python benchmarks/large_images.py [--side 9459] [--orientations 1,2,3,4,5,6,7,8] [--out OUT]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from measure import RESULTS, Parser, append, destination, write
 from PIL import Image
 
 from sightline import create_model, runtime, save_model
@@ -48,11 +48,12 @@ def measure(side: int, orientation: int, folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--side", type=int, default=9459)
     parser.add_argument("--orientations", default="1,2,3,4,5,6,7,8")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path, help="replace this file; else a row is added to benchmarks/results")
     asked = parser.parse_args()
+    path = destination(asked.out, RESULTS / "large_images.jsonl")
     with tempfile.TemporaryDirectory() as place:
         peaks = {
             orientation: round(measure(asked.side, int(orientation), Path(place)) / 2**20)
@@ -67,9 +68,7 @@ def main() -> None:
         "commit": runtime.commit(),
     }
     print(json.dumps(row))
-    if asked.json:
-        with asked.json.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+    (write if asked.out else append)([row], path)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def destination(option: Path | None, default: Path) -> Path:
     path = default if option is None else option
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         print(
-            f"sightline: error: --json {path}: expected a file in a folder that exists and can be written",
+            f"sightline: error: {path}: expected a file in a folder that exists and can be written",
             file=sys.stderr,
         )
         raise SystemExit(2)

@@ -1,6 +1,6 @@
 """A whole ViT-B/16 with LookHere, against the same model without position encoding, with stored biases, and timm's.
 
-    python benchmarks/model.py [--quick] [--json OUT] [--threads 1] [--device cpu|cuda]
+    python benchmarks/model.py [--quick] [--out OUT] [--threads 1] [--device cpu|cuda]
 
 The subject is our model with what `dispatch` chooses (`auto`). Baselines: `sdpa_no_bias`, the same model without
 encoding; `sdpa_dense_bias`, the same with a dense bias stored for every layer, as the public LookHere code holds it
@@ -216,13 +216,13 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
     parser.add_argument(
-        "--json", type=Path, help="replace this file; else rows are added to benchmarks/results/model.jsonl"
+        "--out", type=Path, help="replace this file; else rows are added to benchmarks/results/model.jsonl"
     )
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
     parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    path = destination(chosen.json, RESULTS / "model.jsonl")
+    path = destination(chosen.out, RESULTS / "model.jsonl")
     torch.set_num_threads(chosen.threads)
     if chosen.measure:
         _measure(*chosen.measure)
@@ -238,7 +238,7 @@ def main() -> None:
         columns = ("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms")
         print_table((*columns, "subject_mib", "baseline_mib"), fresh)
         rows += fresh
-    (write if chosen.json else append)(rows, path)
+    (write if chosen.out else append)(rows, path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Images of every size, packed, against one size: the same model, optimizer and operations (NaViT section 3.1).
 
-    python benchmarks/navit.py [--seeds 0 1 2] [--out runs/navit] [--figure FILE] [--json OUT]
+    python benchmarks/navit.py [--seeds 0 1 2] [--out runs/navit] [--figure FILE] [--rows OUT]
 
 Trains the recipes `vit_scenes` and `navit_scenes` with each seed, tests them on square scenes from 0.5 to 2 times
 32 px, and says what came out: images seen, the mean over the resolutions, and the paired difference with its 95 %
@@ -79,9 +79,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2000, help="test scenes at each resolution; 2000")
     parser.add_argument("--out", type=Path, default=Path("runs/navit"), help="folder of the runs; runs/navit")
     parser.add_argument("--figure", type=Path, help="write the curves as SVG")
-    parser.add_argument("--json", type=Path, help="the rows; benchmarks/results/navit.jsonl unless given")
+    parser.add_argument("--rows", type=Path, help="the rows; benchmarks/results/navit.jsonl unless given")
     chosen = parser.parse_args()
-    path = destination(chosen.json, RESULTS / "navit.jsonl")
+    path = destination(chosen.rows, RESULTS / "navit.jsonl")
     todo = jobs(chosen.seeds, chosen.out, chosen.images)
     with ThreadPoolExecutor(max_workers=runtime.cores()) as pool:
         for done in [pool.submit(run_jobs, [job], _Said(len(todo))) for job in todo]:

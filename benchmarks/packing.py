@@ -1,6 +1,6 @@
 """A training step (forward, backward, AdamW) on images of very different sizes: packed, and the usual ways beside it.
 
-    python benchmarks/packing.py [--quick] [--json OUT] [--threads 1] [--device cpu|cuda]
+    python benchmarks/packing.py [--quick] [--out OUT] [--threads 1] [--device cpu|cuda]
 
 The subject `packed` is our model of ViT-S width with factorised embeddings and mean pooling, all images in one row, no
 token padded. Baselines of the same width and depth: `padded`, every image padded to the longest with a mask; `buckets`,
@@ -245,7 +245,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="64 images of mixed sizes alone, and two rounds")
     parser.add_argument(
-        "--json",
+        "--out",
         type=Path,
         help="replace this file with the rows; else they are added to benchmarks/results/packing.jsonl",
     )
@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
     parser.add_argument("--device", type=device, default="cpu")
     chosen = parser.parse_args()
-    path = destination(chosen.json, RESULTS / "packing.jsonl")
+    path = destination(chosen.out, RESULTS / "packing.jsonl")
     torch.set_num_threads(chosen.threads)
     # On one core a step of 64 images takes 10 s packed and a minute with a dense mask.
     usual = (64,) if chosen.quick else (16, 64) if chosen.device == "cpu" else (16, 64, 256)
@@ -284,7 +284,7 @@ def main() -> None:
         ]
         print_table(("baseline", "padding_factor", "ratio", "spread", "memory_ratio", "subject_ms"), fresh)
         rows += fresh
-    (append if chosen.json is None else write)(rows, path)
+    (append if chosen.out is None else write)(rows, path)
     print(f"rows: {path}")
 
 

@@ -1,6 +1,6 @@
 """What pruning costs and gains: blocks of pairs whose smallest penalty exceeds a bound are left out.
 
-    python benchmarks/pruning.py [--run FOLDER] [--resolution 148] [--images 200] [--json OUT]
+    python benchmarks/pruning.py [--run FOLDER] [--resolution 148] [--images 200] [--out OUT]
 
 At random weights: one attention layer of a ViT-B with LookHere-90 at 4097 tokens, pruned against unpruned tiles side by
 side, with the relative error of the output, averaged over the first, a middle and the last layer (their slopes differ).
@@ -125,9 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--resolution", type=int, default=148, help="side in pixels for --run")
     parser.add_argument("--images", type=int, default=200, help="test images for --run")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="replace this file; else rows are added to benchmarks/results")
+    parser.add_argument("--out", type=Path, help="replace this file; else rows are added to benchmarks/results")
     chosen = parser.parse_args(arguments)
-    path = destination(chosen.json, RESULTS / "pruning.jsonl")
+    path = destination(chosen.out, RESULTS / "pruning.jsonl")
     torch.set_num_threads(1)
     random = at_random_weights(chosen.rounds)
     print_table(("prune_below", "ratio", "spread", "computed_unpruned", "computed_pruned", "relative_error"), random)
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if trained:
         print_table(("prune_below", "relative_error", "changed_top1", "top1_unpruned", "top1_pruned"), trained)
     rows = random + trained
-    (write if chosen.json else append)(rows, path)
+    (write if chosen.out else append)(rows, path)
 
 
 if __name__ == "__main__":

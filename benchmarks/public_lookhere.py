@@ -1,6 +1,6 @@
 """The public LookHere way of making its bias, written anew as a baseline: every pair of patches, in float64, at once.
 
-    python benchmarks/public_lookhere.py [--sides 14 24 32] [--json OUT]
+    python benchmarks/public_lookhere.py [--sides 14 24 32] [--out OUT]
 
 Measures how long the build for a ViT-B takes (12 layers, 12 heads, LookHere-90) and how much memory, each in a process
 of its own. What the machine's memory does not hold is set beside it by the formula and marked "computed".
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument(
         "--sides", type=int, nargs="+", default=[14, 24, 32, 48, 64], help="of square grids, in patches"
     )
-    parser.add_argument("--json", type=Path, help="replace this file with the rows")
+    parser.add_argument("--out", type=Path, help="replace this file with the rows")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
@@ -111,8 +111,8 @@ def main() -> None:
             }
         )
     print_table(("grid", "how", "seconds", "peak_mib", "stored_mib", "computed_peak_mib"), rows)
-    if chosen.json:
-        write(rows, chosen.json)
+    if chosen.out:
+        write(rows, chosen.out)
 
 
 if __name__ == "__main__":

@@ -169,8 +169,8 @@ def benchmarks(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["attention", "model"])
 def test_a_benchmark_gets_its_arguments_as_they_are(name, benchmarks, capfd):
     (benchmarks / f"{name}.py").write_text(SCRIPT)
-    assert main(["bench", name, "--quick", "--json", "a b.jsonl", "3"]) == 0
-    assert capfd.readouterr() == (f"['--quick', '--json', 'a b.jsonl', '3'] {name}.py benchmarks\n", "")
+    assert main(["bench", name, "--quick", "--out", "a b.jsonl", "3"]) == 0
+    assert capfd.readouterr() == (f"['--quick', '--out', 'a b.jsonl', '3'] {name}.py benchmarks\n", "")
     assert main(["bench", name, "7"]) == 7
 
 

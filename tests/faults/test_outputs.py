@@ -70,8 +70,8 @@ WRITERS = {
     "export": ["export", "{run}", "--to", "torch", "--overwrite", "--output"],
     "report": ["report", "{run}", "--overwrite", "--out"],
     "bench memory": [*BENCH, "--out"],
-    "bench attention": ["bench", "attention", "--quick", "--json"],
-    "bench model": ["bench", "model", "--quick", "--js"],
+    "bench attention": ["bench", "attention", "--quick", "--out"],
+    "bench model": ["bench", "model", "--quick", "--ou"],
 }
 
 

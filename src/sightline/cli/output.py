@@ -176,11 +176,11 @@ def claim_file(out: Path, *, inputs: Inputs, overwrite: bool, option: str = "--o
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
-def claim_rows(out: Path, option: str = "--json") -> None:
+def claim_rows(out: Path) -> None:
     """Refuse a file of measured rows, which is replaced without a question, where something else is in it."""
-    claim_file(out, inputs=Inputs(), overwrite=True, option=option)
+    claim_file(out, inputs=Inputs(), overwrite=True)
     if out.exists() and not is_rows(out):
-        raise InputError(f"{option} {out}: exists and holds no rows of a benchmark; it is not replaced")
+        raise InputError(f"--out {out}: exists and holds no rows of a benchmark; it is not replaced")
 
 
 def make_parent(out: Path) -> None:

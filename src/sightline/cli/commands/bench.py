@@ -84,7 +84,7 @@ def memory(
         )
     size = parse_size(resolution)
     if out is not None:
-        claim_rows(out, "--out")
+        claim_rows(out)
     where = runtime.resolve_device(device)
     config = model_config(model, encoding=encoding)
     asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
@@ -171,7 +171,7 @@ def attention(*arguments: _PassedOn) -> int:
     Parameters
     ----------
     arguments
-        Passed on as they are: --quick (some minutes), --json OUT (replaces OUT; else rows are added to
+        Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
         benchmarks/results), --threads N, --device cpu or cuda.
     """
     return _run("attention", arguments)
@@ -184,7 +184,7 @@ def whole_model(*arguments: _PassedOn) -> int:
     Parameters
     ----------
     arguments
-        Passed on as they are: --quick (some minutes), --json OUT (replaces OUT; else rows are added to
+        Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
         benchmarks/results), --threads N, --device cpu or cuda.
     """
     return _run("model", arguments)
@@ -206,9 +206,9 @@ def _claim_given(arguments: tuple[str, ...]) -> None:
     from sightline.cli.output import claim_rows
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     try:
-        given = parser.parse_known_args(arguments)[0].json
+        given = parser.parse_known_args(arguments)[0].out
     except argparse.ArgumentError:
         # The benchmark itself says what is wrong.
         return
