@@ -23,7 +23,7 @@ _LAST = {"resident": 0}
 
 
 def pass_of_size(size: Hashable) -> None:
-    """Say that a pass of a size begins on the CPU; where it is new, what earlier ones left is given back."""
+    """Say that the layers of a pass on the CPU are done; where its size is new, what they left is given back."""
     if size in _SEEN:
         return
     _SEEN[size] = None

@@ -196,9 +196,9 @@ class Trunk(nn.Module):
 
     def _encode(self, patches: Tensor, layout: TokenLayout) -> Tensor:
         """Flat patches to normed tokens [rows, slots, dim]."""
-        if not torch.compiler.is_compiling() and type(patches) is Tensor and patches.device.type == "cpu":
-            pass_of_size((layout.rows, layout.slots))
         tokens = self._embed(patches, layout)
         for layer in range(len(self.blocks)):
             tokens = self._run_block(tokens, layer, layout)
+        if not torch.compiler.is_compiling() and type(patches) is Tensor and patches.device.type == "cpu":
+            pass_of_size((layout.rows, layout.slots))
         return self.norm(tokens)
