@@ -14,7 +14,7 @@ from sightline import heap
 from sightline.attention import products, use_backend
 from sightline.heap import pass_of_size
 from sightline.kept import STORES, Kept, kept
-from sightline.models import create_model
+from sightline.models import create_model, trunk
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
@@ -181,3 +181,12 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
 def test_found_23_the_c_library_is_asked():
     assert heap._resident_bytes() > 10 << 20
     heap._trim()(0)
+
+
+def test_found_23_what_a_pass_left_is_given_back_when_its_layers_are_done(monkeypatch):
+    model, done = create_model("vit_micro_patch4", depth=2, dim=48, heads=4, num_classes=2), []
+    for block in model.blocks:
+        block.register_forward_hook(lambda *_: done.append("layer"))
+    monkeypatch.setattr(trunk, "pass_of_size", lambda _: done.append("given back"))
+    model(torch.randn(1, 3, 12, 20))
+    assert done == ["layer", "layer", "given back"]
