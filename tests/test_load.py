@@ -114,6 +114,13 @@ def test_a_run_and_its_checkpoint_are_the_same_model(tiny_run):
     assert read_record(tiny_run)["training"]["config"]["data"] == "digits"
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_found_03_a_file_beside_the_checkpoint_makes_no_model_of_a_run(name, run_copy):
+    expected = load_model(run_copy)(images())
+    (run_copy / name).write_text('{"architecture": "mine"}\n')
+    assert torch.equal(load_model(run_copy)(images()), expected)
+
+
 def test_a_checkpoint_that_was_moved_aside_is_found(run_copy):
     """Where a writer was killed between its two renames."""
     expected = load_model(run_copy)(images())

@@ -92,9 +92,9 @@ def save_model(model: nn.Module, path: str | Path) -> None:
 
 
 def _folder(path: str | Path) -> Path:
-    """The model's folder, which a run holds as `checkpoint`."""
+    """The model's folder, which a run holds as `checkpoint`, whatever else lies beside that."""
     path = Path(path)
-    if not (path / "config.json").exists() and folder_exists(path / "checkpoint"):
+    if not (path / CHECKSUMS).exists() and folder_exists(path / "checkpoint"):
         return path / "checkpoint"
     return path
 
@@ -162,7 +162,7 @@ def load_model(
 
 
 def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
-    foreign = read_timm_folder(folder)
+    foreign = read_timm_folder(_folder(folder))
     if foreign is None:
         return _load_folder(folder, num_classes, allow_nonfinite)
     model = import_weights("timm", load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite), foreign.given)

@@ -65,19 +65,21 @@ def test_a_run_may_be_continued_by_its_own_configuration(cli, run_copy):
 
 
 OWNED = ("checkpoint/model.safetensors", "checkpoint/config.json", "config.yaml", "log.jsonl", "results.jsonl")
+# Not there in a run: by them its folder would be taken for that of a model.
+OF_A_MODEL = ("config.json", "checksums.json", "model.safetensors")
 WRITERS = {
     "evaluate": ["evaluate", "{run}", "--resolutions", "8", "--images", "8", "--overwrite", "--out"],
     "export": ["export", "{run}", "--to", "torch", "--overwrite", "--output"],
     "report": ["report", "{run}", "--overwrite", "--out"],
     "bench memory": [*BENCH, "--out"],
     "bench attention": ["bench", "attention", "--quick", "--out"],
-    "bench model": ["bench", "model", "--quick", "--ou"],
+    "bench model": ["bench", "model", "--quick", "--out"],
 }
 
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_found_03_no_output_over_what_a_run_owns(writer, harmless, run_copy):
-    for name in OWNED:
+    for name in (*OWNED, *OF_A_MODEL):
         words = [word.format(run=run_copy) if isinstance(word, str) else word for word in WRITERS[writer]]
         harmless(*words, run_copy / name, says=[str(run_copy / name), str(run_copy)])
 

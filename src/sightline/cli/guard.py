@@ -162,7 +162,8 @@ def _refuse_owned(out: Path, option: str) -> None:
             raise InputError(
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
-        for name in (*RUN_FILES, *CHECKPOINTS):
+        # By a model's own files the folder would be taken for a model, not for the run.
+        for name in (*RUN_FILES, *CHECKPOINTS, *_OF_A_MODEL, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
 
