@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from sightline import checkpoint
 from sightline.errors import InputError
+from sightline.load import load_model, read_record, save_model
+from sightline.models import VisionTransformer
 from sightline.training import TrainConfig, state, train
 from sightline.training.config import OptimizerConfig
 from tests.tiny import (
@@ -21,6 +23,7 @@ from tests.tiny import (
     KillAt,
     Stopped,
     after,
+    digest,
     flip_a_byte,
     killed,
     log_lines,
@@ -261,7 +264,6 @@ def test_the_state_of_another_training(change, says, tmp_path):
 
 
 def test_a_model_is_no_run_to_resume(tmp_path):
-    from sightline.load import save_model
 
     model = train(tiny_config(), tmp_path / "a")
     shutil.rmtree(tmp_path / "a")
@@ -280,3 +282,20 @@ def test_killed_at_every_step(workers, undisturbed, tmp_path):
             killed(train, config, out, observe=KillAt(step))
         train(config, out, resume=True)
         assert (weights(out), log_lines(out)) == undisturbed(EVENTFUL), step
+
+
+@pytest.mark.parametrize("became", ["gone", "another"])
+def test_what_a_run_began_with_is_not_asked_for_again(became, run_copy, tmp_path):
+    config = tiny_config(init_from=str(run_copy), images=96, batch_size=32, checkpoint_every=32)
+    train(config, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "a", observe=stop_at(2))
+    shutil.rmtree(run_copy)
+    if became == "another":
+        # Of the same shape, so that its weights would fit.
+        save_model(VisionTransformer(load_model(tmp_path / "whole").config.replace(crop=0.5)), run_copy)
+    train(config, tmp_path / "a", resume=True)
+    for name in ("model.safetensors", "training.safetensors"):
+        assert digest(tmp_path / "a/checkpoint" / name) == digest(tmp_path / "whole/checkpoint" / name)
+    assert load_model(tmp_path / "a").config == load_model(tmp_path / "whole").config
+    assert read_record(tmp_path / "a")["training"]["config"]["init_from"] == str(run_copy)

@@ -25,7 +25,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
-from sightline.load import load_model, local_folder, read_record
+from sightline.load import load_model, read_record, seal
 from sightline.models import VisionTransformer, ViTConfig, model_config
 from sightline.owner import Owner, claim
 from sightline.tasks.classification import LINK_OF, classification_loss
@@ -41,6 +41,7 @@ from sightline.training.state import (
     RunState,
     drop_measured,
     drop_previous,
+    going_on,
     has_checkpoint,
     last_good,
     measured_files,
@@ -140,16 +141,11 @@ def _encoding(config: TrainConfig) -> dict[str, Any]:
 def _foundation(config: TrainConfig) -> VisionTransformer:
     """The model that a run begins with."""
     assert config.init_from is not None
-    folder = local_folder(config.init_from)
-    try:
-        written = (folder / "checkpoint" if (folder / "checkpoint").exists() else folder).stat().st_mtime_ns
-    except OSError:
-        written = None
-    return _loaded(config.init_from, written)
+    return _loaded(config.init_from, seal(config.init_from))
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(source: str, written: int | None) -> VisionTransformer:
+def _loaded(source: str, written: str) -> VisionTransformer:
     """A run asks for it a few times before it begins; `written` tells a folder that was replaced from its old self."""
     return load_model(source)
 
@@ -227,8 +223,9 @@ def train(
         foreign = measured_files(out) if last is None else []
         if last is not None:
             config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
-        config = resolve(config, source, where)
-        state = _first_state(config, source, where)
+        own = resolve(going_on(config, last), source, where)
+        config = dataclasses.replace(own, init_from=config.init_from)
+        state = _first_state(own, source, where)
         course = course_of(config, state.model.config, source)
         _loaded.cache_clear()
         state.data = source.fingerprint()

@@ -115,6 +115,12 @@ def last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
     return out / CHECKPOINT
 
 
+def going_on(config: TrainConfig, last: Path | None) -> TrainConfig:
+    """The configuration by which the model of a run is built: one that goes on from a checkpoint begins with that,
+    since what it first began with may be gone, or another by now."""
+    return config if None in (config.init_from, last) else dataclasses.replace(config, init_from=str(last))
+
+
 def drop_previous(out: Path) -> None:
     """Delete the spare of a run that is complete, unless it is all that can be read, or no checkpoint."""
     previous = previous_of(out / CHECKPOINT)

@@ -92,7 +92,7 @@ def train(
     """
     import contextlib
     import sys
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from sightline import runtime, signals
     from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
@@ -113,7 +113,7 @@ def train(
     from sightline.training.loop import Progress, resolve
     from sightline.training.loop import train as run
     from sightline.training.same_data import check_same_data
-    from sightline.training.state import has_checkpoint, last_good
+    from sightline.training.state import going_on, has_checkpoint, last_good
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
@@ -145,8 +145,9 @@ def train(
         check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over)
         with named_after(config):
             source = sources.open(asked)
+        before = last_good(folder, None) if resume and has_checkpoint(folder) else None
         with named_after(config or Path("train")):
-            planned = resolve(asked, source, where)
+            planned = resolve(going_on(asked, before), source, where)
         check_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
@@ -155,16 +156,16 @@ def train(
         sources.say(asked)
         left_out = LeftOut()
         left_out.say(source)
-        if resume and has_checkpoint(folder):
+        if before is not None:
             # What a change of the data means for the configuration is decided before the configurations are compared.
             asked = check_same_data(
-                last_good(folder, None),
+                before,
                 source,
                 asked,
                 accept_changed=accept_changed_data,
                 progress=lambda done, total: bars.move("comparing files", done, total),
             )
-        resolved = resolve(asked, source, where)
+        resolved = replace(resolve(going_on(asked, before), source, where), init_from=asked.init_from)
 
         def warn(line: str) -> None:
             print(f"sightline: warning: {line}", file=sys.stderr)
