@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sightline.checkpoint import read_folder
+from sightline.data.discovery import open_source
 from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
-from sightline.errors import InputError
+from sightline.errors import InputError, SightlineError
 from sightline.load import read_record
 from sightline.training.config import BUDGETS, TrainConfig, renamed
 
@@ -82,3 +83,13 @@ def check_same_data(
         warn(changed)
     saved = renamed(training.get("config", {}))
     return dataclasses.replace(config, **{name: saved.get(name) for name in BUDGETS})
+
+
+def say_changes(source: Source, config: TrainConfig, warn: Callable[[str], None]) -> None:
+    """Say what of the data is not as it was when `source` was opened: a run that ends was trained on some of each."""
+    try:
+        said = differences(source.fingerprint(), open_source(config.data).fingerprint())
+    except SightlineError as error:
+        said = [str(error)]
+    if said:
+        warn(f"{config.data} changed while it was trained on: {'; '.join(said)}")

@@ -112,7 +112,7 @@ def train(
     from sightline.results import dump_rows
     from sightline.training.loop import Progress, resolve
     from sightline.training.loop import train as run
-    from sightline.training.same_data import check_same_data
+    from sightline.training.same_data import check_same_data, say_changes
     from sightline.training.state import going_on, has_checkpoint, last_good
 
     flags = {
@@ -203,6 +203,7 @@ def train(
                 stop=stop,
             )
         left_out.say(source)
+        say_changes(source, resolved, warn)
         owner.check()
         if split is None:
             if not json:
