@@ -24,6 +24,8 @@ def write_file(path: Path, content: bytes) -> None:
     try:
         try:
             temporary.write_bytes(content)
+            # Else a power cut may leave the new name and none of the content.
+            flush(temporary)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sightline.data import fingerprint
+from sightline.data.allowance import Unreadable
 from sightline.errors import InputError
+from sightline.load import load_model
 from sightline.training import TrainConfig, loop, train
-from sightline.training.state import CHECKPOINT
+from sightline.training.loop import open_training_data
+from sightline.training.state import CHECKPOINT, LEFT_OUT
 from tests.tiny import MODEL, log_lines, weights
 
 CLASSES = ("ant", "bee", "cow")
@@ -230,8 +234,8 @@ def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_wit
         packing = PackingConfig(tokens=40)
     settings = config(folder, checkpoint_every=1, skip_unreadable=1, packing=packing)
     train(settings, tmp_path / "whole")
-    record = json.loads((tmp_path / "whole" / CHECKPOINT / "config.json").read_text())["training"]
-    assert list(record["left_out"]["train"]) == [str(bad)]
+    left_out = (tmp_path / "whole" / CHECKPOINT / LEFT_OUT).read_text()
+    assert json.loads(left_out)[:2] == ["train", str(bad)]
     for workers, after in ((0, 1), (2, 3), (0, 5)):
         out = tmp_path / f"run{workers}{after}"
         sitting = config(folder, checkpoint_every=1, skip_unreadable=1, packing=packing, workers=workers)
@@ -239,8 +243,7 @@ def test_found_24_a_damaged_image_leaves_its_batch_the_same_after_a_kill_and_wit
         train(sitting, out, resume=True)
         assert weights(out) == weights(tmp_path / "whole")
         assert log_lines(out) == log_lines(tmp_path / "whole")
-        again = json.loads((out / CHECKPOINT / "config.json").read_text())["training"]
-        assert again["left_out"] == record["left_out"]
+        assert (out / CHECKPOINT / LEFT_OUT).read_text() == left_out
 
 
 def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_path):
@@ -274,3 +277,24 @@ def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder,
     assert len(said) == (change is not None)
     for word in {"gone": ["12 removed"], **{name: says[:1] for name, (_, says) in CHANGES.items()}}.get(change, []):
         assert word in said[0]
+
+
+def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprint, "_MOST_BYTES", 400)
+    settings = config(folder, checkpoint_every=4)
+    killed(settings, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    train(settings, tmp_path / "run", resume=True)
+    replace(folder)
+    with pytest.raises(InputError, match=r"changed since .*: another data set"):
+        train(settings, tmp_path / "again", resume=True)
+
+
+def test_ever_so_many_images_that_are_left_out_leave_a_checkpoint_that_is_read(folder, tmp_path):
+    settings = config(folder, checkpoint_every=4, skip_unreadable="all")
+    source, _ = open_training_data(settings).check_readable("train", skip_unreadable="all")
+    assert source.allowance is not None
+    source.allowance.note("train", (Unreadable(f"{number:0200}.png", "is truncated") for number in range(80_000)))
+    train(settings, tmp_path / "run", source=source)
+    assert load_model(tmp_path / "run").num_classes == len(CLASSES)
+    train(settings, tmp_path / "run", source=open_training_data(settings), resume=True)

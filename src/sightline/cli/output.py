@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FILES = {*RUN_FILES, PAGE}
 _IN_CHECKPOINT = {
     "model.safetensors", "training.safetensors", "config.json", "checksums.json", "log.jsonl", "validation.jsonl",
-    "results.jsonl", "predictions.csv", "data.listing",
+    "results.jsonl", "predictions.csv", "data.listing", "left_out.jsonl",
 }  # fmt: skip
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")

@@ -51,14 +51,15 @@ class Fingerprint:
         return cls(seen.hexdigest()[:32], tuple(classes), listed, tuple(stamps))
 
     def packed(self) -> bytes:
-        """The classes and files, compressed."""
+        """The classes and files, compressed; b"" where `unpacked` would not read so many."""
         lines = [json.dumps({"digest": self.digest, "classes": self.classes})]
         stamps = self.stamps or ((-1, ""),) * len(self.files)
         lines += [
             f"{size}\t{sample}\t{json.dumps(name)}\t{changed}\t{whole}"
             for (name, size, sample), (changed, whole) in zip(self.files, stamps, strict=True)
         ]
-        return zlib.compress("\n".join(lines).encode(), 1)
+        content = "\n".join(lines).encode()
+        return zlib.compress(content, 1) if len(content) <= _MOST_BYTES else b""
 
     @classmethod
     def unpacked(cls, content: bytes, where: str) -> Fingerprint:

@@ -21,7 +21,8 @@ LISTING = "data.listing"
 
 def data_record(found: Fingerprint) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What a checkpoint keeps of its data: for its record, and as files."""
-    return {"digest": found.digest, "images": len(found.files)}, ({LISTING: found.packed()} if found.files else {})
+    listing = found.packed() if found.files else b""
+    return {"digest": found.digest, "images": len(found.files)}, ({LISTING: listing} if listing else {})
 
 
 def check_same_data(

@@ -31,6 +31,7 @@ from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import VisionTransformer
 from sightline.predictions import PREDICTIONS
+from sightline.reading import read_json_lines
 from sightline.replacing import previous_of
 from sightline.results import RESULTS
 from sightline.training.config import TrainConfig, renamed
@@ -42,6 +43,8 @@ from sightline.training.same_data import data_record
 
 CHECKPOINT = "checkpoint"
 BEST = "checkpoint.best"
+# A file of its own, a line an image: the record of a model is bounded, and these may be many.
+LEFT_OUT = "left_out.jsonl"
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable")
 
@@ -170,7 +173,9 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
     if state.ema is not None:
         state.ema.exchange(state.model)
-    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
+    found = {} if source.allowance is None else source.allowance.found
+    left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
+    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation), LEFT_OUT: text_of(left_out)}
     files |= {"training.safetensors": tensor_writer(plain), **lines, **listing}
     write_folder(path, files, keep_previous=True)
 
@@ -223,7 +228,6 @@ def _record(state: RunState, config: TrainConfig, source: Source, device: torch.
         "hardware": runtime.hardware(device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
-        "left_out": {} if source.allowance is None else source.allowance.found,
     }
 
 
@@ -272,7 +276,10 @@ def restore_state(
         state.validation = files[VALIDATION].read_text(encoding="utf-8").splitlines()
         state.validated = training.get("validated", 0.0)
     if source.allowance is not None:
-        source.allowance.restore(training.get("left_out", {}))
+        found: dict[str, dict[str, str]] = training.get("left_out", {})  # where an older version kept it
+        for _, (split, image, reason) in read_json_lines(files[LEFT_OUT], "an image") if LEFT_OUT in files else ():
+            found.setdefault(split, {})[image] = reason
+        source.allowance.restore(found)
     if training.get("course") is not None:
         state.position = Position.of(training["course"])
 
