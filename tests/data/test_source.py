@@ -26,10 +26,65 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(params=["scenes", "scenes:pairs", "digits", "imagefolder"])
+@pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "digits", "imagefolder"])
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
+    if request.param == "scenes in parts":
+        return open_source("scenes").showing_parts(0.35)
     spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
     return open_source(spec)
+
+
+def _rows_of_ramps(shape: tuple[int, int]) -> np.ndarray:
+    """An image whose red is the row and whose green is the column, in the rest of an eighth of the range."""
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    return np.stack([rows * 255 // shape[0], columns * 255 // shape[1], 0 * rows], axis=-1).astype(np.uint8)
+
+
+@pytest.mark.parametrize("name", ["scenes", "imagefolder"])
+def test_parts_have_the_least_area_that_was_asked_for(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen by images that say of each pixel where it stood."""
+    for label in "ab":
+        (tmp_path / "train" / label).mkdir(parents=True)
+        Image.fromarray(_rows_of_ramps((120, 120))).save(tmp_path / "train" / label / "0.png")
+    drawn = type("Drawn", (), {})
+    drawn.image = _rows_of_ramps((120, 120))
+    monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size: drawn)
+    source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").keeping_aspect()
+
+    def areas(least: float) -> np.ndarray:
+        shown = [
+            source.showing_parts(least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)
+        ]
+        reach = np.array([[int(np.ptp(image[..., channel])) / 255 for channel in (0, 1)] for image in shown])
+        return reach.prod(axis=1)
+
+    for least in (0.2, 0.7):
+        found = areas(least)
+        # The outer half pixels of a view are not in it.
+        assert least * 0.85 < found.min() < least + 0.15
+        assert found.max() > 0.85
+    assert areas(1.0).min() > 0.85
+
+
+def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
+    whole, parts = open_source("scenes"), open_source("scenes").showing_parts(0.35)
+    for split in ("minival", "test", "heldout_fonts"):
+        one, other = (each.example(split, 3, (32, 48)) for each in (whole, parts))
+        assert (one.image == other.image).all()
+        assert one.size == other.size
+    one, other = (each.example("train", 3, (32, 48)) for each in (whole, parts))
+    assert (one.image != other.image).any()
+    assert one.size is not None
+    # Where the object's box ends in a part is not known.
+    assert other.size is None
+    assert (whole.showing_parts(1.0).example("train", 3, (32, 48)).image == one.image).all()
+
+
+def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
+    with pytest.raises(InputError, match=r"parts 0.5: not for data 'digits'"):
+        open_source("digits").showing_parts(0.5)
 
 
 def test_every_file_in_sources_is_a_data_set() -> None:
@@ -88,7 +143,9 @@ def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
             assert (example.group is None) == (not source.groups)
             if example.group is not None:
                 assert example.label in source.groups[example.group]
-            assert (example.size is None) == (source.name != "scenes")
+            # Of a part it is not known.
+            parts = split == "train" and getattr(source, "_least", 1) < 1
+            assert (example.size is None) == (source.name != "scenes" or parts)
             if example.size is not None:
                 assert 0.3 <= example.size <= 0.95
             assert example.name.endswith(str(index)) or Path(example.name).is_file()

@@ -20,7 +20,6 @@ from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, some_images, usual_images
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import tune_knob
 from sightline.models import create_model
 from sightline.results import dump_rows, merge_rows, read_rows
 
@@ -89,7 +88,7 @@ def test_every_resolution_and_split(model):
 
 def test_the_progress_bar_ends_where_it_should(model):
     one = model()
-    config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, tune=True, tune_images=3)
+    config = EvaluateConfig((8, 16), ("test", "heldout_fonts"), images=7, knobs="both", tune_images=3)
     seen = []
     identity = RunIdentity("name", "scenes", 16, 0)
     evaluate(one, open_source("scenes"), config, identity, advance=seen.append)
@@ -106,43 +105,6 @@ def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):
     np.testing.assert_allclose(cut.logits, whole.logits, atol=2e-5)
     assert (cut.labels == whole.labels).all()
     assert cut.groups == whole.groups
-
-
-def test_rows_of_a_tuned_knob(model):
-    one = model()
-    rows = measure(one, tune=True, tune_images=6)
-    assert {(row.tuned, row.metric) for row in rows} >= {(False, "top1"), (True, "top1"), (True, "top5")}
-    assert {row.knob for row in rows if not row.tuned} == {1.0}
-    (tuned,) = {row.knob for row in rows if row.tuned}
-    assert tuned in one.knob.candidates
-    assert one.knob.value == 1.0
-
-
-def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch):
-    one = model()
-    source = open_source("scenes")
-    candidates = one.knob.candidates
-    best = {min(candidates): 0.5, max(candidates): 0.5}
-    asked = []
-
-    def said(model, source, split, resolution, indices, **options):
-        asked.append((split, model.knob.value))
-        return model.knob.value
-
-    monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
-    monkeypatch.setattr("sightline.evaluation.tune.accuracies", lambda value, groups: {"top1": (best.get(value, 0), 1)})
-    nearest = min(best, key=lambda value: abs(value - one.knob.default))
-    assert tune_knob(one, source, 16, range(3)) == nearest
-    assert {split for split, _ in asked} == {"minival"}
-    assert {value for _, value in asked} == {*candidates, one.knob.default}
-    best.clear()
-    assert tune_knob(one, source, 16, range(3)) == one.knob.default
-    assert one.knob.value == one.knob.default
-
-
-def test_no_knob_to_search(model):
-    with pytest.raises(InputError, match="encoding learned_1d has no knob"):
-        tune_knob(model(encoding="learned_1d"), open_source("scenes"), 16, range(3))
 
 
 def test_classes_are_matched_by_name(model):
@@ -248,7 +210,7 @@ def test_how_many_are_measured():
 
 
 def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
-    old, tuned = measure(model(), tune=True)[0], measure(model(), tune=True)[-1]
+    old, tuned = measure(model(), knobs="both")[0], measure(model(), knobs="both")[-1]
     other = dataclasses.replace(old, resolution=24)
     fresh = [dataclasses.replace(old, value=1.0, stderr=0.0)]
     assert merge_rows([old, other, tuned], fresh) == [other, tuned, *fresh]
@@ -326,7 +288,7 @@ def test_found_36_the_knob_is_searched_at_the_view(model, folder, tmp_path):
         there = tmp_path / "data" / "minival" / name
         there.mkdir(parents=True)
         Image.new("RGB", (9, 20), (name == "a" and "red") or "blue").save(there / "1.png")
-    rows = measure(model(folder), folder, resolutions=(View("native"),), tune=True)
+    rows = measure(model(folder), folder, resolutions=(View("native"),), knobs="both")
     assert {(row.view, row.tuned) for row in rows} == {("native", False), ("native", True)}
 
 

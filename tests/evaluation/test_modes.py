@@ -17,7 +17,7 @@ from tests.contract.randomise import randomise_parameters
 
 
 def evaluated(model: VisionTransformer):
-    config = EvaluateConfig((16,), images=40, tune=True, tune_images=5, precision="float32")
+    config = EvaluateConfig((16,), images=40, knobs="both", tune_images=5, precision="float32")
     rows = evaluate(model, open_source("digits"), config, RunIdentity("name", "digits", 16, 0))
     return [(row.metric, row.value, row.tuned) for row in rows]
 

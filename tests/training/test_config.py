@@ -82,8 +82,8 @@ def test_the_jobs_of_the_demonstration(tmp_path):
         assert (job.train.model or DEFAULT_MODEL, job.train.seed, job.train.data) == ("vit_micro_patch4", 3, "scenes")
         assert (job.train.images or 48_000, job.threads) == (48_000, 1)
         assert job.evaluate.resolutions == RESOLUTIONS
-        assert not job.evaluate.tune
-        assert [job.evaluate.count(10_000, side) for side in (20, 64, 108, 148)] == [2000, 2000, 300, 300]
+        assert job.evaluate.knobs == "tuned"
+        assert [job.evaluate.count(10_000, side) for side in (20, 64, 108, 148)] == [1000, 1000, 300, 300]
         assert set(job.evaluate.splits) == {"test", "heldout_fonts"}
     assert demo_jobs(tmp_path, seed=0, quick=False, cores=12)[0].threads == 4
     quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2)

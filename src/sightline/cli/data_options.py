@@ -40,11 +40,12 @@ class TrainingSources:
 
     def open(self, config: TrainConfig) -> Source:
         """As `open_training_data`."""
+        from sightline.training.course import shown
         from sightline.training.loop import open_training_data
 
         if config.data not in self._opened:
             self._opened[config.data] = open_training_data(config)
-        return self._opened[config.data].up_to(config.max_pixels)
+        return shown(self._opened[config.data], config)
 
     def summary(self, config: TrainConfig) -> Summary | None:
         """What the recipe of the data wants to know of it, with the headers read in sight of the user.

@@ -108,6 +108,17 @@ class Source(ABC):
         """The same data set, whose training images are not stretched where they are augmented."""
         return self
 
+    def showing_parts(self, least: float) -> Self:
+        """The same data set, of whose training images a random part is shown, another one each time (`train_view`).
+
+        Args:
+            least: the smallest part of an image's area; the largest is the whole.
+
+        Raises:
+            InputError: this data set shows its training images in a way of its own.
+        """
+        raise InputError(f"parts {least}: not for data {self.name!r}, which shows its training images in its own way")
+
     def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
         """The same data set, whose measured images are prepared as `preprocessing` does for a model; what is drawn at
         any size needs nothing.

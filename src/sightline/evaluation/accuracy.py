@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sightline import runtime
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.encodings.base import require
+from sightline.encodings.base import Knob, require
 from sightline.errors import InputError, choose
 from sightline.evaluation.budgets import check_view
 from sightline.evaluation.calibration import confidences
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import tune_knob
+from sightline.evaluation.tune import tune_knob, tuning_passes
 from sightline.models import VisionTransformer
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow, binomial_stderr
@@ -32,7 +32,8 @@ class EvaluateConfig:
         resolutions: square sides in pixels, multiples of the patch, and views of images at their own aspect.
         splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
-        tune: also search the knob on `minival` at each resolution; tune_images: how many of it.
+        knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
+            resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
     """
@@ -41,7 +42,7 @@ class EvaluateConfig:
     splits: tuple[str, ...] = ("test",)
     images: int | None = None
     images_beyond: tuple[int, int] | None = None
-    tune: bool = False
+    knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
     precision: str = "auto"
     workers: int = 0
@@ -57,6 +58,7 @@ class EvaluateConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} {value}: must be at least 1")
+        require("knobs", self.knobs, ("default", "tuned", "both"))
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
     @property
@@ -109,14 +111,17 @@ def usual_images(source: Source) -> int | None:
 
 def planned_images(source: Source, model: VisionTransformer, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    total = 0
-    for split, resolution in measurements(source, config, train_resolution):
-        total += config.count(source.length(split), resolution)
-        if config.tune and split == "test" and model.knob is not None:
-            tried = len(dict.fromkeys((model.knob.default, *model.knob.candidates)))
-            total += tried * min(config.tune_images, source.length("minival") or config.tune_images)
-            total += config.count(source.length(split), resolution)
-    return total
+    asked = measurements(source, config, train_resolution)
+    return sum(passes(source, model.knob, config, split, resolution) for split, resolution in asked)
+
+
+def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
+    """How many images one measurement passes through a model, the search for its knob included."""
+    count = config.count(source.length(split), resolution)
+    if config.knobs == "default" or split != "test" or knob is None:
+        return count
+    searched = min(config.tune_images, source.length("minival") or config.tune_images)
+    return tuning_passes(knob, searched) + (2 if config.knobs == "both" else 1) * count
 
 
 def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
@@ -129,7 +134,7 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
         source.check(split)
         for view in config.views:
             check_view(source, split, view)
-    if config.tune and "minival" not in source.splits:
+    if config.knobs != "default" and "minival" not in source.splits:
         raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
     return [
         (split, resolution)
@@ -151,7 +156,7 @@ def evaluate(
 
     Args:
         advance: called with the number of images of each batch.
-        answers: what was said of each image is added to it, as the model stands (not with a tuned knob).
+        answers: what was said of each image is added to it, by the model as it stands where that is measured.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -164,16 +169,16 @@ def evaluate(
     for split, resolution in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), resolution))
         settings = [(None if model.knob is None else model.knob.value, False)]
-        if config.tune and split == "test" and model.knob is not None:
+        if config.knobs != "default" and split == "test" and model.knob is not None:
             length = source.length("minival")
             searched = some_images(source, "minival", min(config.tune_images, length or config.tune_images))
             best = tune_knob(model, source, resolution, searched, precision=precision, advance=advance)
-            settings.append((best, True))
+            settings = [*settings, (best, True)] if config.knobs == "both" else [(best, True)]
         for knob, tuned in settings:
             said = _said(model, source, split, resolution, indices, knob, precision, config.workers, advance)
             said = dataclasses.replace(said, labels=labels[said.labels])
             rows += _rows(model, source, split, resolution, said, labels, knob, tuned, identity)
-            if answers is not None and not tuned:
+            if answers is not None and (knob, tuned) == settings[0]:
                 answers += _answers(model, source, split, resolution, said, labels)
     return rows
 

@@ -20,10 +20,12 @@ def demo_jobs(out: Path, *, seed: int, quick: bool, cores: int, device: str = "c
     `quick` shows 640 glyphs and tests on 60 and 6: enough to see that everything works, far too few to learn.
     """
     train = dataclasses.replace(scenes_recipe(), seed=seed)
-    evaluate = EvaluateConfig(RESOLUTIONS, ("test", "heldout_fonts"), images=2000, images_beyond=(64, 300))
+    evaluate = EvaluateConfig(
+        RESOLUTIONS, ("test", "heldout_fonts"), images=1000, images_beyond=(64, 300), knobs="tuned", tune_images=64
+    )
     if quick:
         train = dataclasses.replace(train, images=640)
-        evaluate = dataclasses.replace(evaluate, images=60, images_beyond=(64, 6))
+        evaluate = dataclasses.replace(evaluate, images=60, images_beyond=(64, 6), tune_images=4)
     threads = max(1, cores // len(ENCODINGS))
     return [
         Job(name, dataclasses.replace(train, encoding=name), evaluate, out / name, threads, device)

@@ -105,6 +105,8 @@ class TrainConfig:
         batch_size: images a step; with `packing`, its `tokens` say instead.
         packing: images of every size, packed; None shows all at `resolution`.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
+        parts: smallest part of a training image's area that is shown, a random one each time; None leaves that to the
+            data: folders .35, drawn scenes whole.
         mixing: mixup and CutMix; None mixes nothing (as NaViT).
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -131,6 +133,7 @@ class TrainConfig:
     packing: PackingConfig | None = None
     loss: Loss = "bce"
     label_smoothing: float = 0.0
+    parts: float | None = None
     mixing: MixingConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
@@ -163,6 +166,8 @@ class TrainConfig:
                 require_number(name, getattr(self, name), above=True)
         require("loss", self.loss, LOSSES)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        if self.parts is not None:
+            require_number("parts", self.parts, above=True, high=1)
         require_number("label_smoothing", self.label_smoothing)
         if self.label_smoothing >= 1:
             raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")

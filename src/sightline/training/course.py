@@ -115,6 +115,16 @@ def course_of(config: TrainConfig, model: ViTConfig, source: Source) -> Course:
     return _Packed(config, model, source, config.packing) if config.packing else _Uniform(config, model, source)
 
 
+def shown(source: Source, config: TrainConfig) -> Source:
+    """A data set as a run shows it: images up to its `max_pixels`, those of training in its `parts`.
+
+    Raises:
+        InputError: its training images are shown in another way.
+    """
+    allowed = source.up_to(config.max_pixels)
+    return allowed if config.parts is None else allowed.showing_parts(config.parts)
+
+
 def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
     """The images of a run whose images all have one size, from whichever budget it was given."""
     if config.tokens is None and config.flops is None:

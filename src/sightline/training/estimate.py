@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import torch
+
 from sightline import runtime
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
-from sightline.evaluation.accuracy import measurements
+from sightline.evaluation.accuracy import measurements, passes
+from sightline.models import VisionTransformer
 from sightline.training.loop import resolve, vit_config
 from sightline.training.side_by_side import Job, JobProgress
 
@@ -66,10 +69,12 @@ def _parts(job: Job) -> dict[str, list[tuple[int, float]]]:
     assert config.resolution is not None
     assert config.images is not None
     trained = config.images * training_flops(model, [model.grid_of(config.resolution).cells])
+    with torch.device("meta"):
+        knob = VisionTransformer(model).knob
     tests = []
     for split, shown in measurements(source, job.evaluate, config.resolution):
         patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
-        count = job.evaluate.count(source.length(split), shown)
+        count = passes(source, knob, job.evaluate, split, shown)
         tests.append((count, _TEST * count * forward_flops(model, [patches])))
     return {"train": [(config.images, float(trained))], "test": tests}
 

@@ -30,7 +30,7 @@ from sightline.models import VisionTransformer, ViTConfig, model_config
 from sightline.owner import Owner, claim
 from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
-from sightline.training.course import Course, Step, course_of, planned_length
+from sightline.training.course import Course, Step, course_of, planned_length, shown
 from sightline.training.ema import Ema
 from sightline.training.log import LOG, VALIDATION, restore_file, write_lines
 from sightline.training.optim import make_optimizer
@@ -159,12 +159,12 @@ def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
 
 
 def open_training_data(config: TrainConfig) -> Source:
-    """The data set of a run; no image is read yet.
+    """The data set of a run, as it is shown in training; no image is read yet.
 
     Raises:
-        InputError: it has no training split, or one class alone.
+        InputError: it has no training split, or one class alone, or cannot be shown so.
     """
-    source = open_source(config.data).up_to(config.max_pixels)
+    source = shown(open_source(config.data), config)
     if "train" not in source.splits:
         source.check("train")
     if len(source.classes) < 2:
@@ -193,7 +193,7 @@ def train(
     Args:
         config: of the run; what it leaves open is decided by `resolve`.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: the data set, where the caller has opened and checked it already.
+        source: what `open_training_data` gives, where the caller has opened and checked it already.
         accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the

@@ -138,7 +138,13 @@ def evaluate(
             *sorted(views_as_trained(trained.get("packing"), side, patch, source, chosen[0])),
         )
         config = EvaluateConfig(
-            shown, chosen, images=most, tune=tune, tune_images=tune_images, precision=precision, workers=workers
+            shown,
+            chosen,
+            images=most,
+            knobs="both" if tune else "default",
+            tune_images=tune_images,
+            precision=precision,
+            workers=workers,
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
         check_sizes(loaded, config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +63,7 @@ class ImageFolder(Source):
         """
         self.root = Path(root)
         self.crop, self.interpolation, self.max_pixels = crop, interpolation, max_pixels
-        self._stretch, self._whole = (3 / 4, 4 / 3), False
+        self._parts, self._stretch, self._whole = (0.35, 1.0), (3 / 4, 4 / 3), False
         found = scan(self.root)
         if "train" in found.files and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
@@ -163,8 +164,9 @@ class ImageFolder(Source):
         path, label = self._paths[row], int(self._labels[row])
         if row in self._files.damaged:
             raise UnreadableDataError(f"{path}: {self._files.damaged[row]}")
-        # A drawn part has at least half of the image's sides; what is measured is decoded whole.
-        least = (2 * image_size[0], 2 * image_size[1]) if split == "train" else None
+        # A drawn part is as large as the view at least, whichever it is; what is measured is decoded whole.
+        times = max(math.ceil(1 / math.sqrt(self._parts[0] * self._stretch[0])), 2)
+        least = (times * image_size[0], times * image_size[1]) if split == "train" else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
         if split == "train":
             view = train_view(
@@ -173,6 +175,7 @@ class ImageFolder(Source):
                 seed=seed,
                 epoch=epoch,
                 index=index,
+                scale=self._parts,
                 aspect=self._stretch,
                 interpolation=self.interpolation,
             )
@@ -209,6 +212,12 @@ class ImageFolder(Source):
         kept = copy.copy(self)
         kept._stretch = (1.0, 1.0)
         return kept
+
+    def showing_parts(self, least: float) -> Self:
+        """As `Source.showing_parts`; .35 unless it is said."""
+        shown = copy.copy(self)
+        shown._parts = (least, 1.0)
+        return shown
 
     def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
         """As `Source.prepared`."""
