@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,13 @@ def test_constraints_pin_every_dependency_and_name_no_host():
     assert "://" not in text
     pins = [line.split(";")[0].strip() for line in text.splitlines() if line and not line.startswith("#")]
     assert all("==" in pin and "+" not in pin for pin in pins)
+
+
+def test_nothing_stands_at_the_root_but_what_belongs_there():
+    """A test that writes beside itself would otherwise be committed with the next change."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = {line.split("/")[0] for line in tracked.splitlines()}
+    assert names == {
+        ".ci", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "benchmarks",
+        "constraints.txt", "docs", "pyproject.toml", "src", "tests", "tools",
+    }  # fmt: skip
