@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -150,6 +151,31 @@ def test_a_heart_beats(tmp_path, monkeypatch):
         while (tmp_path / "a" / OWNER).stat().st_mtime == 0:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_a_moment_without_the_file_system_ends_no_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BEAT", 0.01)
+    real, looked, away = os.stat, [], [True]
+
+    def stat(path, *arguments, **options):
+        if away[0] and str(path).endswith(OWNER):
+            looked.append(path)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(path, *arguments, **options)
+
+    with claim(tmp_path / "a") as mine:
+        monkeypatch.setattr(os, "stat", stat)
+        deadline = time.monotonic() + 20
+        while len(looked) < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        mine.check(read=False)
+        # Nothing is saved while nobody can say whose it is.
+        with pytest.raises(StorageError, match="cannot be read"):
+            mine.check()
+        away[0] = False
+        assert mine._thread.is_alive()
+        mine.check()
 
 
 def test_processes(tmp_path):

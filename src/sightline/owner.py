@@ -62,19 +62,23 @@ class Owner:
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT):
-            if not self._is_mine():
+            self._why_not_mine()
+            if self._lost is not None:
                 return
             with contextlib.suppress(OSError):
                 os.utime(self.folder / OWNER)
 
-    def _is_mine(self) -> bool:
+    def _why_not_mine(self) -> str | None:
+        """Why the folder is not ours, None where it is; what cannot be read for a moment, as over a network, may be
+        ours the next time."""
         found = _read(self.folder)
+        if isinstance(found, str):
+            return f"its {OWNER} cannot be read or was changed, and this run writes no more"
         if found is None:
             self._lost = "it was moved or deleted while the run was going on, and nothing more is written"
         elif found != self._record:
-            who = f"{found.words} has taken it over" if isinstance(found, _Record) else f"its {OWNER} was changed"
-            self._lost = f"{who}, and this run writes no more"
-        return self._lost is None
+            self._lost = f"{found.words} has taken it over, and this run writes no more"
+        return self._lost
 
     def check(self, *, read: bool = True) -> None:
         """See that the folder is still ours.
@@ -85,10 +89,9 @@ class Owner:
         Raises:
             StorageError: it was moved, deleted or taken over.
         """
-        if self._lost is None and read:
-            self._is_mine()
-        if self._lost is not None:
-            raise StorageError(f"{self.folder}: {self._lost}; its last checkpoint is whole where the folder is now")
+        why = self._why_not_mine() if self._lost is None and read else self._lost
+        if why is not None:
+            raise StorageError(f"{self.folder}: {why}; its last checkpoint is whole where the folder is now")
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -112,7 +115,7 @@ class Owner:
             return
         self._ended.set()
         with contextlib.suppress(OSError), locked(_lock_of(self.folder), PATIENCE):
-            if self._is_mine():
+            if self._why_not_mine() is None:
                 (self.folder / OWNER).unlink()
         if self._made:
             # Nothing was put into it, as where a run is refused.
@@ -214,7 +217,14 @@ def _read(folder: Path) -> _Record | str | None:
     try:
         text = read_bytes(path, CONFIGURATION, "who a run belongs to").decode("utf-8", "replace")
     except InputError as error:
-        return str(error) if path.exists() else None
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            # That it cannot be reached does not say that it is gone.
+            pass
+        return str(error)
     try:
         record: Any = _Record(**parse_json(text))
         numbers = (record.process, *(() if record.started is None else (record.started,)))
