@@ -139,7 +139,10 @@ def test_resume_of_another_configuration(refused, run_copy):
     refused("train", *TINY, *lower, "--out", run_copy, "--resume", says=[*says, "optimizer.lr 0.001, not 0.0001"])
     assert tree(run_copy) == before
     # Also before the first checkpoint, where config.yaml is all that there is.
-    shutil.rmtree(run_copy / "checkpoint")
+    config = (run_copy / "config.yaml").read_bytes()
+    shutil.rmtree(run_copy)
+    run_copy.mkdir()
+    (run_copy / "config.yaml").write_bytes(config)
     before = tree(run_copy)
     refused("train", *TINY, "--seed", 1, "--out", run_copy, "--resume", says=[*says, "seed 0, not 1"])
     assert tree(run_copy) == before

@@ -13,8 +13,22 @@ from sightline.checkpoint import read_folder
 from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.training import state, train
+from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
-from tests.tiny import ENDLESS, Stopped, after, digest, flip_a_byte, killed, log_lines, reseal, stop_at, tree, weights
+from tests.tiny import (
+    ENDLESS,
+    EVENTFUL,
+    Stopped,
+    after,
+    digest,
+    flip_a_byte,
+    killed,
+    log_lines,
+    reseal,
+    stop_at,
+    tree,
+    weights,
+)
 
 
 @pytest.fixture(scope="module")
@@ -229,3 +243,20 @@ def test_files_of_somebody_else_stay_where_a_run_begins(tmp_path):
     (tmp_path / "results.jsonl").write_text("mine")
     train(ENDLESS, tmp_path)
     assert (tmp_path / "results.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize("left", ["log.jsonl", "checkpoint.best"])
+def test_a_run_whose_checkpoint_is_gone_is_not_begun_anew_without_a_word(left, cli, tmp_path):
+    """As a copy without its large folders leaves it: its log and its best model would be replaced."""
+    out = tmp_path / "a"
+    validated = dataclasses.replace(EVENTFUL, batch_size=64, checkpoint_every=64, validation=ValidationConfig(images=4))
+    with pytest.raises(Stopped):
+        train(validated, out, observe=stop_at(6))
+    for entry in out.iterdir():
+        if entry.name != left:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    before = tree(out)
+    with pytest.raises(InputError, match=f"holds {left} of a run whose checkpoint is gone"):
+        train(validated, out, resume=True)
+    code, _, err = cli("train", "--data", "digits", "--images", 96, "--out", out, "--resume")
+    assert (code, "whose checkpoint is gone" in err, tree(out)) == (2, True, before)

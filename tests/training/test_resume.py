@@ -87,7 +87,7 @@ def test_killed_again_and_again(undisturbed, tmp_path):
 
 
 MOMENTS = {
-    "before the log is renamed": (state.Path, "replace", 1),
+    "between the checkpoint and its log": (state.Path, "replace", 1),
     "before the checkpoint is written": (state, "write_folder", 1),
     "while its files are flushed": (checkpoint, "flush", 8),
     "before the old one is moved": (checkpoint.os, "replace", 1),

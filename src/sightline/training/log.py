@@ -84,7 +84,8 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] |
         found = b""
     if whole and (found is None or not found.startswith(whole)):
         write_lines(path, lines)
-        if warn is not None:
+        # The beginning of it is what a kill after the checkpoint leaves.
+        if warn is not None and not (found and whole.startswith(found)):
             what = "was missing" if found is None else "was not as the run had written it"
             warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")
 

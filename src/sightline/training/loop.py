@@ -219,7 +219,7 @@ def train(
         owner = owner or held.enter_context(claim(out, warn=warn))
         if has_checkpoint(out) and not resume:
             raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-        last = last_good(out, warn) if has_checkpoint(out) else None
+        last = last_good(out, warn) if has_checkpoint(out, resume=resume) else None
         foreign = measured_files(out) if last is None else []
         if last is not None:
             config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
@@ -263,11 +263,12 @@ def train(
                     state.validated = step.ends
                     state.validation += [] if line is None else [line]
                 with owner.held():
+                    drop_measured(out, foreign)
+                    # First, so that a log without a checkpoint says that there was one.
+                    save_state(state, config, source, out / CHECKPOINT, where)
                     if state.validation:
                         write_lines(out / VALIDATION, state.validation)
                     write_lines(out / LOG, state.log)
-                    drop_measured(out, foreign)
-                    save_state(state, config, source, out / CHECKPOINT, where)
                 _keep_best(state, config, source, best, where, owner)
             planned = round(state.step / step.ends)
             if observe is not None:

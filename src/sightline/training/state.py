@@ -76,14 +76,25 @@ class RunState:
         return {id(parameter): name for name, parameter in self.model.named_parameters()}
 
 
-def has_checkpoint(out: Path) -> bool:
+def has_checkpoint(out: Path, *, resume: bool = False) -> bool:
     """Whether there is a checkpoint to go on from, or one that was.
 
+    Args:
+        resume: refuse to begin anew where a run has left what it writes after its first checkpoint.
+
     Raises:
-        InputError: a link stands in its place, through which the checkpoint of another run would be replaced.
+        InputError: a link stands in its place, through which the checkpoint of another run would be replaced; or that.
     """
     _refuse_link(out / CHECKPOINT)
-    return folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT))
+    if folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT)):
+        return True
+    for kept in (out / BEST / CHECKSUMS, out / LOG) if resume else ():
+        if kept.is_file() and kept.stat().st_size:
+            raise InputError(
+                f"--resume: {out} holds {kept.relative_to(out).parts[0]} of a run whose {CHECKPOINT} is gone (put it "
+                "back; --overwrite begins anew)"
+            )
+    return False
 
 
 def _refuse_link(place: Path) -> None:
@@ -175,7 +186,8 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
         state.ema.exchange(state.model)
     found = {} if source.allowance is None else source.allowance.found
     left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
-    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation), LEFT_OUT: text_of(left_out)}
+    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
+    lines |= {LEFT_OUT: text_of(left_out)} if left_out else {}
     files |= {"training.safetensors": tensor_writer(plain), **lines, **listing}
     write_folder(path, files, keep_previous=True)
 

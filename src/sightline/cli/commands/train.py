@@ -145,7 +145,7 @@ def train(
         check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over)
         with named_after(config):
             source = sources.open(asked)
-        before = last_good(folder, None) if resume and has_checkpoint(folder) else None
+        before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
         with named_after(config or Path("train")):
             planned = resolve(going_on(asked, before), source, where)
         check_model(planned, source, config, where)
