@@ -105,7 +105,7 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
     assert re.search(r"train lookhere_90: .* loss \d\.\d\d \S+ all done \d\d:\d\d", said.err)
     page = (tmp_path / "d" / "report.html").read_text()
     assert 'http-equiv="refresh"' in page
-    assert "left, until" in page
+    assert re.search(r"\bAbout (\d+ seconds|[\d.]+ minutes) left, until \d\d:\d\d\.", page)
     assert 'aria-label="Training loss"' in page
     assert "while training, on 256 images of split minival" in page
 

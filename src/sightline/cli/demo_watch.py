@@ -83,7 +83,7 @@ class DemoWatch:
             )
             for job in self._jobs
         ]
-        state = "" if left is None else f"About {_words(left)} left, until {_clock(left)}."
+        state = "" if left is None else f"{_words(left).capitalize()} left, until {_clock(left)}."
         write_text(self._page, working_page.render(runs, title=self._title, state=state, command=self._command))
 
 
