@@ -94,7 +94,7 @@ def test_threads():
 
 
 def test_devices():
-    assert runtime.resolve_device("cpu") == torch.device("cpu")
+    assert runtime.resolve_device("cpu") == runtime.resolve_device(torch.device("cpu")) == torch.device("cpu")
     assert runtime.resolve_device("auto").type in ("cpu", "cuda", "mps")
     for name in ("cpuu", "cuda:99", "", "meta"):
         with pytest.raises(InputError, match="allowed: auto, cpu"):

@@ -278,8 +278,8 @@ def _room(folder: Path, limit: str, used: str) -> int | None:
     return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
 
 
-def resolve_device(name: str) -> torch.device:
-    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps".
+def resolve_device(name: str | torch.device) -> torch.device:
+    """The device for "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1" or "mps", or for torch's own name of it.
 
     Raises:
         InputError: there is no such device here; the message lists those that there are.
@@ -291,6 +291,7 @@ def resolve_device(name: str) -> torch.device:
         there.insert(0, "mps")
     if torch.cuda.is_available():
         there = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), *there]
+    name = str(name)
     if name == "auto":
         return torch.device(there[0])
     if name not in there:
