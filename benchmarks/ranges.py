@@ -1,8 +1,8 @@
-"""What is published of speeds: for each ratio its range over all runs, the worst machine first.
+"""What is published from rows: of each speed its range over all runs, the worst machine first, and the demonstration.
 
     python benchmarks/ranges.py [--write README.md]
 
-Read from the rows in benchmarks/results; `--write` replaces what stands between the two markers of a file.
+Read from the rows in benchmarks/results; `--write` replaces what stands between the markers of a file.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-BEGIN = "<!-- ranges: benchmarks/ranges.py writes what follows -->"
-END = "<!-- ranges: end -->"
+BEGIN = "<!-- {}: benchmarks/ranges.py writes what follows -->"
+END = "<!-- {}: end -->"
 
 _DTYPES = ("float32", "bfloat16")
 _PASSES = {"forward": "forward", "forward+backward": "with backward"}
@@ -72,32 +72,66 @@ def table(attention: Sequence[dict[str, Any]], model: Sequence[dict[str, Any]]) 
     return "\n".join(lines)
 
 
-def between(text: str) -> str:
-    """What a text says between the markers.
+def demonstration(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a run of the demonstration, top-1 in percent with one standard error, by size."""
+    kept = [row for row in found if row["metric"] == "top1"]
+    sizes = sorted({row["resolution"] for row in kept if row["split"] == "test"})
+    heads = [f"**{side} px**" if side == kept[0]["train_resolution"] else f"{side} px" for side in sizes]
+    lines = [
+        f"| encoding | seed | {' | '.join(heads)} | unseen fonts |",
+        "|---|---|" + "---|" * (len(heads) + 1),
+    ]
+    for name, seed in sorted(
+        {(row["run"], row["seed"]) for row in kept}, key=lambda one: (_ORDER.index(one[0]), one[1])
+    ):
+        mine = [row for row in kept if (row["run"], row["seed"]) == (name, seed)]
+        shown = {(row["split"], row["resolution"]): _percent(row) for row in mine}
+        cells = [shown[split, side] for split in ("test", "heldout_fonts") for side in sizes if (split, side) in shown]
+        lines.append(f"| {name} | {seed} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+_ORDER = ("lookhere_90", "rope_axial", "learned_1d")
+
+
+def _percent(row: dict[str, Any]) -> str:
+    return f"{100 * row['value']:.1f} ({100 * row['stderr']:.1f})"
+
+
+def blocks() -> dict[str, str]:
+    """What stands between each pair of markers, by their name."""
+    return {"ranges": table(rows("attention"), rows("model")), "demonstration": demonstration(rows("demo"))}
+
+
+def between(text: str, name: str) -> str:
+    """What a text says between the markers of a name.
 
     Raises:
         ValueError: it has not each of them once.
     """
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"expected {BEGIN} and {END} once each")
-    return text.partition(BEGIN)[2].partition(END)[0].strip()
+    begin, end = BEGIN.format(name), END.format(name)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"expected {begin} and {end} once each")
+    return text.partition(begin)[2].partition(end)[0].strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="a file with the two markers")
+    parser.add_argument("--write", type=Path, help="a file with the markers")
     chosen = parser.parse_args()
-    fresh = table(rows("attention"), rows("model"))
-    print(fresh)
-    if chosen.write:
+    for name, fresh in blocks().items():
+        print(fresh, end="\n\n")
+        if not chosen.write:
+            continue
         text = chosen.write.read_text(encoding="utf-8")
         try:
-            before = between(text)
+            before = between(text, name)
         except ValueError as error:
             print(f"sightline: error: --write {chosen.write}: {error}", file=sys.stderr)
             raise SystemExit(2) from None
-        head, tail = text.split(BEGIN)[0] + BEGIN, END + text.split(END)[1]
+        begin, end = BEGIN.format(name), END.format(name)
         if before != fresh:
+            head, tail = text.split(begin)[0] + begin, end + text.split(end)[1]
             chosen.write.write_text(f"{head}\n\n{fresh}\n\n{tail}", encoding="utf-8")
 
 

@@ -34,7 +34,7 @@ def test_found_42_the_readme_states_the_range_of_all_rows(ranges: ModuleType) ->
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     attention = ranges.rows("attention")
     fresh = ranges.table(attention, ranges.rows("model"))
-    assert ranges.between(readme) == fresh, "python benchmarks/ranges.py --write README.md"
+    assert ranges.between(readme, "ranges") == fresh, "python benchmarks/ranges.py --write README.md"
     # Not measured here, so it is no row; told by a user, it is said beside the table.
     assert "1.35 (1.46 with the backward pass) over a ready bias and 1.14 over none" in " ".join(readme.split())
 
@@ -50,3 +50,16 @@ def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> No
     # Other subjects, threads and devices are no part of what is published here.
     for changes in ({"subject": "tiles"}, {"threads": 2}, {"device": "cuda"}, {"baseline": "public_lookhere"}):
         assert ranges.table([*found, row(0.1, **changes)], []) == line
+
+
+def test_the_table_of_the_demonstration_is_that_of_its_rows(ranges: ModuleType) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = ranges.rows("demo")
+    assert ranges.between(readme, "demonstration") == ranges.demonstration(found), (
+        "python benchmarks/ranges.py --write README.md"
+    )
+    # Every seed of every encoding, and nothing of a tree that was not committed.
+    assert {(row["run"], row["seed"]) for row in found} == {
+        (name, seed) for name in ("lookhere_90", "rope_axial", "learned_1d") for seed in range(4)
+    }
+    assert not any(row["commit"].endswith("dirty") for row in found)
