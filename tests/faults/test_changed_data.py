@@ -13,6 +13,7 @@ from sightline.data.allowance import Unreadable
 from sightline.errors import InputError
 from sightline.load import load_model
 from sightline.training import TrainConfig, loop, train
+from sightline.training.config import ValidationConfig
 from sightline.training.loop import open_training_data
 from sightline.training.state import CHECKPOINT, LEFT_OUT
 from tests.tiny import MODEL, log_lines, weights
@@ -127,6 +128,22 @@ def test_found_05_accepted_by_name(folder, tmp_path):
     assert any("1 added" in line for line in warned)
     # What it ended on is what it stands for from now on.
     train(settings, out, resume=True)
+
+
+def test_found_05_another_minival_is_named(folder, tmp_path):
+    """By it the curve is measured and the best model kept."""
+    shutil.copytree(folder / "test", folder / "minival")
+    settings = config(folder, checkpoint_every=4, validation=ValidationConfig(times=10, images=8))
+    killed(settings, tmp_path / "run")
+    killed(config(folder, checkpoint_every=4), tmp_path / "not validated")
+    for first, second in (("ant", "x"), ("bee", "ant"), ("x", "bee")):
+        (folder / "minival" / first).rename(folder / "minival" / second)
+    with pytest.raises(InputError, match=r"changed since .*: minival is another one.*--accept-changed-data"):
+        train(settings, tmp_path / "run", resume=True)
+    warned = []
+    train(settings, tmp_path / "run", resume=True, accept_changed_data=True, warn=warned.append)
+    assert any("minival is another one" in line for line in warned)
+    train(config(folder, checkpoint_every=4), tmp_path / "not validated", resume=True)
 
 
 def test_found_05_a_copy_is_the_same_data(folder, tmp_path):

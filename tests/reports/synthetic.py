@@ -98,6 +98,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "mixed": {**FIXED, "packing": {**PACKING, "resolutions": [16, 64], "aspect": "square"}},
     "dropped": {**FIXED, "packing": {**PACKING, "drop": "constant", "drop_options": {"drop": 0.25}}},
     "own": {**FIXED, "packing": {**PACKING, "resolutions": None, "most_tokens": 256}},
+    "parts": {**FIXED, "parts": 0.35},
     "tuned": {**FIXED, "init_from": "timm:vit_of_another"},
 }
 

@@ -16,7 +16,7 @@ from sightline.errors import InputError, StorageError
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.html import render, write_report
 from sightline.results import wilson
-from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, picture, row, run_summary
+from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, full_report, page_of, picture, row, run_summary
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 HOSTILE = '<script>alert("1")</script>'
@@ -234,3 +234,17 @@ def test_rows_of_runs_without_summary_are_shown():
 def test_minimal_report_needs_only_rows():
     page = Page(render(Report("t", "c", [], accuracy_rows())))
     assert all(name in page.text for name in VALUES)
+
+
+def test_dashed_lines_are_explained_where_there_are_some():
+    default, tuned = row("a", 0.5, 64, knob=1.0), row("a", 0.7, 64, knob=0.25, tuned=True)
+    for rows, dashed, searched in (([default], False, False), ([tuned], False, True), ([default, tuned], True, True)):
+        text = Page(render(Report("Knobs", "sightline report a", [], rows))).text
+        assert ("dashed lines" in text) == dashed
+        assert ("searched on separate images at each size" in text) == searched
+
+
+def test_a_run_that_saw_parts_says_so():
+    text = Page(render(page_of("parts"))).text.replace("\xa0", " ")
+    assert "shown in all, of each a random part (35 % of its area or more); it was then tested" in text
+    assert "a random part" not in Page(render(page_of("uniform"))).text

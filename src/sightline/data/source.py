@@ -145,8 +145,8 @@ class Source(ABC):
         """The same data set, of which images of at most so many pixels are read."""
         return self
 
-    def fingerprint(self) -> Fingerprint:
-        """What tells the data that a run trains on from other data: classes, names, sizes and contents of its files.
+    def fingerprint(self, split: str = "train") -> Fingerprint:
+        """What tells a split, that which a run trains on, from others: classes, names, sizes and contents of its files.
 
         The same for a copy elsewhere, and whatever is left out. One that comes with the package has its name and
         version.

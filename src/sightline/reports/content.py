@@ -41,8 +41,9 @@ class SeenSizes:
 
     `low` and `high` are sides in pixels, of a square with as many pixels where an image kept its aspect; None where
     the run's configuration leaves it to the images. `words` says it in full ("16 to 32 px, cut to squares"). `drop`
-    says which share of the tokens was left out, empty where none. `fine_tuned_from` is the model that the run began
-    with, whose own training is not counted here; empty where there is none.
+    says which share of the tokens was left out, empty where none; `parts` which part of each image was shown, empty
+    where that is not said. `fine_tuned_from` is the model that the run began with, whose own training is not counted
+    here; empty where there is none.
     """
 
     low: float | None
@@ -50,6 +51,7 @@ class SeenSizes:
     words: str
     drop: str = ""
     fine_tuned_from: str = ""
+    parts: str = ""
 
     @classmethod
     def of_one(cls, side: int) -> SeenSizes:

@@ -120,6 +120,8 @@ def _trainings(names: Sequence[str], known: Sequence[RunSummary], seen: Mapping[
         if run is not None and run.train_images:
             # Of a folder they are fewer, each shown several times.
             words += f", {run.train_images:,} shown in all"
+        if name in seen and seen[name].parts:
+            words += f", of each {seen[name].parts}"
         if name in seen and seen[name].drop:
             words += f", tokens dropped: {seen[name].drop}"
         said.setdefault(words, []).append(name)

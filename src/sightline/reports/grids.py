@@ -79,7 +79,7 @@ def accuracy(
         return None
     shape = series.grids(rows)
     sizes = series.resolutions(chosen)
-    headings = [Heading(f"{size} px", f"{shape[size][0]}\u00a0{TIMES}\u00a0{shape[size][1]}") for size in sizes]
+    headings = [Heading(f"{size}\u00a0px", f"{shape[size][0]}\u00a0{TIMES}\u00a0{shape[size][1]}") for size in sizes]
     best = {size: series.best_lines(chosen, size) for size in sizes}
     made = []
     for index, line in enumerate(chosen):

@@ -113,6 +113,7 @@ def render(report: Report) -> str:
         cards=_cards(report, every, order),
         chance=None if chance is None else findings.percent(chance),
         tuned=any(line.tuned for line in chosen),
+        paired=any(line.paired for line in chosen),
         unlike=explain.unlike(report.runs),
         seeds=explain.span_of_seeds(rows),
         curve=_curve(rows, split, order, seen, chance, fitted=False) if chosen else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,13 @@ def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     Args:
         patch_size: of the model, in pixels.
     """
+    least, words = config.get("parts"), ""
+    if isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
+        words = f"a random part ({100 * least:g}\u00a0% of its area or more)"
+    return dataclasses.replace(_sizes(config, patch_size), parts=words)
+
+
+def _sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     began = str(config.get("init_from") or "")
     packing = config.get("packing")
     if isinstance(packing, Mapping):

@@ -34,7 +34,7 @@ from sightline.training.course import Course, Step, course_of, planned_length, s
 from sightline.training.ema import Ema
 from sightline.training.log import LOG, VALIDATION, restore_file, write_lines
 from sightline.training.optim import make_optimizer
-from sightline.training.same_data import check_same_data
+from sightline.training.same_data import check_same_data, minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     CHECKPOINT,
@@ -228,7 +228,7 @@ def train(
         state = _first_state(own, source, where)
         course = course_of(config, state.model.config, source)
         _loaded.cache_clear()
-        state.data = source.fingerprint()
+        state.data, state.minival = source.fingerprint(), minival_digest(source, config)
         if last is not None:
             restore_state(state, config, source, last, warn)
             restore_file(out / LOG, state.log, warn)

@@ -14,15 +14,23 @@ from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.load import read_record
 from sightline.training.config import BUDGETS, TrainConfig, renamed
+from sightline.training.validation import SPLIT
 
 LISTING = "data.listing"
 """The file of a checkpoint that names what its run was trained on, so that a difference can be named."""
 
 
-def data_record(found: Fingerprint) -> tuple[dict[str, Any], dict[str, bytes]]:
+def data_record(found: Fingerprint, minival: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What a checkpoint keeps of its data: for its record, and as files."""
     listing = found.packed() if found.files else b""
-    return {"digest": found.digest, "images": len(found.files)}, ({LISTING: listing} if listing else {})
+    record = {"digest": found.digest, "images": len(found.files), "minival": minival}
+    return record, ({LISTING: listing} if listing else {})
+
+
+def minival_digest(source: Source, config: TrainConfig) -> str:
+    """Of the split that a run is validated on; "" where it is on none."""
+    validates = config.validation is not None and SPLIT in source.splits
+    return source.fingerprint(SPLIT).digest if validates else ""
 
 
 def check_same_data(
@@ -69,9 +77,12 @@ def check_same_data(
                 "samples of 12 KiB, the rest cannot be compared (sightline data check, before a training, keeps whole "
                 "checksums)"
             )
-        if not replaced:
+        digests = kept.get("minival"), minival_digest(source, config)
+        other = all(digests) and digests[0] != digests[1]
+        if not replaced and not other:
             return config
-        said = [counted("replaced", replaced)]
+        said = [counted("replaced", replaced)] if replaced else []
+        said += [f"{SPLIT} is another one, by which its curve and its best model would be of two"] if other else []
     elif before is not None:
         said = differences(before, now)
         if len(before.classes) != len(now.classes):

@@ -57,7 +57,7 @@ class RunState:
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
-        data: of what it is trained on.
+        data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
     """
 
     model: VisionTransformer
@@ -70,6 +70,7 @@ class RunState:
     validation: list[str] = field(default_factory=list)
     validated: float = 0.0
     data: Fingerprint | None = None
+    minival: str = ""
 
     @property
     def names(self) -> dict[int, str]:
@@ -179,7 +180,7 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     training = _record(state, config, source, device)
     listing: dict[str, bytes] = {}
     if state.data is not None:
-        training["data"], listing = data_record(state.data)
+        training["data"], listing = data_record(state.data, state.minival)
     files = model_files(state.model, training)
     plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
     if state.ema is not None:

@@ -97,9 +97,7 @@ def demo(
         owner.check()
         seconds = time.perf_counter() - started
         content = compose_report([job.out for job in jobs], command, title=_TITLE, notes=notes)
-        content = dataclasses.replace(
-            content, seconds_total=max(seconds, content.seconds_total / min(cores, len(jobs)))
-        )
+        content = dataclasses.replace(content, seconds_total=max(seconds, content.seconds_total / len(jobs)))
         write_text(out / "results.jsonl", dump_rows(content.rows))
         write_report(out / "report.html", content)
         print_accuracy(content.rows)

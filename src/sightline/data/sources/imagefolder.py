@@ -231,9 +231,9 @@ class ImageFolder(Source):
         allowed.max_pixels = max_pixels
         return allowed
 
-    def fingerprint(self) -> Fingerprint:
-        """As `Source.fingerprint`: of all files of `train`, or where there is none of all splits."""
-        folders = [self._folder_of["train"]] if "train" in self._folder_of else sorted(self._rows)
+    def fingerprint(self, split: str = "train") -> Fingerprint:
+        """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits."""
+        folders = [self._folder_of[split]] if split in self._folder_of else sorted(self._rows)
         rows = [row for row, name in enumerate(self._files.names) if name.partition("/")[0] in folders]
         self._files.read_headers([self._paths[row] for row in rows], rows)
         self.remember()
