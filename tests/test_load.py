@@ -121,6 +121,14 @@ def test_found_03_a_file_beside_the_checkpoint_makes_no_model_of_a_run(name, run
     assert torch.equal(load_model(run_copy)(images()), expected)
 
 
+def test_no_model_is_saved_over_the_state_of_a_training(run_copy):
+    before = tree(run_copy)
+    model = load_model(run_copy)
+    with pytest.raises(InputError, match="holds the state of a training"):
+        save_model(model, run_copy / "checkpoint")
+    assert tree(run_copy) == before
+
+
 def test_a_checkpoint_that_was_moved_aside_is_found(run_copy):
     """Where a writer was killed between its two renames."""
     expected = load_model(run_copy)(images())

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHECKSUMS = "checksums.json"
+# The state of a training, beside the model in the checkpoint of a run.
+TRAINING = "training.safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
 

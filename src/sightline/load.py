@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sightline import __version__
 from sightline.checkpoint import (
     CHECKSUMS,
+    TRAINING,
     check_state,
     folder_exists,
     load_tensors,
@@ -86,8 +87,11 @@ def save_model(model: nn.Module, path: str | Path) -> None:
     """Write a model's folder, atomically: a kill leaves the old folder or the new one.
 
     Raises:
+        InputError: the folder is the checkpoint of a run, which could not go on from this model.
         StorageError: it cannot be written; what was there is untouched.
     """
+    if (Path(path) / TRAINING).exists():
+        raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
     write_folder(Path(path), model_files(model))
 
 

@@ -11,7 +11,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from sightline import runtime
-from sightline.load import load_model, save_model
+from sightline.checkpoint import write_folder
+from sightline.load import load_model, model_files
 from sightline.predictions import read_predictions
 from sightline.results import read_rows
 from tests.tiny import pictures, reseal, tree
@@ -250,7 +251,7 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
         rows = measure(*arguments, **options)
         model = load_model(run_copy)
         model.head.weight.data.add_(1)
-        save_model(model, run_copy / "checkpoint")
+        write_folder(run_copy / "checkpoint", model_files(model))
         return rows
 
     monkeypatch.setattr(evaluation, "evaluate", meanwhile)

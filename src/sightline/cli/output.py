@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.checkpoint import CHECKSUMS, TRAINING
 from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
 from sightline.owner import OWNER, Owner, claim, refuse_owned
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
 _IN_CHECKPOINT = {
-    "model.safetensors", "training.safetensors", "config.json", "checksums.json", "log.jsonl", "validation.jsonl",
+    "model.safetensors", TRAINING, "config.json", CHECKSUMS, "log.jsonl", "validation.jsonl",
     "results.jsonl", "predictions.csv", "data.listing", "left_out.jsonl",
 }  # fmt: skip
 # What a writer that was killed left beside them.

@@ -17,6 +17,7 @@ import torch
 from sightline import runtime
 from sightline.checkpoint import (
     CHECKSUMS,
+    TRAINING,
     check_state,
     folder_exists,
     load_tensors,
@@ -189,7 +190,7 @@ def save_state(state: RunState, config: TrainConfig, source: Source, path: Path,
     left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
     lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
     lines |= {LEFT_OUT: text_of(left_out)} if left_out else {}
-    files |= {"training.safetensors": tensor_writer(plain), **lines, **listing}
+    files |= {TRAINING: tensor_writer(plain), **lines, **listing}
     write_folder(path, files, keep_previous=True)
 
 
@@ -258,15 +259,15 @@ def restore_state(
         InputError: it is of another configuration, or its state does not fit the model.
     """
     training, files = read_record(path)["training"], read_folder(path)
-    if "step" not in training or "training.safetensors" not in files:
+    if "step" not in training or TRAINING not in files:
         raise InputError(f"--resume: {path}: is a model without the state of its training")
     check_same_run(training.get("config", {}), config, path)
     trained = load_model(path)
-    tensors = load_tensors(files["training.safetensors"])
+    tensors = load_tensors(files[TRAINING])
     expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model).items()}
     if state.ema is not None:
         expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
-    check_state(expected, tensors, str(files["training.safetensors"]))
+    check_state(expected, tensors, str(files[TRAINING]))
     threads = torch.get_num_threads()
     if warn is not None and training.get("threads") != threads:
         warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
