@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.accuracy import RunIdentity
-from sightline.evaluation.tune import tune_knob
+from sightline.evaluation.predict import predict_split
+from sightline.evaluation.tune import cross_entropy, tune_knob
 from sightline.models import create_model
 
 IDENTITY = RunIdentity("name", "scenes", 16, 0)
@@ -43,10 +47,10 @@ def test_the_search_takes_the_best_and_of_equals_the_nearest(model, monkeypatch)
 
     def said(model, source, split, resolution, indices, **options):
         asked.append((split, model.knob.value))
-        return model.knob.value
+        return SimpleNamespace(knob=model.knob.value, labels=indices)
 
     monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
-    monkeypatch.setattr("sightline.evaluation.tune.accuracies", lambda value, groups: {"top1": (best.get(value, 0), 1)})
+    monkeypatch.setattr("sightline.evaluation.tune.cross_entropy", lambda said, labels: 1 - best.get(said.knob, 0))
     nearest = min(best, key=lambda value: abs(value - one.knob.default))
     assert tune_knob(one, source, 16, range(3)) == nearest
     assert {split for split, _ in asked} == {"minival"}
@@ -63,12 +67,10 @@ def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkey
 
     def said(model, source, split, resolution, indices, **options):
         asked.setdefault(model.knob.value, []).extend(indices)
-        return model.knob.value
+        return SimpleNamespace(knob=model.knob.value, labels=indices)
 
     monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
-    monkeypatch.setattr(
-        "sightline.evaluation.tune.accuracies", lambda value, groups: {"top1": (1 / (1 + abs(value - 0.7)), 1)}
-    )
+    monkeypatch.setattr("sightline.evaluation.tune.cross_entropy", lambda said, labels: abs(said.knob - 0.7))
     assert tune_knob(one, open_source("scenes"), 16, range(40)) == 0.7
     few = len(candidates)
     lengths = [len(asked[value]) for value in candidates]
@@ -86,6 +88,18 @@ def test_a_tuned_knob_alone(model):
         rows = evaluate(model(encoding=encoding), open_source("scenes"), config, IDENTITY, answers=said)
         assert {row.tuned for row in rows} == {tuned}
         assert len(said) == 5
+
+
+def test_classes_are_the_models_also_where_the_data_numbers_them_otherwise(model):
+    one, source, found = model(), open_source("scenes"), []
+    for labels in (None, np.arange(24), np.roll(np.arange(24), 5)):
+        said = predict_split(one, source, "minival", 16, range(8))
+        found.append(cross_entropy(said, labels))
+    scores = np.exp(said.logits) / np.exp(said.logits).sum(axis=1, keepdims=True)
+    expected = -np.log(scores[np.arange(8), labels[said.labels]]).mean()
+    assert found[0] == found[1]
+    assert found[2] == pytest.approx(expected, rel=1e-5)
+    assert found[2] != pytest.approx(found[0], rel=1e-3)
 
 
 def test_no_knob_to_search(model):

@@ -58,8 +58,11 @@ def test_the_table_of_the_demonstration_is_that_of_its_rows(ranges: ModuleType) 
     assert ranges.between(readme, "demonstration") == ranges.demonstration(found), (
         "python benchmarks/ranges.py --write README.md"
     )
-    # Every seed of every encoding, and nothing of a tree that was not committed.
-    assert {(row["run"], row["seed"]) for row in found} == {
-        (name, seed) for name in ("lookhere_90", "rope_axial", "learned_1d") for seed in range(4)
+    # The worst of four seeds is what is published of LookHere-90.
+    seeds = {
+        name: {row["seed"] for row in found if row["run"] == name}
+        for name in ("lookhere_90", "rope_axial", "learned_1d")
     }
+    assert seeds["lookhere_90"] == {0, 1, 2, 3}
+    assert all(0 in every for every in seeds.values())
     assert not any(row["commit"].endswith("dirty") for row in found)

@@ -172,7 +172,7 @@ def evaluate(
         if config.knobs != "default" and split == "test" and model.knob is not None:
             length = source.length("minival")
             searched = some_images(source, "minival", min(config.tune_images, length or config.tune_images))
-            best = tune_knob(model, source, resolution, searched, precision=precision, advance=advance)
+            best = tune_knob(model, source, resolution, searched, labels=labels, precision=precision, advance=advance)
             settings = [*settings, (best, True)] if config.knobs == "both" else [(best, True)]
         for knob, tuned in settings:
             said = _said(model, source, split, resolution, indices, knob, precision, config.workers, advance)

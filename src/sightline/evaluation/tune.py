@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import torch
+
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.evaluation.predict import predict_split
 from sightline.models import VisionTransformer
-from sightline.tasks.classification import accuracies
+from sightline.tasks.classification import Predictions, classification_loss
 
 
 def halvings(candidates: int, images: int) -> list[tuple[int, slice]]:
@@ -25,21 +28,32 @@ def tuning_passes(knob: Knob, images: int) -> int:
     return sum(count * len(range(images)[part]) for count, part in halvings(candidates, images))
 
 
+def cross_entropy(said: Predictions, labels: np.ndarray | None = None) -> float:
+    """The mean over the images of what was said; labels as in `tune_knob`."""
+    right = said.labels if labels is None else labels[said.labels]
+    return float(classification_loss(torch.from_numpy(said.logits), torch.from_numpy(right), "ce", 0.0))
+
+
 def tune_knob(
     model: VisionTransformer,
     source: Source,
     resolution: int | View,
     indices: Sequence[int],
     *,
+    labels: np.ndarray | None = None,
     split: str = "minival",
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
 ) -> float:
-    """The candidate with the best top-1 on `split`; of equals, the one nearest to the default.
+    """The candidate with the lowest cross entropy on `split`; of equals, the one nearest to the default.
 
-    LookHere (section 4) tunes its global slope so, on held-out training images. Successive halving (Jamieson and
+    LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
+    64 it cannot tell candidates apart that the cross entropy orders (docs/LOG.md). Successive halving (Jamieson and
     Talwalkar, 2016): all candidates are asked about a quarter of the images, the better half about another quarter,
     the better half of those about the rest. The model's knob is left as it was.
+
+    Args:
+        labels: the model's label of each class of the data, int64 [classes]; None where they are numbered alike.
 
     Raises:
         InputError: the encoding has no knob.
@@ -48,21 +62,21 @@ def tune_knob(
     if knob is None:
         model.set_knob(0.0)  # raises, and says which encoding
         raise AssertionError("unreachable")
-    right = dict.fromkeys((knob.default, *knob.candidates), 0.0)
+    loss = dict.fromkeys((knob.default, *knob.candidates), 0.0)
 
     def order(candidate: float) -> tuple[float, float]:
-        return -right[candidate], abs(candidate - knob.default)
+        return loss[candidate], abs(candidate - knob.default)
 
-    left = list(right)
+    left = list(loss)
     try:
-        for count, part in halvings(len(right), len(indices)):
+        for count, part in halvings(len(loss), len(indices)):
             left = sorted(left, key=order)[:count]
             for candidate in left:
                 model.set_knob(candidate)
                 said = predict_split(
                     model, source, split, resolution, indices[part], precision=precision, advance=advance
                 )
-                right[candidate] += accuracies(said, {})["top1"][0] * len(indices[part])
+                loss[candidate] += cross_entropy(said, labels) * len(said.labels)
     finally:
         model.set_knob(knob.value)
     return min(left, key=order)
