@@ -132,7 +132,9 @@ def test_found_05_accepted_by_name(folder, tmp_path):
 
 def test_found_05_another_minival_is_named(folder, tmp_path):
     """By it the curve is measured and the best model kept."""
-    shutil.copytree(folder / "test", folder / "minival")
+    for label, name in enumerate(CLASSES):
+        (folder / "minival" / name).mkdir(parents=True)
+        Image.new("RGB", (10, 10), (80 * label, 9, 9)).save(folder / "minival" / name / "0.png")
     settings = config(folder, checkpoint_every=4, validation=ValidationConfig(times=10, images=8))
     killed(settings, tmp_path / "run")
     killed(config(folder, checkpoint_every=4), tmp_path / "not validated")

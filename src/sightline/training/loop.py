@@ -266,6 +266,7 @@ def train(
                     drop_measured(out, foreign)
                     # First, so that a log without a checkpoint says that there was one.
                     save_state(state, config, source, out / CHECKPOINT, where)
+                    owner.check()
                     if state.validation:
                         write_lines(out / VALIDATION, state.validation)
                     write_lines(out / LOG, state.log)
