@@ -80,6 +80,20 @@ def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkey
     assert max(asked[candidates[-1]]) > 30
 
 
+def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monkeypatch):
+    """A mean over no image is no number, by which no candidate is better."""
+    one = model()
+
+    def said(model, source, split, resolution, indices, **options):
+        count = 0 if 0 in indices else len(indices)
+        logits = np.zeros((count, 24), np.float32)
+        logits[:, 0] = -abs(model.knob.value - 0.7)
+        return SimpleNamespace(logits=logits, labels=np.zeros(count, np.int64))
+
+    monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
+    assert tune_knob(one, open_source("scenes"), 16, range(3)) == 0.7
+
+
 def test_a_tuned_knob_alone(model):
     """Nothing is measured with the default where a tuned one was asked for, but where there is none."""
     for encoding, tuned in (("lookhere_90", True), ("learned_1d", False)):

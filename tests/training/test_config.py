@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from sightline import save_model
+from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.recipes import recipe_for
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
-from sightline.training import loop
+from sightline.training import loop, train
 from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfig
 
 
@@ -100,3 +101,11 @@ def test_a_foundation_that_was_replaced_is_read_again(tmp_path):
         save_model(model, tmp_path / "m")
         found = loop._foundation(config)
         assert torch.equal(found.blocks[0].mlp.fc1.weight, model.blocks[0].mlp.fc1.weight), number
+
+
+def test_a_source_that_is_given_is_shown_as_the_run_says(tmp_path):
+    """Else a run would say that it saw parts, and have seen the whole."""
+    options = {"depth": 1, "dim": 48, "heads": 4}
+    config = TrainConfig(parts=0.35, images=8, batch_size=8, resolution=16, model_options=options, validation=None)
+    opened, given = train(config, tmp_path / "a"), train(config, tmp_path / "b", source=open_source("scenes"))
+    assert all(torch.equal(a, b) for a, b in zip(opened.parameters(), given.parameters(), strict=True))

@@ -76,7 +76,8 @@ def tune_knob(
                 said = predict_split(
                     model, source, split, resolution, indices[part], precision=precision, advance=advance
                 )
-                loss[candidate] += cross_entropy(said, labels) * len(said.labels)
+                # The mean over no image, where none of a part can be read, is no number.
+                loss[candidate] += cross_entropy(said, labels) * len(said.labels) if len(said.labels) else 0.0
     finally:
         model.set_knob(knob.value)
     return min(left, key=order)

@@ -193,7 +193,7 @@ def train(
     Args:
         config: of the run; what it leaves open is decided by `resolve`.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: what `open_training_data` gives, where the caller has opened and checked it already.
+        source: the data set, where the caller has opened and checked it already.
         accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
@@ -216,6 +216,7 @@ def train(
     with _deterministic(where), contextlib.ExitStack() as held:
         if source is None:
             source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+        source = shown(source, config)
         owner = owner or held.enter_context(claim(out, warn=warn))
         if has_checkpoint(out) and not resume:
             raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
