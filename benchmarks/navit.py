@@ -25,8 +25,8 @@ from sightline.recipes import recipe
 from sightline.reports.recipe_plot import RecipeCurve, interval, recipe_plot
 from sightline.reports.style import standalone
 from sightline.results import read_rows
+from sightline.training.jobs import Job, JobProgress, run_jobs
 from sightline.training.log import read_log
-from sightline.training.side_by_side import Job, JobProgress, run_jobs
 
 _RECIPES = ("vit_scenes", "navit_scenes")
 _TRAINED = 32

@@ -25,10 +25,11 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
+from sightline.checks import configure
 from sightline.convert import import_weights, origin_link
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.declared import refuse_size
-from sightline.encodings.base import configure, without_knobs
+from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, ViTConfig

@@ -10,8 +10,8 @@ import pytest
 
 from sightline.cli.commands import demo as module
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
-from sightline.training import estimate, side_by_side
-from sightline.training.side_by_side import JobProgress
+from sightline.training import estimate, jobs
+from sightline.training.jobs import JobProgress
 from tests.tiny import tree
 
 
@@ -25,7 +25,7 @@ def no_work(monkeypatch):
     def begin(jobs, observe, *_):
         raise Begun
 
-    monkeypatch.setattr(side_by_side, "run_jobs", begin)
+    monkeypatch.setattr(jobs, "run_jobs", begin)
     return Begun
 
 
@@ -94,7 +94,7 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
                 observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100, validated))
         raise Enough
 
-    monkeypatch.setattr(side_by_side, "run_jobs", begin)
+    monkeypatch.setattr(jobs, "run_jobs", begin)
     with pytest.raises(Enough):
         module.demo(out=tmp_path / "d")
     said = capsys.readouterr()

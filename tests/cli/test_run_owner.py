@@ -13,7 +13,7 @@ import pytest
 from sightline.cli.output import add_rows
 from sightline.owner import OWNER, claim
 from sightline.results import read_rows
-from sightline.training import loop, side_by_side
+from sightline.training import jobs, loop
 from tests.tiny import MODEL, tiny_config, tree
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -117,11 +117,11 @@ def test_found_28_a_job_claims_its_folder(tmp_path):
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig
 
-    job = side_by_side.Job("a", tiny_config(), EvaluateConfig((16,), images=8), tmp_path / "a", threads=1)
+    job = jobs.Job("a", tiny_config(), EvaluateConfig((16,), images=8), tmp_path / "a", threads=1)
     with claim(tmp_path / "a"), pytest.raises(InputError, match="is at work"):
-        side_by_side.run_job(job, lambda at: None)
+        jobs.run_job(job, lambda at: None)
     seen = []
     with claim(tmp_path / "a"):
-        side_by_side.run_job(dataclasses.replace(job, take_over=True), lambda at: None, seen.append)
+        jobs.run_job(dataclasses.replace(job, take_over=True), lambda at: None, seen.append)
     assert "taken over from" in seen[0]
     shutil.rmtree(tmp_path / "a")

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from sightline.data.discovery import list_sources, open_source, source_class
+from sightline.data.randomness import generator
 from sightline.data.source import Source
-from sightline.data.streams import generator
 from sightline.errors import InputError
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sightline.evaluation import EvaluateConfig
 from sightline.models import VisionTransformer
-from sightline.training import loop, side_by_side, train
+from sightline.training import jobs, loop, train
 from sightline.training.config import ValidationConfig
 from tests.tiny import MODEL, Stopped, log_lines, pictures, reseal, stop_at, tiny_config
 
@@ -64,8 +64,8 @@ def test_found_35_a_job_tests_within_the_limits_that_it_trained_in(tmp_path):
     for split in ("train", "test"):
         (tmp_path / "data" / split / "a" / "damaged.png").write_bytes(b"\x89PNG")
     config = folder_config(data, skip_unreadable=1, max_pixels=40 * 40)
-    job = side_by_side.Job("a", config, EvaluateConfig((16,)), tmp_path / "a", threads=1)
-    side_by_side.run_job(job, lambda at: None)
+    job = jobs.Job("a", config, EvaluateConfig((16,)), tmp_path / "a", threads=1)
+    jobs.run_job(job, lambda at: None)
     assert (tmp_path / "a" / "results.jsonl").exists()
 
 

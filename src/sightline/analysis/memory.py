@@ -18,8 +18,9 @@ from sightline import runtime
 from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
+from sightline.checks import require, require_whole
 from sightline.encodings import create_encoding
-from sightline.encodings.base import PositionEncoding, require, require_whole
+from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout

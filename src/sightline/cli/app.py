@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sightline import __version__, runtime, signals
+from sightline import __version__, plugins, runtime, signals
 from sightline.cli import commands
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
@@ -35,7 +35,8 @@ def build_app() -> App:
 
     app = App(
         name="sightline",
-        help="Plain vision transformers at any resolution and aspect ratio.",
+        help="Plain vision transformers at any resolution and aspect ratio. With --plugins DIR every command finds the "
+        "encodings, tasks, data sets, metrics, embedders and architectures in that folder's files too; they run.",
         version=__version__,
         # `main` prints errors in one line and chooses the exit code.
         print_error=False,
@@ -90,6 +91,7 @@ def _run(arguments: list[str]) -> int:
         from cyclopts import CycloptsError
 
         _refuse_deleted_folder()
+        arguments = _without_plugins(arguments)
         app = build_app()
         signals.begun()
         result = _call(app, arguments, CycloptsError)
@@ -117,6 +119,17 @@ def _run(arguments: list[str]) -> int:
         said = " ".join(str(error).split())[:300]
         return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
     return result if isinstance(result, int) else 0
+
+
+def _without_plugins(arguments: list[str]) -> list[str]:
+    """The other arguments; what `--plugins DIR` names is found from here on."""
+    rest = list(arguments)
+    for place in [place for place, word in enumerate(arguments) if word.partition("=")[0] == "--plugins"][::-1]:
+        _, given, folder = rest.pop(place).partition("=")
+        if not given and place == len(rest):
+            raise InputError("--plugins: expected a folder")
+        plugins.add(folder if given else rest.pop(place))
+    return rest
 
 
 def _open_standard_streams() -> None:

@@ -19,7 +19,7 @@ from sightline.reports.content import LossCurve, RunSummary
 from sightline.training.estimate import Expectation
 
 if TYPE_CHECKING:
-    from sightline.training.side_by_side import Job, JobProgress
+    from sightline.training.jobs import Job, JobProgress
 
 _PAGE_SECONDS = 20.0
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import inspect
 import json
-import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sightline import registry
 from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError, choose
@@ -25,13 +23,7 @@ __all__ = ["changed_rules", "export_weights", "import_weights", "list_projects",
 
 @functools.cache
 def _projects() -> dict[str, Project]:
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        members = vars(importlib.import_module(f"{__name__}.{module.name}")).values()
-        for kind in members:
-            if inspect.isclass(kind) and issubclass(kind, Project) and not inspect.isabstract(kind):
-                found[kind.name] = kind()
-    return found
+    return {name: kind() for name, kind in registry.classes(Project, __name__).items()}
 
 
 def list_projects() -> list[str]:

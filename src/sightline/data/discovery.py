@@ -1,19 +1,19 @@
-"""Sources by name: every file in `sources/` is one."""
+"""Sources by name: every file in `sources/` is one, and so may a plug-in be."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from pathlib import Path
 
-from sightline.data import sources
+from sightline import registry
 from sightline.data.source import Source
 from sightline.errors import InputError, choose
 
+_SOURCES = "sightline.data.sources"
+
 
 def list_sources() -> tuple[str, ...]:
-    """The names of all data sets, sorted; none of them is imported."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(sources.__path__)))
+    """The names of all data sets, sorted."""
+    return tuple(sorted(registry.classes(Source, _SOURCES)))
 
 
 def source_class(name: str) -> type[Source]:
@@ -22,13 +22,10 @@ def source_class(name: str) -> type[Source]:
     Raises:
         InputError: no data set has this name.
     """
-    if name not in list_sources():
-        raise choose("data set", name, list_sources())
-    module = importlib.import_module(f"{sources.__name__}.{name}")
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Source) and value.__dict__.get("name") == name:
-            return value
-    raise TypeError(f"{module.__name__} defines no Source named {name!r}")
+    found = registry.classes(Source, _SOURCES)
+    if name not in found:
+        raise choose("data set", name, sorted(found))
+    return found[name]
 
 
 def open_source(spec: str) -> Source:

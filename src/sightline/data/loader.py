@@ -11,8 +11,8 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.mixing import Asked, MixingConfig, mixed_examples
+from sightline.data.randomness import generator
 from sightline.data.source import Source
-from sightline.data.streams import generator
 from sightline.errors import InputError, SightlineError
 from sightline.runtime import check_workers
 from sightline.signals import leave_to_parent

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sightline.data.allowance import Unreadable
+from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
-from sightline.data.streams import generator
 from sightline.errors import InputError, UnreadableDataError
 
 # An endless split has an example at any of them.

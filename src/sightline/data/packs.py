@@ -18,9 +18,9 @@ from sightline.data.allowance import Unreadable
 from sightline.data.loader import Pinnable, counted, epoch_order, made
 from sightline.data.mixing import Asked, MixingConfig, mixed_examples
 from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
+from sightline.data.randomness import generator
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
 from sightline.data.source import Source
-from sightline.data.streams import generator
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 

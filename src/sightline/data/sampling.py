@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from sightline.data.randomness import generator
 from sightline.data.resize import native_grid
-from sightline.data.streams import generator
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from sightline.data.randomness import generator
 from sightline.data.resize import check_image_size, native_grid, resize, resize_part
 from sightline.data.sampling import budget_grid
-from sightline.data.streams import generator
 from sightline.errors import InputError
 
 _CROP_ATTEMPTS = 10

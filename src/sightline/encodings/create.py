@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from sightline.encodings.base import PositionEncoding, TrunkShape, configure
+from sightline.checks import configure
+from sightline.encodings.base import PositionEncoding, TrunkShape
 from sightline.encodings.combined import Combined
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose

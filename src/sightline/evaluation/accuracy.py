@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from sightline import runtime
+from sightline.checks import require
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.encodings.base import Knob, require
+from sightline.encodings.base import Knob
 from sightline.errors import InputError, choose
 from sightline.evaluation.budgets import check_view
 from sightline.evaluation.calibration import confidences

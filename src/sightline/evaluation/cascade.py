@@ -12,10 +12,10 @@ import torch
 
 from sightline import runtime
 from sightline.cascade_rows import CascadeRow
+from sightline.checks import require
+from sightline.data.randomness import generator
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
-from sightline.data.streams import generator
-from sightline.encodings.base import require
 from sightline.errors import InputError
 from sightline.evaluation.accuracy import RunIdentity
 from sightline.evaluation.budgets import predict_budget

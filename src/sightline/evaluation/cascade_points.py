@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sightline.data.streams import generator
+from sightline.data.randomness import generator
 from sightline.errors import InputError
 from sightline.evaluation.budgets import BudgetPredictions
 from sightline.evaluation.calibration import confidences, expected_calibration_error

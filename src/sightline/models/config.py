@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from sightline.encodings.base import require, require_bool, require_number, require_whole
+from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.head import HEADS, SCORE_LINKS, Head, ScoreLink

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes.scenes import recipe as scenes_recipe
-from sightline.training.side_by_side import Job
+from sightline.training.jobs import Job
 
 ENCODINGS = ("lookhere_90", "rope_axial", "learned_1d")
 RESOLUTIONS = (20, 24, 32, 44, 56, 64, 108, 148)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sightline.checks import require, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
-from sightline.encodings.base import require, require_number, require_whole
 from sightline.errors import InputError
 from sightline.tasks.classification import LOSSES, Loss
 

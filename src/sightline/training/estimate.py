@@ -12,8 +12,8 @@ from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
 from sightline.evaluation.accuracy import measurements, passes
 from sightline.models import VisionTransformer
+from sightline.training.jobs import Job, JobProgress
 from sightline.training.loop import resolve, vit_config
-from sightline.training.side_by_side import Job, JobProgress
 
 # The first steps of each job warm up, and jobs begin one after the other; then a rate needs some seconds.
 _WARM_STEPS, _LEAST_SECONDS = 3, 10.0

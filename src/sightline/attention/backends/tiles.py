@@ -14,7 +14,7 @@ from sightline.attention.backends.base import Backend
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
 from sightline.attention.products import Shape, product_of
-from sightline.attention.side_by_side import run_side_by_side
+from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout

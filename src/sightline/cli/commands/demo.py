@@ -55,8 +55,8 @@ def demo(
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
+    from sightline.training.jobs import run_jobs
     from sightline.training.loop import resolve
-    from sightline.training.side_by_side import run_jobs
 
     cores = runtime.cores()
     where = runtime.resolve_device(device)

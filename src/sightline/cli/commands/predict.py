@@ -64,11 +64,11 @@ def predict(
         Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
+    from sightline.checks import require
     from sightline.cli.data_options import data_options
     from sightline.cli.next_step import say_export
     from sightline.cli.resolutions import check_multiples, parse_view
     from sightline.data.image_list import list_images
-    from sightline.encodings.base import require
     from sightline.evaluation.answer import Unanswered, answer_images
     from sightline.load import load_model
 

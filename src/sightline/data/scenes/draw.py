@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from sightline.data.randomness import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
 from sightline.data.scenes.geometry import object_points
 from sightline.data.scenes.outlines import SHAPES, glyph_set
-from sightline.data.streams import generator
 from sightline.errors import choose
 
 DRAW_ORDER = 1

@@ -8,8 +8,8 @@ from typing import ClassVar, Self
 import numpy as np
 from PIL import Image
 
+from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
-from sightline.data.streams import generator
 from sightline.errors import InputError, choose
 
 SIZES = {"train": 1297, "minival": 200, "test": 300}

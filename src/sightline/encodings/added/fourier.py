@@ -9,15 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.encodings.base import (
-    AddedEncoding,
-    TrunkShape,
-    require,
-    require_bool,
-    require_number,
-    require_whole,
-    without_autocast,
-)
+from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.encodings.base import AddedEncoding, TrunkShape, without_autocast
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import grid_coords

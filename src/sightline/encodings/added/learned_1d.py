@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_bool
+from sightline.checks import require, require_bool
+from sightline.encodings.base import AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
 from sightline.grid import Grid
 

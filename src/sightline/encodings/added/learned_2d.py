@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_whole
+from sightline.checks import require, require_whole
+from sightline.encodings.base import AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_table
 from sightline.grid import Grid
 from sightline.layout import grid_coords

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.encodings.base import AddedEncoding, TrunkShape, require, require_number
+from sightline.checks import require, require_number
+from sightline.encodings.base import AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sightline.attention.pattern import Directed, Pattern, View
-from sightline.encodings.base import Knob, PatternEncoding, TrunkShape, require_number
+from sightline.checks import require_number
+from sightline.encodings.base import Knob, PatternEncoding, TrunkShape
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
-from sightline.encodings.base import Knob, PatternEncoding, TrunkShape, require, require_number
+from sightline.checks import require, require_number
+from sightline.encodings.base import Knob, PatternEncoding, TrunkShape
 from sightline.errors import InputError, choose
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
-from sightline.encodings.base import PatternEncoding, TrunkShape, require, require_bool, without_autocast
+from sightline.checks import require, require_bool
+from sightline.encodings.base import PatternEncoding, TrunkShape, without_autocast
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, beit_axis, resize_table
 from sightline.grid import Grid
 

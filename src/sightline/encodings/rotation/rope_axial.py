@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from sightline.attention.rotation import Pairing
-from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape, require, require_number
+from sightline.checks import require, require_number
+from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.grid import Grid
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape, require_number
+from sightline.checks import require_number
+from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.grid import Grid
 

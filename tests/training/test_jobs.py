@@ -14,11 +14,11 @@ import pytest
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
 from sightline.results import read_rows
-from sightline.training import side_by_side
+from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import Expectation
+from sightline.training.jobs import Job, JobProgress, run_job, run_jobs
 from sightline.training.loop import train
-from sightline.training.side_by_side import Job, JobProgress, run_job, run_jobs
 from tests.tiny import Stopped, fork_server, kill_me, killed, stop_at, tiny_config, tree, weights
 
 
@@ -30,7 +30,7 @@ def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
 def start(request, monkeypatch):
     """How processes begin: "spawn" as in life, which loads torch anew in each; "forkserver" to be quick."""
     context = fork_server() if request.param == "forkserver" else multiprocessing.get_context(request.param)
-    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
     return request.param
 
 
@@ -91,8 +91,8 @@ def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
 
 def test_a_job_that_is_killed_is_noticed(tmp_path, monkeypatch):
     context = multiprocessing.get_context("fork")
-    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
-    monkeypatch.setattr(side_by_side, "run_job", kill_me)
+    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(jobs, "run_job", kill_me)
     with pytest.raises(SightlineError, match=r"run a ended with exit code -9 \(killed, or out of memory\)"):
         run_jobs([job(tmp_path)], lambda at: None)
 
@@ -108,8 +108,8 @@ def end_slowly(job, *_):
 def test_found_28_a_job_that_is_done_is_left_to_end_in_peace(tmp_path, monkeypatch):
     """A slow machine's demonstration ended with the traceback of a signal in an interpreter that was tidying up."""
     context = multiprocessing.get_context("fork")
-    monkeypatch.setattr(side_by_side.multiprocessing, "get_context", lambda kind: context)
-    monkeypatch.setattr(side_by_side, "run_job", end_slowly)
+    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
+    monkeypatch.setattr(jobs, "run_job", end_slowly)
     run_jobs([job(tmp_path)], lambda at: None)
     assert (tmp_path / "a").read_text() == "tidied"
 

@@ -12,9 +12,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from sightline.attention import attend, side_by_side, use_backend
+from sightline.attention import attend, threads, use_backend
 from sightline.attention.backends import tiles
-from sightline.attention.side_by_side import run_side_by_side
+from sightline.attention.threads import run_side_by_side
 from sightline.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv, with_gradients
 
@@ -79,15 +79,15 @@ def test_workers_compute_without_gradients_and_on_one_core() -> None:
 def test_the_number_of_threads_stays() -> None:
     """Of the caller, of a thread that is made afterwards, and of a pool that is made anew."""
     later: list[int] = []
-    side_by_side._POOLS.clear()
-    for threads in (2, 3, 2):
-        torch.set_num_threads(threads)
+    threads._POOLS.clear()
+    for count in (2, 3, 2):
+        torch.set_num_threads(count)
         run_side_by_side(lambda _: None, range(4))
-        assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == count
         thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
         thread.start()
         thread.join()
-        assert len(side_by_side._POOLS) == 1
+        assert len(threads._POOLS) == 1
     assert later == [2, 3, 2]
 
 
@@ -125,7 +125,7 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
     """Attention from several Python threads at once, each with its own number of threads of torch."""
     qkv, errors = random_qkv(LAYOUT, head_dim=4), []
     expected = with_gradients("tiles", qkv, pattern(), LAYOUT)
-    side_by_side._POOLS.clear()
+    threads._POOLS.clear()
     together = threading.Barrier(len(counts))
 
     def call(count: int) -> None:
@@ -138,10 +138,10 @@ def _from_threads(counts: list[int], repeats: int) -> list[BaseException]:
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=call, args=(count,), daemon=True) for count in counts]
-    for thread in threads:
+    calls = [threading.Thread(target=call, args=(count,), daemon=True) for count in counts]
+    for thread in calls:
         thread.start()
-    for thread in threads:
+    for thread in calls:
         thread.join(120)
         assert not thread.is_alive(), "attention hangs"
     return errors
@@ -168,7 +168,7 @@ class _Contested(dict):
 
 def test_another_thread_may_replace_the_pool_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     run_side_by_side(lambda _: None, range(2))
-    monkeypatch.setattr(side_by_side, "_POOLS", _Contested(side_by_side._POOLS))
+    monkeypatch.setattr(threads, "_POOLS", _Contested(threads._POOLS))
     done: list[int] = []
     run_side_by_side(done.append, range(20))
     run_side_by_side(done.append, range(20))
