@@ -13,15 +13,13 @@ from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig, make_model
 from sightline.models.sizes import SIZES
 
 _LOG = logging.getLogger("sightline")
 
 
-def create_model(
-    name: str | None = None, *, init_from: str | Path | VisionTransformer | None = None, **options: Any
-) -> VisionTransformer:
+def create_model(name: str | None = None, *, init_from: str | Path | Model | None = None, **options: Any) -> Model:
     """Build a vision transformer, anew or from the weights of another.
 
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
@@ -43,8 +41,8 @@ def create_model(
         if name is None:
             raise InputError("create_model: expected the name of a model, or init_from")
         return models.create_model(name, **options)
-    trained = init_from if isinstance(init_from, VisionTransformer) else load_model(init_from)
-    where = "init_from" if isinstance(init_from, VisionTransformer) else str(init_from)
+    trained = init_from if isinstance(init_from, Model) else load_model(init_from)
+    where = "init_from" if isinstance(init_from, Model) else str(init_from)
     _check_name(name, options, trained, where)
     model = begin_with(trained, where, **options)
     if model.started_anew or _differing(trained, model):
@@ -52,7 +50,7 @@ def create_model(
     return model
 
 
-def begin_with(trained: VisionTransformer, where: str = "init_from", **options: Any) -> VisionTransformer:
+def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Model:
     """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
     model = _begun(trained, begun_config(trained.config, **options), where)
     if trained.knob is not None and not {"encoding", "encoding_options"} & _differing(trained, model):
@@ -76,15 +74,15 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     return config.replace(table_grid=None) if config.table_grid == config.grid_of(config.image_size) else config
 
 
-def _differing(trained: VisionTransformer, model: VisionTransformer) -> set[str]:
+def _differing(trained: Model, model: Model) -> set[str]:
     return {name for name in ("encoding", "encoding_options", "heads") if _of(trained, name) != _of(model, name)}
 
 
-def _of(model: VisionTransformer, name: str) -> Any:
+def _of(model: Model, name: str) -> Any:
     return encoding_options(model.encoding) if name == "encoding_options" else getattr(model.config, name)
 
 
-def _check_name(name: str | None, options: dict[str, Any], trained: VisionTransformer, where: str) -> None:
+def _check_name(name: str | None, options: dict[str, Any], trained: Model, where: str) -> None:
     """Refuse a registered size, with the options changed, that is not the checkpoint's."""
     if name is None:
         return
@@ -101,14 +99,14 @@ def _check_name(name: str | None, options: dict[str, Any], trained: VisionTransf
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
 
 
-def _other_classes(config: models.ViTConfig, trained: VisionTransformer) -> bool:
+def _other_classes(config: models.ViTConfig, trained: Model) -> bool:
     """As many classes, but others: their weights mean nothing to these."""
     before = trained.config.class_names
     return before is not None and config.class_names is not None and before != config.class_names
 
 
-def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> VisionTransformer:
-    model = VisionTransformer(config)
+def _begun(trained: Model, config: models.ViTConfig, where: str) -> Model:
+    model = make_model(config)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     anew = []
     if config.encoding != trained.config.encoding:
@@ -125,7 +123,7 @@ def _begun(trained: VisionTransformer, config: models.ViTConfig, where: str) -> 
     return model
 
 
-def describe_start(trained: VisionTransformer, model: VisionTransformer, where: str) -> str:
+def describe_start(trained: Model, model: Model, where: str) -> str:
     """What of `model` is new and what of `trained` is not used, in a line."""
     own, new = without_knobs(model.state_dict()), set(model.started_anew)
     unused = [name for name in without_knobs(trained.state_dict()) if name in new or name not in own]

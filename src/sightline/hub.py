@@ -28,7 +28,7 @@ def push_to_hub(
     """Upload a model: `model.safetensors`, `config.json`, the checksums of both, and a model card as `README.md`.
 
     Args:
-        model: a `VisionTransformer`, compiled or wrapped or not.
+        model: a `Model`, compiled or wrapped or not.
         repository: "owner/name"; made where there is none.
         results: result rows for the card.
         private: whether a new repository is private.

@@ -32,7 +32,7 @@ from sightline.declared import refuse_size
 from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig, make_model
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
@@ -46,7 +46,7 @@ def model_files(
     """The files of a model's folder, without their checksums.
 
     Args:
-        model: a `VisionTransformer`, compiled or wrapped or not.
+        model: a `Model`, compiled or wrapped or not.
         training: what is known of the run, kept beside the model's configuration.
     """
     inner = _unwrap(model)
@@ -74,9 +74,9 @@ def model_files(
     }
 
 
-def _unwrap(model: nn.Module) -> VisionTransformer:
+def _unwrap(model: nn.Module) -> Model:
     """The model inside torch.compile's or a data-parallel wrapper."""
-    while not isinstance(model, VisionTransformer):
+    while not isinstance(model, Model):
         inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(inner, nn.Module):
             raise InputError(f"model: expected a VisionTransformer, got {type(model).__name__}")
@@ -134,7 +134,7 @@ def load_model(
     allow_nonfinite: bool = False,
     pretrained: bool = True,
     **arguments: Any,
-) -> VisionTransformer:
+) -> Model:
     """A model in evaluation mode, every byte of its files checked.
 
     torch's random generators are left as they were, whatever is new in the model, except by `pretrained=False`.
@@ -166,7 +166,7 @@ def load_model(
         return _load(local_folder(source), num_classes, allow_nonfinite)
 
 
-def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
+def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> Model:
     foreign = read_timm_folder(_folder(folder))
     if foreign is None:
         return _load_folder(folder, num_classes, allow_nonfinite)
@@ -211,7 +211,7 @@ _ON_THE_HUB = ["model.safetensors", "config.json", "checksums.json"]
 _OLDER_ON_THE_HUB = [*_ON_THE_HUB, "pytorch_model.bin"]
 
 
-def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> VisionTransformer:
+def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> Model:
     record = read_record(path)
     file = read_folder(_folder(path)).get("model.safetensors")
     if file is None:
@@ -226,12 +226,12 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
         _check_depth(config.depth, declared, file)
         # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
         with torch.device("meta"):
-            shapes = without_knobs(VisionTransformer(config).state_dict())
+            shapes = without_knobs(make_model(config).state_dict())
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
     check_state(shapes, declared, str(file))
     refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
-    model = VisionTransformer(config)
+    model = make_model(config)
     try:
         if record.get("knob") is not None:
             model.set_knob(record["knob"])
@@ -250,7 +250,7 @@ def _check_depth(depth: int, declared: Mapping[str, Tensor], file: Path) -> None
         raise InputError(f"depth {depth}: {file.name} holds {blocks} blocks")
 
 
-def _with_classes(model: VisionTransformer, num_classes: int | None) -> VisionTransformer:
+def _with_classes(model: Model, num_classes: int | None) -> Model:
     if num_classes is not None and num_classes != model.num_classes:
         model.reset_classifier(num_classes)
     return model.eval()

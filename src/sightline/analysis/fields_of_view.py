@@ -7,10 +7,10 @@ import torch
 
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from sightline.models import VisionTransformer
+from sightline.models import Model
 
 
-def field_of_view(model: VisionTransformer, layer: int, grid: Grid) -> np.ndarray | None:
+def field_of_view(model: Model, layer: int, grid: Grid) -> np.ndarray | None:
     """exp(bias) of the patch at (rows // 2, cols // 2) on every patch: float32 [heads, rows, cols] in [0, 1].
 
     0 where the key is masked. A learned bias above 0 counts as 1. None where the encoding does not bias the scores.

@@ -24,7 +24,7 @@ from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import ViTConfig, make_model
 
 Optimizer = Literal["adamw", "none"]
 DTYPES = ("float32", "bfloat16")
@@ -123,7 +123,7 @@ def _traits(config: ViTConfig) -> _Traits:
     try:
         # Of one block, not of all: a thousand layers are counted as fast as one.
         with torch.device("meta"):
-            trunk = VisionTransformer(config.replace(depth=1, encoding="none", encoding_options={}))
+            trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
             encoding = _encoding(config, Grid(1, 1))
             parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
             parameters += _count(_encoding(config, config.train_grid))

@@ -18,7 +18,7 @@ from sightline.convert.timm import build_loaded, timm_is_here
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import model_files
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.models.modes import evaluation_mode
 
 TOLERANCE = 2e-5
@@ -46,7 +46,7 @@ class Comparison:
         return self.difference <= self.limit
 
 
-def save_converted(model: VisionTransformer, path: str | Path) -> None:
+def save_converted(model: Model, path: str | Path) -> None:
     """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
     files = model_files(model)
     content = files["config.json"]
@@ -55,7 +55,7 @@ def save_converted(model: VisionTransformer, path: str | Path) -> None:
     write_folder(Path(path), {**files, "config.json": (json.dumps(record, indent=2) + "\n").encode()})
 
 
-def sizes_of(model: VisionTransformer) -> list[tuple[int, int]]:
+def sizes_of(model: Model) -> list[tuple[int, int]]:
     """The training size in pixels, and one that is not square and not it."""
     (rows, cols), patch = model.config.train_grid, model.config.patch_size
     other = Grid(max(rows // 2, 1) + 1, cols // 2 + 3)
@@ -69,7 +69,7 @@ def images_of(size: tuple[int, int], channels: int) -> Tensor:
 
 
 @torch.inference_mode()
-def fingerprint(model: VisionTransformer) -> list[dict[str, Any]]:
+def fingerprint(model: Model) -> list[dict[str, Any]]:
     """The first outputs on fixed images in evaluation mode, as plain values."""
     with evaluation_mode(model):
         return [
@@ -79,7 +79,7 @@ def fingerprint(model: VisionTransformer) -> list[dict[str, Any]]:
 
 
 def verify(
-    model: VisionTransformer,
+    model: Model,
     record: Mapping[str, Any],
     project: str,
     state: Mapping[str, Tensor],
@@ -112,14 +112,14 @@ def verify(
     return rows
 
 
-def _rules(model: VisionTransformer, state: Mapping[str, Tensor]) -> Comparison:
+def _rules(model: Model, state: Mapping[str, Tensor]) -> Comparison:
     """What the checkpoint says of the model, against what its origin says; an output may hide a small difference."""
     wrong = changed_rules(model, state)
     what = f"rules: {'; '.join(wrong)}" if wrong else "rules"
     return Comparison(what, "the original's arguments", float(len(wrong)), 0.0, 0.0)
 
 
-def _weights(model: VisionTransformer, project: str, state: Mapping[str, Tensor]) -> Comparison:
+def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Comparison:
     back, _ = export_weights(model, project)
     missing = sorted(set(back) ^ set(state))
     if missing:
@@ -134,7 +134,7 @@ def _weights(model: VisionTransformer, project: str, state: Mapping[str, Tensor]
 
 
 @torch.inference_mode()
-def _against_original(model: VisionTransformer, original: nn.Module) -> list[Comparison]:
+def _against_original(model: Model, original: nn.Module) -> list[Comparison]:
     rows = []
     for size in sizes_of(model):
         images = images_of(size, model.config.channels)
@@ -155,7 +155,7 @@ def _of_original(original: nn.Module, images: Tensor) -> Tensor:
     return original(images)
 
 
-def _against_fingerprint(model: VisionTransformer, record: Mapping[str, Any]) -> list[Comparison]:
+def _against_fingerprint(model: Model, record: Mapping[str, Any]) -> list[Comparison]:
     recorded = record.get("fingerprint")
     if not recorded:
         raise InputError("the checkpoint has no fingerprint; convert it again")

@@ -12,12 +12,12 @@ from sightline.errors import InputError, SightlineError
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
-    from sightline.models import VisionTransformer
+    from sightline.models import Model
     from sightline.reports.content import FieldsOfView, Report, RunSummary, SampleRow
     from sightline.results import ResultRow
 
     # The folder of a run, its model, the record of its training, its rows.
-    _Run = tuple[Path, VisionTransformer, dict[str, Any], list[ResultRow]]
+    _Run = tuple[Path, Model, dict[str, Any], list[ResultRow]]
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -25,7 +25,7 @@ _LOOKED_AT = 200
 _SMALL = 16
 
 
-def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[ResultRow]]:
+def read_run(folder: Path) -> tuple[Model, dict[str, Any], list[ResultRow]]:
     """The model, the record of its training and the measured rows of a run.
 
     Raises:
@@ -46,7 +46,7 @@ def read_run(folder: Path) -> tuple[VisionTransformer, dict[str, Any], list[Resu
     return load_model(folder), training, measured
 
 
-def _summary(folder: Path, model: VisionTransformer, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
+def _summary(folder: Path, model: Model, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
     from sightline.reports.seen import loss_kind, seen_sizes
     from sightline.training.log import LOG, read_log
@@ -134,7 +134,7 @@ def _split_of(source: Source) -> str:
     return "test" if "test" in source.splits else source.splits[-1]
 
 
-def _fields(model: VisionTransformer, run: str) -> list[FieldsOfView]:
+def _fields(model: Model, run: str) -> list[FieldsOfView]:
     from sightline.analysis.fields_of_view import field_of_view
     from sightline.grid import Grid
     from sightline.reports.content import FieldsOfView

@@ -14,7 +14,7 @@ from sightline import registry
 from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 from sightline.runtime import kept_random_state
 
@@ -37,7 +37,7 @@ def _project(name: str) -> Project:
     return _projects()[name]
 
 
-def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> VisionTransformer:
+def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mapping[str, Any]) -> Model:
     """A model of ours with a foreign project's weights, in float32 and evaluation mode.
 
     Args:
@@ -64,14 +64,14 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     # From here on all comes from a configuration that was checked: what else is raised is ours.
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
     with torch.device("meta"):
-        shapes = VisionTransformer(ours).state_dict()
+        shapes = make_model(ours).state_dict()
     entries = foreign.entries(ours, given)
     expected = convert_back(entries, shapes)
     check_names(project, state_dict, expected)
     check_tensors(project, state_dict, expected)
     with kept_random_state():
         refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
-    model = VisionTransformer(ours)
+    model = make_model(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:
         if not entry.ours and not all(torch.equal(wide[name], expected[name]) for name in entry.theirs):
@@ -113,7 +113,7 @@ def origin_link(config: ViTConfig) -> ScoreLink:
     return "softmax" if foreign is None else foreign.score_link(config, origin["config"])
 
 
-def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def export_weights(model: Model, project: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The state dict and the arguments of the foreign model that computes what `model` does.
 
     Raises:
@@ -126,7 +126,7 @@ def export_weights(model: VisionTransformer, project: str) -> tuple[dict[str, Te
     return convert_back(foreign.entries(model.config, foreign.filled(given)), state), given
 
 
-def changed_rules(model: VisionTransformer, state_dict: Mapping[str, Tensor]) -> list[str]:
+def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
     """Where an imported model is no longer what its origin says, a phrase for each; none for one as it came.
 
     Args:

@@ -17,7 +17,7 @@ from sightline.encodings import PositionEncoding
 from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
 State = dict[str, Tensor]
@@ -79,7 +79,7 @@ class Project(ABC):
         return "softmax"
 
     @abstractmethod
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         """The arguments that would build `model` there.
 
         Raises:
@@ -108,15 +108,13 @@ class Project(ABC):
         """The arguments that say what the model is, to be written down with it."""
         return dict(given)
 
-    def compare(
-        self, given: Mapping[str, Any], model: VisionTransformer, state: Mapping[str, Tensor] | None = None
-    ) -> None:
+    def compare(self, given: Mapping[str, Any], model: Model, state: Mapping[str, Tensor] | None = None) -> None:
         """Refuse a model that `given` (with what `state` tells) would not build; says in what."""
         wrong = differences(self.vit_config(self.filled(given), state or {}), model)
         if wrong:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
 
-    def refuse(self, model: VisionTransformer, **expected: Any) -> None:
+    def refuse(self, model: Model, **expected: Any) -> None:
         """Refuse a model whose configuration is not what this project can hold."""
         for key, value in expected.items():
             found = getattr(model.config, key)
@@ -154,7 +152,7 @@ _ASIDE = (
 )  # fmt: skip
 
 
-def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
+def differences(config: ViTConfig, model: Model) -> list[str]:
     """Where a model built from `config` would not compute what `model` does, a phrase for each."""
     wrong = []
     ours, theirs = _canonical(model.config), _canonical(config)
@@ -164,7 +162,7 @@ def differences(config: ViTConfig, model: VisionTransformer) -> list[str]:
     if wrong:
         return wrong
     with torch.device("meta"):
-        there = VisionTransformer(config)
+        there = make_model(config)
     turned = None
     if model.knob is not None and there.knob is not None and model.knob.value != model.knob.default:
         # It counts as it stands, where the other model starts there.

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.convert.base import Entry, Project, mapped, same
 from sightline.convert.flax_names import blocks, dense, mlp, norm, out, patches, projections
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 
 _POOLS = {"gap": "mean", "map": "attention", "tok": "cls"}
 _ENCODINGS = {"learn": "learned_1d", "sincos2d": "sincos_2d"}
@@ -73,7 +73,7 @@ class BigVision(Project):
             gelu="tanh",
         )
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         self.refuse(model, encoding=tuple(_ENCODINGS.values()))
         config = model.config
         given = {

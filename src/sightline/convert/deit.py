@@ -20,7 +20,7 @@ from sightline.convert.vit_names import (
     trunk_entries,
 )
 from sightline.errors import InputError
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
 
@@ -54,7 +54,7 @@ class Deit(Project):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return deit3_link(config) if config.layer_scale is not None else "softmax"
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = arguments(config)
         if config.layer_scale is not None:

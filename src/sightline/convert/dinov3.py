@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.convert.base import Entry, Project, linear, same
 from sightline.convert.vit_names import patch_entries
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 
 _NORMS = {"layernorm": 1e-6, "layernormbf16": 1e-5}
 _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
@@ -103,7 +103,7 @@ class DinoV3(Project):
             std=(0.229, 0.224, 0.225),
         )
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         config, encoding = model.config, model.encoding
         self.refuse(model, encoding="rope_dinov3")
         if len(set(config.train_grid)) > 1:

@@ -20,7 +20,7 @@ from sightline.convert.vit_names import (
 )
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
 # The public code's keys -> ours.
@@ -68,7 +68,7 @@ class LookHere(Project):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return "sigmoid"
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         self.refuse(model, head="mlp", encoding=("lookhere", *PRESETS))
         encoding: Any = model.encoding
         config, rules = model.config, encoding.config

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.convert.base import Entry, Project, linear, mapped, same
 from sightline.errors import InputError
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 
 # Its arguments that have no default.
 _REQUIRED = ("image_size", "patch_size", "num_classes", "dim", "depth", "heads", "mlp_dim")
@@ -57,7 +57,7 @@ class NaVit(Project):
             head_bias=False,
         )
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = {
             "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,

@@ -20,7 +20,7 @@ from sightline.convert.vit_names import (
     trunk_entries,
 )
 from sightline.encodings.rotation.rope_axial import RopeAxial
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
 
@@ -57,7 +57,7 @@ class RopeVit(Project):
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return deit3_link(config)
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         kinds = tuple(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
         self.refuse(model, encoding=kinds)
         config = model.config

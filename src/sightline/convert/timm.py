@@ -1,4 +1,4 @@
-"""timm's vision transformers: VisionTransformer, Eva (EVA-02, RoPE-ViT, DINOv3, PE), Beit and NaFlexVit."""
+"""timm's vision transformers: Model, Eva (EVA-02, RoPE-ViT, DINOv3, PE), Beit and NaFlexVit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sightline.convert.timm_entries import entries_of
 from sightline.convert.timm_reading import read_fields
 from sightline.convert.vit_names import deit3_link
 from sightline.errors import InputError, choose
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 from sightline.models.config import MOST
 from sightline.models.head import ScoreLink
 from sightline.reading import read_json
@@ -52,7 +52,7 @@ class Timm(Project):
         # Other classes than the published ones have a head that somebody else trained.
         return published_link(config, architecture, tag) if config.num_classes == 1000 else "softmax"
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         origin = config.origin or {}
         if origin.get("project") == self.name:
@@ -116,7 +116,7 @@ _SIZES = {
 }  # fmt: skip
 
 
-def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> VisionTransformer:
+def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
     """Ours of what timm builds from `given`, with its published weights or those that it starts from.
 
     Raises:

@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.convert.base import Entry, Project, same
 from sightline.convert.flax_names import blocks, dense, norm, patches
 from sightline.errors import InputError
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 
 _TRANSFORMER = ("num_layers", "num_heads", "mlp_dim")
 
@@ -72,7 +72,7 @@ class GoogleVit(Project):
             head_hidden=hidden,
         )
 
-    def given(self, model: VisionTransformer) -> dict[str, Any]:
+    def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         given: dict[str, Any] = {
             "num_classes": config.num_classes or None,

@@ -19,7 +19,7 @@ from sightline.evaluation.budgets import check_view
 from sightline.evaluation.calibration import confidences
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob, tuning_passes
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow, binomial_stderr
 from sightline.tasks.classification import Predictions, accuracies
@@ -94,7 +94,7 @@ class RunIdentity:
     seed: int
 
 
-def check_sizes(model: VisionTransformer, config: EvaluateConfig) -> None:
+def check_sizes(model: Model, config: EvaluateConfig) -> None:
     """Refuse resolutions of which the model makes no grid, before anything is measured."""
     patch = model.config.patch_size
     for side in config.sides:
@@ -110,7 +110,7 @@ def usual_images(source: Source) -> int | None:
     return 2000 if source.name == "scenes" else None
 
 
-def planned_images(source: Source, model: VisionTransformer, config: EvaluateConfig, train_resolution: int) -> int:
+def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
     asked = measurements(source, config, train_resolution)
     return sum(passes(source, model.knob, config, split, resolution) for split, resolution in asked)
@@ -145,7 +145,7 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
 
 
 def evaluate(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     config: EvaluateConfig,
     identity: RunIdentity,
@@ -192,7 +192,7 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     return [number * length // count for number in range(count)]
 
 
-def labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray:
+def labels_of(model: Model, source: Source, data: str) -> np.ndarray:
     """The model's label of each class of the data, by name where the model knows its classes' names: int64 [classes].
 
     A folder that holds only some of the classes numbers them otherwise than the model does.
@@ -212,7 +212,7 @@ def labels_of(model: VisionTransformer, source: Source, data: str) -> np.ndarray
 
 
 def _said(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     resolution: int | View,
@@ -236,7 +236,7 @@ def _said(
 
 
 def _answers(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     resolution: int | View,
@@ -259,7 +259,7 @@ def _answers(
 
 
 def _rows(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     resolution: int | View,

@@ -14,7 +14,7 @@ from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Preprocessing, Resolution, preprocessing
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.models.modes import evaluation_mode
 
 TOKENS_A_PACK = 4096
@@ -58,7 +58,7 @@ class _Prepared:
 
 
 def answer_images(
-    model: VisionTransformer,
+    model: Model,
     images: Iterable[str | Unreadable],
     resolution: Resolution | None = "native",
     max_tokens: int | None = None,
@@ -99,7 +99,7 @@ def answer_images(
 
 
 def _prepared(
-    model: VisionTransformer,
+    model: Model,
     prepare: Preprocessing,
     image: str | Unreadable,
     resolution: Resolution | None,
@@ -117,9 +117,7 @@ def _prepared(
     return _Prepared(image, (pixels.shape[0], pixels.shape[1]), grid, tensor)
 
 
-def _answered(
-    model: VisionTransformer, pack: list[_Prepared | Unanswered], precision: str
-) -> list[Answer | Unanswered]:
+def _answered(model: Model, pack: list[_Prepared | Unanswered], precision: str) -> list[Answer | Unanswered]:
     device = model.anchor.device
     tensors = [one.tensor.to(device) for one in pack if isinstance(one, _Prepared)]
     low = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")

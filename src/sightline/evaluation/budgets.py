@@ -20,7 +20,7 @@ from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 from sightline.evaluation.answer import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.models.modes import evaluation_mode
 from sightline.tasks.classification import packed_model_input
 
@@ -101,7 +101,7 @@ def plan_budget(
 
 
 def predict_budget(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     indices: Sequence[int],

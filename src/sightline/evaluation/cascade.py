@@ -27,7 +27,7 @@ from sightline.evaluation.cascade_points import (
     measure_cascade,
     threshold_for,
 )
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.results import wilson
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
@@ -162,7 +162,7 @@ def _some(length: int | None, images: int | None) -> list[int]:
 
 
 def measure(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     config: CascadeConfig,
     labels: np.ndarray,
@@ -222,7 +222,7 @@ def measure(
 
 def cascade_rows(
     result: CascadeResult,
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     config: CascadeConfig,
     identity: RunIdentity,

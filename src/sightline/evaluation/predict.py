@@ -14,7 +14,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import NonFiniteError
 from sightline.evaluation.budgets import predict_budget
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.models.modes import evaluation_mode
 from sightline.tasks.classification import Predictions, to_model_input
 
@@ -23,7 +23,7 @@ _TOKENS_A_BATCH = 16384
 
 
 def predict_split(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     resolution: int | View,
@@ -87,7 +87,7 @@ def predict_split(
 
 
 def _predict_view(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     split: str,
     view: View,

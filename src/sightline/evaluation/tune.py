@@ -11,7 +11,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.evaluation.predict import predict_split
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.tasks.classification import Predictions, classification_loss
 
 
@@ -35,7 +35,7 @@ def cross_entropy(said: Predictions, labels: np.ndarray | None = None) -> float:
 
 
 def tune_knob(
-    model: VisionTransformer,
+    model: Model,
     source: Source,
     resolution: int | View,
     indices: Sequence[int],

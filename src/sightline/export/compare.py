@@ -15,7 +15,7 @@ from sightline.export.program import frozen_copy
 from sightline.export.quiet import quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
 from sightline.grid import Grid
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.reading import check_regular
 
 LIMIT = 1e-4
@@ -45,7 +45,7 @@ class CheckRow:
 
 def check_export(
     path: str | Path,
-    model: VisionTransformer,
+    model: Model,
     sizes: Sequence[tuple[int, int]] | None = None,
     *,
     batches: Sequence[int] = (1, 3),

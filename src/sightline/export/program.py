@@ -22,7 +22,7 @@ from sightline.errors import InputError, StorageError
 from sightline.export.quiet import quiet
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
 from sightline.grid import Grid
-from sightline.models import VisionTransformer
+from sightline.models import Model
 
 METADATA = "sightline.json"
 """The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""
@@ -57,7 +57,7 @@ class ExportRecord:
 
 
 def export_model(
-    model: VisionTransformer,
+    model: Model,
     path: str | Path,
     *,
     to: str = "onnx",
@@ -119,7 +119,7 @@ def export_model(
     )
 
 
-def describe(model: VisionTransformer) -> dict[str, Any]:
+def describe(model: Model) -> dict[str, Any]:
     """What a program that runs the file must know, as JSON has it; the keys are those of docs/EXPORT.md."""
     config, knob = model.config, model.knob
     return {
@@ -141,12 +141,12 @@ def describe(model: VisionTransformer) -> dict[str, Any]:
     }
 
 
-def frozen_copy(model: VisionTransformer) -> VisionTransformer:
+def frozen_copy(model: Model) -> Model:
     """A copy as it is exported: the user's own keeps its mode, precision and device."""
     return copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
 
 
-def _trace(model: VisionTransformer, size: tuple[int, int]) -> ExportedProgram:
+def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:
     patch = model.config.patch_size
     free = {0: Dim("batch"), 2: patch * Dim("rows"), 3: patch * Dim("cols")}
     example = torch.zeros(2, model.config.channels, *size)

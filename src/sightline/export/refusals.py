@@ -10,7 +10,7 @@ from sightline.encodings.combined import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
-from sightline.models import VisionTransformer
+from sightline.models import Model
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 """What a model is exported to, and how such files' names end."""
@@ -48,14 +48,14 @@ def require_packages() -> None:
         raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install 'sightline[onnx]'")
 
 
-def check_exportable(model: VisionTransformer, to: str, *, opset: int = OPSET, int8: bool = False) -> None:
+def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = False) -> None:
     """Refuse what cannot be exported, before any work.
 
     Raises:
-        InputError: `check_target` refuses it; it is no `VisionTransformer`; ONNX cannot hold it (BEiT's table, 2 GiB).
+        InputError: `check_target` refuses it; it is no `Model`; ONNX cannot hold it (BEiT's table, 2 GiB).
     """
     check_target(to, opset=opset, int8=int8)
-    if not isinstance(model, VisionTransformer):
+    if not isinstance(model, Model):
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
     if to == "torch":
         return
@@ -71,7 +71,7 @@ def check_exportable(model: VisionTransformer, to: str, *, opset: int = OPSET, i
         raise InputError(f"export --to onnx: {held / 2**30:.1f} GiB of weights, one ONNX file holds 2; use --to torch")
 
 
-def check_sizes(model: VisionTransformer, sizes: Sequence[tuple[int, int]]) -> None:
+def check_sizes(model: Model, sizes: Sequence[tuple[int, int]]) -> None:
     """Refuse sizes in pixels that an exported program does not promise, whatever the model's `fit`.
 
     Raises:
@@ -92,7 +92,7 @@ def check_sizes(model: VisionTransformer, sizes: Sequence[tuple[int, int]]) -> N
             )
 
 
-def check_memory(model: VisionTransformer, to: str, sizes: Sequence[tuple[int, int]], batch: int) -> None:
+def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch: int) -> None:
     """Refuse sizes in pixels at which an exported program would not fit into memory: its attention is dense.
 
     Raises:
@@ -111,7 +111,7 @@ def check_memory(model: VisionTransformer, to: str, sizes: Sequence[tuple[int, i
             )
 
 
-def default_sizes(model: VisionTransformer) -> list[tuple[int, int]]:
+def default_sizes(model: Model) -> list[tuple[int, int]]:
     """Three sizes in pixels to check, never traced: a square, a wide and a tall one, about as large as in training."""
     rows, cols = (min(side, _LARGEST_CHECKED) for side in model.config.train_grid)
     # Rows that are odd: those of the traced images are not.
@@ -123,6 +123,6 @@ def default_sizes(model: VisionTransformer) -> list[tuple[int, int]]:
     return [pixels(grid, model) for grid in grids]
 
 
-def pixels(grid: Grid, model: VisionTransformer) -> tuple[int, int]:
+def pixels(grid: Grid, model: Model) -> tuple[int, int]:
     """(height, width) of an image of this grid."""
     return grid.rows * model.config.patch_size, grid.cols * model.config.patch_size

@@ -1,7 +1,17 @@
 """The vision transformer and its registered sizes."""
 
 from sightline.models.config import ViTConfig
-from sightline.models.create import changed, create_model, list_models, model_config
+from sightline.models.create import changed, create_model, list_models, make_model, model_config
+from sightline.models.model import Model
 from sightline.models.vit import VisionTransformer
 
-__all__ = ["ViTConfig", "VisionTransformer", "changed", "create_model", "list_models", "model_config"]
+__all__ = [
+    "Model",
+    "ViTConfig",
+    "VisionTransformer",
+    "changed",
+    "create_model",
+    "list_models",
+    "make_model",
+    "model_config",
+]

@@ -7,6 +7,7 @@ from typing import Any
 
 from sightline.errors import choose
 from sightline.models.config import ViTConfig
+from sightline.models.model import Model
 from sightline.models.sizes import SIZES
 from sightline.models.vit import VisionTransformer
 
@@ -45,9 +46,12 @@ def _check_options(what: str, overrides: dict[str, Any]) -> None:
             raise choose(f"{what}: option", key, allowed)
 
 
-def create_model(
-    name: str, *, encoding: str = "learned_1d", num_classes: int = 1000, **overrides: Any
-) -> VisionTransformer:
+def make_model(config: ViTConfig) -> Model:
+    """The model that a configuration describes, with new weights."""
+    return VisionTransformer(config)
+
+
+def create_model(name: str, *, encoding: str = "learned_1d", num_classes: int = 1000, **overrides: Any) -> Model:
     """Build a vision transformer.
 
     Args:
@@ -59,4 +63,4 @@ def create_model(
     Raises:
         InputError: an unknown name or field (names the nearest), or a value out of range.
     """
-    return VisionTransformer(model_config(name, encoding=encoding, num_classes=num_classes, **overrides))
+    return make_model(model_config(name, encoding=encoding, num_classes=num_classes, **overrides))

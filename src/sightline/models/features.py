@@ -11,7 +11,8 @@ from torch import Tensor
 from sightline.attention.transforms import transforming
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
-from sightline.models.trunk import Images, Trunk
+from sightline.models.model import Images
+from sightline.models.trunk import Trunk
 
 Features = Tensor | list[Tensor]
 

@@ -17,21 +17,18 @@ from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
+from sightline.models.model import Images, Model
 from sightline.models.norm import make_norm
 from sightline.models.patch_embed import PatchEmbed
 from sightline.patchify import fit_to_patches, patchify
 
-Images = Tensor | Sequence[Tensor]
 
-
-class Trunk(nn.Module):
+class Trunk(Model):
     """Patch embedding, prefix tokens, position encoding, blocks and final norm.
 
     Images are a normalised tensor [batch, channels, height, width] or a list of [channels, height, width] of any
     sizes; both become flat patches [rows, patches, channels * patch**2] and a `TokenLayout`.
     """
-
-    blocks: nn.ModuleList
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

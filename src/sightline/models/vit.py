@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from sightline.encodings import Knob
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
@@ -18,11 +17,11 @@ from sightline.models.features import Features, FeatureTrunk, PackedTokens, plai
 from sightline.models.head import make_head
 from sightline.models.initialise import initialise_head, initialise_trunk
 from sightline.models.mlp import Mlp
+from sightline.models.model import Images
 from sightline.models.norm import make_qk_norms
 from sightline.models.pooling import AttentionPooling, ClsPooling, MeanPooling, Pool, Pooling, QueryPooling
 from sightline.models.timm_surface import TIMM_POOLS, timm_cfg
 from sightline.models.tracing import as_leaf
-from sightline.models.trunk import Images
 
 
 class VisionTransformer(FeatureTrunk):
@@ -34,11 +33,9 @@ class VisionTransformer(FeatureTrunk):
 
     Attributes:
         attn_pool: tokens to one vector, or None where nothing is pooled (`reset_classifier(0, "")`, as timm).
-        started_anew: names of weights that were not those of the checkpoint it began with (`create_model(init_from=)`).
     """
 
     attn_pool: Pooling | None
-    started_anew: tuple[str, ...] = ()
     # What timm's registry says of the weights, in place of our own.
     _registered_cfg: dict[str, Any] | None = None
     # For timm: a linear layer over patches is no convolution whose channels may be added up or repeated.
@@ -144,17 +141,6 @@ class VisionTransformer(FeatureTrunk):
         rows = images[0].shape[0] if images else 1
         return TokenLayout(segments, rows=rows, num_prefix_tokens=self.num_prefix_tokens)
 
-    # The position encoding's knob.
-
-    @property
-    def knob(self) -> Knob | None:
-        """The encoding's extrapolation parameter, or None."""
-        return self.encoding.knob
-
-    def set_knob(self, value: float) -> None:
-        """Set the encoding's extrapolation parameter; raises InputError where there is none or it is out of range."""
-        self.encoding.set_knob(value)
-
     # The rest of timm's surface.
 
     @property
@@ -230,9 +216,8 @@ class VisionTransformer(FeatureTrunk):
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay leaves alone: tokens, the probe, and the encoding's (rotary frequencies)."""
-        own = {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
         named = {name for name, _ in self.named_parameters()}
-        return own | (named & {"cls_token", "reg_token", "attn_pool.latent"})
+        return super().no_weight_decay() | (named & {"cls_token", "reg_token", "attn_pool.latent"})
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Regular expressions that sort parameters into layers, for layer-wise learning rates."""

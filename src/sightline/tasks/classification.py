@@ -129,7 +129,7 @@ def packed_model_input(
     device: torch.device,
     padded: Sequence[int] | None = None,
 ) -> tuple[Tensor, TokenLayout]:
-    """Packed patches as `VisionTransformer.forward` takes them.
+    """Packed patches as `Model.forward` takes them.
 
     Args:
         padded: rising lengths of slots, to the least of which that holds it the pack is padded.

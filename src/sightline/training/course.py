@@ -16,7 +16,7 @@ from sightline.analysis.flops import training_flops
 from sightline.data.loader import Batch, batches, epoch_order
 from sightline.data.packs import Mark, PackedBatch, PackingConfig, Planned, Planner, packed_batches
 from sightline.data.source import Source
-from sightline.models import VisionTransformer, ViTConfig
+from sightline.models import Model, ViTConfig
 from sightline.tasks.classification import packed_model_input, to_model_input
 from sightline.training.config import TrainConfig
 from sightline.training.schedule import Plan
@@ -106,7 +106,7 @@ class Course(ABC):
         """
 
     @abstractmethod
-    def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
+    def logits(self, model: Model, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
         """[images, classes] of a batch."""
 
 
@@ -184,7 +184,7 @@ class _Uniform(Course):
                 yield Step(number, epoch, self._spent(number), self._spent(number + 1), begins, ends), batch
                 number += 1
 
-    def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
+    def logits(self, model: Model, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
         assert isinstance(batch, Batch)
         return model(to_model_input(batch.images, model.config.mean, model.config.std, device))
 
@@ -256,7 +256,7 @@ class _Packed(Course):
         for batch in made:
             yield waiting.popleft(), batch
 
-    def logits(self, model: VisionTransformer, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
+    def logits(self, model: Model, batch: Batch | PackedBatch, device: torch.device) -> Tensor:
         assert isinstance(batch, PackedBatch)
         config = model.config
         patches, layout = packed_model_input(

@@ -11,7 +11,7 @@ from sightline import runtime
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
 from sightline.evaluation.accuracy import measurements, passes
-from sightline.models import VisionTransformer
+from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
 from sightline.training.loop import resolve, vit_config
 
@@ -70,7 +70,7 @@ def _parts(job: Job) -> dict[str, list[tuple[int, float]]]:
     assert config.images is not None
     trained = config.images * training_flops(model, [model.grid_of(config.resolution).cells])
     with torch.device("meta"):
-        knob = VisionTransformer(model).knob
+        knob = make_model(model).knob
     tests = []
     for split, shown in measurements(source, job.evaluate, config.resolution):
         patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches

@@ -26,7 +26,7 @@ from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
 from sightline.load import load_model, read_record, seal
-from sightline.models import VisionTransformer, ViTConfig, model_config
+from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.owner import Owner, claim
 from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
@@ -138,24 +138,24 @@ def _encoding(config: TrainConfig) -> dict[str, Any]:
     return {"encoding": config.encoding, "encoding_options": config.encoding_options}
 
 
-def _foundation(config: TrainConfig) -> VisionTransformer:
+def _foundation(config: TrainConfig) -> Model:
     """The model that a run begins with."""
     assert config.init_from is not None
     return _loaded(config.init_from, seal(config.init_from))
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(source: str, written: str) -> VisionTransformer:
+def _loaded(source: str, written: str) -> Model:
     """A run asks for it a few times before it begins; `written` tells a folder that was replaced from its old self."""
     return load_model(source)
 
 
-def build_model(config: TrainConfig, source: Source) -> VisionTransformer:
+def build_model(config: TrainConfig, source: Source) -> Model:
     """The model of a resolved configuration with its first weights, which the seed decides."""
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
         return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
-    return VisionTransformer(vit_config(config, source))
+    return make_model(vit_config(config, source))
 
 
 def open_training_data(config: TrainConfig) -> Source:
@@ -184,7 +184,7 @@ def train(
     warn: Callable[[str], None] | None = None,
     owner: Owner | None = None,
     stop: Callable[[], bool] | None = None,
-) -> VisionTransformer:
+) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
     Given the same configuration, machine, versions and threads, the weights are the same bit for bit, also when the

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.training.config import OptimizerConfig
 
 
-def make_optimizer(model: VisionTransformer, config: OptimizerConfig) -> torch.optim.AdamW:
+def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW (Loshchilov and Hutter, 2019) with decay on matrices alone: not on biases, norms, tokens or encodings."""
     excepted = model.no_weight_decay()
     decayed, free = [], []

@@ -30,7 +30,7 @@ from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
 from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.predictions import PREDICTIONS
 from sightline.reading import read_json_lines
 from sightline.replacing import previous_of
@@ -61,7 +61,7 @@ class RunState:
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
     """
 
-    model: VisionTransformer
+    model: Model
     optimizer: torch.optim.Optimizer
     ema: Ema | None
     step: int = 0

@@ -17,7 +17,7 @@ from sightline.errors import UnreadableDataError
 from sightline.evaluation.accuracy import some_images
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.predict import predict_split
-from sightline.models import VisionTransformer
+from sightline.models import Model
 from sightline.tasks.classification import classification_loss
 from sightline.training.config import TrainConfig
 from sightline.training.course import Step
@@ -36,9 +36,7 @@ class Validation:
         view: how the images are shown, as in training: a square side in pixels, or at their own aspect.
     """
 
-    def __init__(
-        self, config: TrainConfig, model: VisionTransformer, source: Source, warn: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, config: TrainConfig, model: Model, source: Source, warn: Callable[[str], None] | None) -> None:
         """For a resolved configuration; without images where it asks for none, or the data has none to spare."""
         assert config.resolution is not None
         self._config, self._warn = config, warn
@@ -75,7 +73,7 @@ class Validation:
         begins_a_part = int(times * step.ends) > int(times * last)
         return step.last or (begins_a_part and (done + 1) * self._tokens <= _MOST_SHARE * step.after.tokens)
 
-    def measure(self, model: VisionTransformer, step: int, images: int) -> str | None:
+    def measure(self, model: Model, step: int, images: int) -> str | None:
         """The line of the curve after a step; None where an image cannot be read, which is warned of once.
 
         The model, its mode and the random generators are as they were.
