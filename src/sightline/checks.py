@@ -9,6 +9,9 @@ from typing import Any
 
 from sightline.errors import InputError, choose
 
+STRICT = {"extra": "forbid"}
+"""The `__pydantic_config__` of a configuration: a plain dataclass would drop a key that it does not know in silence."""
+
 
 def configure(cls: type, values: Mapping[str, Any], where: str) -> Any:
     """Build a configuration dataclass from keyword values.

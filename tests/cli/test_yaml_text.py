@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sightline.cli.yaml_text import parse_yaml, read_yaml
+from sightline.cli.yaml_text import dump_yaml, parse_yaml, read_yaml
 from sightline.errors import InputError
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
@@ -18,6 +20,9 @@ INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
         ("1e-3", 1e-3),
         ("1E5", 1e5),
         ("-.5", -0.5),
+        (".5e3", 500.0),
+        ("1.e3", 1000.0),
+        ("-.INF", float("-inf")),
         ("1.", 1.0),
         ("+3", 3),
         ("010", 10),
@@ -78,6 +83,16 @@ def test_what_is_refused(text, words, tmp_path):
     assert len(message) < 400
     for word in words:
         assert word in message, message
+
+
+WORDS = st.text() | st.sampled_from(["no", "1e-3", "010", "2020-01-01", "1_000", "~", "", "null", "&a", "- x", "a: b"])
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.none() | st.booleans() | NUMBERS | WORDS | st.lists(NUMBERS | WORDS) | st.dictionaries(WORDS, NUMBERS)
+
+
+@given(st.dictionaries(WORDS, VALUES))
+def test_what_is_written_is_read_back_equal(values):
+    assert parse_yaml(dump_yaml(values), "here") == values
 
 
 def test_the_bad_files():

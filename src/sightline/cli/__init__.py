@@ -1,1 +1,1 @@
-"""The command line: thin verbs (`commands/`, one a file) and the door that checks configurations."""
+"""The command line: thin verbs (`commands/`, one a file) and what they share."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.cli.door import apply_settings
+from sightline.cli.config import apply_settings
 from sightline.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.cli.door import apply_settings, check_config, dump_config
+from sightline.cli.config import apply_settings, check_config, dump_config
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def training_config(
             which may say something else today.
 
     Raises:
-        InputError: see `door`; also a field that a flag and `--set` both give.
+        InputError: see `check_config`; also a field that a flag and `--set` both give.
     """
     from sightline.cli.yaml_text import read_yaml
     from sightline.load import load_model

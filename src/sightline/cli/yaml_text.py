@@ -1,28 +1,28 @@
 """YAML as its version 1.2 reads plain values: `1e-3` is a number, `no` is a word, `010` is ten, a date is text.
 
-A key that stands twice, an alias or a tag of another language is refused: a configuration needs none of them.
+ruamel.yaml parses; what a word stands for is the core schema's rule, said here. A key that stands twice, an alias or a
+tag is refused: a configuration needs none of them.
 """
 
 from __future__ import annotations
 
-import functools
+import io
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sightline.errors import InputError
 from sightline.reading import CONFIGURATION, read_text
 
-_PLAIN = (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        list("-+.0123456789"),
-    ),
-)
+_WORDS = {"": None, "~": None} | {
+    form: value
+    for word, value in (("null", None), ("true", True), ("false", False))
+    for form in (word, word.capitalize(), word.upper())
+}
+_WHOLE = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FRACTION = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -34,10 +34,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     value = parse_yaml(read_text(path, CONFIGURATION, "a configuration in YAML"), str(path))
-    if value is None:
-        raise InputError(f"{path}: is empty; expected lines `key: value`")
     if not isinstance(value, dict):
-        raise InputError(f"{path}: holds a {type(value).__name__}; expected lines `key: value`")
+        held = "is empty" if value is None else f"holds a {type(value).__name__}"
+        raise InputError(f"{path}: {held}; expected lines `key: value`")
     return value
 
 
@@ -47,60 +46,79 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         InputError: it is not YAML, or holds what a configuration does not need; begins with `where`.
     """
-    import yaml
+    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml.error import MarkedYAMLError
 
     try:
-        return yaml.load(text, _loader())  # The loader is a SafeLoader.
-    except yaml.MarkedYAMLError as error:
+        return _document(YAML(typ="safe", pure=True).parse(text))
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and "\n" in text.strip("\n") else ""
         raise InputError(f"{where}{line}: is not valid YAML ({error.problem or error.context})") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{where}: is not valid YAML ({str(error).splitlines()[0]})") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: is not valid YAML ({str(error)[:80]})") from None
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{where}: is not valid YAML ({str(error).splitlines()[0][:80]})") from None
 
 
-@functools.cache
-def _loader() -> Any:
-    import yaml
+def _document(events: Iterator[Any]) -> Any:
+    """The value of the one document."""
+    from ruamel.yaml.events import DocumentStartEvent
 
-    class Loader(yaml.SafeLoader):
-        """PyYAML's safe loader with YAML 1.2's plain values."""
+    found = None
+    for number, _ in enumerate(event for event in events if isinstance(event, DocumentStartEvent)):
+        event = next(events)
+        found = _refuse("a second document begins", event) if number else _value(event, events)
+    return found
 
-        yaml_implicit_resolvers = {}  # noqa: RUF012  # PyYAML's own way
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            # An alias makes a few lines stand for billions of values, or for themselves.
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=self.peek_event().start_mark)
-            return super().compose_node(parent, index)
+def _value(event: Any, events: Iterator[Any]) -> Any:
+    """What begins with an event; the events of it are taken."""
+    from ruamel.yaml.events import AliasEvent, MappingEndEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
-            for key, _ in node.value:
-                if not isinstance(key, yaml.ScalarNode):
-                    raise yaml.MarkedYAMLError(problem="a key must be one word", problem_mark=key.start_mark)
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
-                seen.add(key.value)
-            return super().construct_mapping(node, deep=deep)
+    if isinstance(event, AliasEvent):
+        # It makes a few lines stand for billions of values, or for themselves.
+        _refuse("aliases are not allowed", event)
+    if event.tag is not None:
+        _refuse(f"tag {event.tag} is not allowed", event)
+    if isinstance(event, ScalarEvent):
+        return _plain(event.value) if event.implicit[0] else event.value
+    if isinstance(event, SequenceStartEvent):
+        items = []
+        while not isinstance(event := next(events), SequenceEndEvent):
+            items.append(_value(event, events))
+        return items
+    found = {}
+    while not isinstance(event := next(events), MappingEndEvent):
+        if not isinstance(event, ScalarEvent):
+            _refuse("a key must be one word", event)
+        key = _value(event, events)
+        if key in found:
+            _refuse(f"key {key!r} stands twice", event)
+        found[key] = _value(next(events), events)
+    return found
 
-    def whole_number(loader: Any, node: Any) -> int:
-        text = node.value
-        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
-    for kind, pattern, first in _PLAIN:
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), first)
-    Loader.add_constructor("tag:yaml.org,2002:int", whole_number)
-    return Loader
+def _plain(word: str) -> Any:
+    if word in _WORDS:
+        return _WORDS[word]
+    if _WHOLE.fullmatch(word):
+        return int(word, 0) if word[:2] in ("0o", "0x") else int(word)
+    # Python has no point before `inf` and `nan`.
+    return float(re.sub(r"\.(?=[a-zA-Z])", "", word)) if _FRACTION.fullmatch(word) else word
+
+
+def _refuse(problem: str, event: Any) -> NoReturn:
+    from ruamel.yaml.error import MarkedYAMLError
+
+    raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def dump_yaml(values: Any) -> str:
     """Plain values as YAML text that `read_yaml` reads back; keys keep their order."""
-    import json
+    from ruamel.yaml import YAML
 
-    import yaml
-
-    # Through JSON, so that tuples become lists.
-    return yaml.safe_dump(json.loads(json.dumps(values)), sort_keys=False, allow_unicode=True)
+    yaml, text = YAML(typ="safe", pure=True), io.StringIO()
+    # Else line ends that no keyboard has would be written as they are.
+    yaml.allow_unicode = json.dumps(values, ensure_ascii=False).isprintable()
+    yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False  # pyright: ignore[reportAttributeAccessIssue]
+    yaml.dump(values, text)
+    return text.getvalue()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sightline.checks import STRICT
 from sightline.data.allowance import Unreadable
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
@@ -28,6 +29,8 @@ class MixingConfig:
             images each.
         chance: that an image is mixed at all.
     """
+
+    __pydantic_config__ = STRICT
 
     mixup: float = 0.0
     cutmix: float = 0.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sightline.checks import STRICT
 from sightline.data.allowance import Unreadable
 from sightline.data.loader import Pinnable, counted, epoch_order, made
 from sightline.data.mixing import Asked, MixingConfig, mixed_examples
@@ -47,6 +48,8 @@ class PackingConfig:
             step holds.
         drop: `constant`, `beta`, `length` or `schedule`; None drops no token. drop_options: its fields.
     """
+
+    __pydantic_config__ = STRICT
 
     tokens: int = 2048
     padded: tuple[int, ...] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sightline.checks import require, require_number, require_whole
+from sightline.checks import STRICT, require, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
@@ -46,6 +46,8 @@ class OptimizerConfig:
         ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
     """
 
+    __pydantic_config__ = STRICT
+
     lr: float = 1.5e-3
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.05
@@ -78,6 +80,8 @@ class ValidationConfig:
         times: at most so often in a run, at checkpoints; seldom enough in a short one to cost little.
         images: at most so many, spread over the split.
     """
+
+    __pydantic_config__ = STRICT
 
     times: int = 10
     images: int = 256
@@ -117,6 +121,8 @@ class TrainConfig:
         skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
         max_pixels: of the largest image that is read; larger ones cannot be read.
     """
+
+    __pydantic_config__ = STRICT
 
     data: str = "scenes"
     model: str | None = None

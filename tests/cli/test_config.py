@@ -11,9 +11,12 @@ import pytest
 from annotated_types import Ge, Gt, Le, Len, Lt
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from sightline.cli.door import apply_settings, check_config, dump_config
+from sightline.checks import STRICT
+from sightline.cli.config import apply_settings, check_config, dump_config
 from sightline.errors import InputError
+from sightline.training.config import TrainConfig
 
 
 class Loss(enum.Enum):
@@ -23,6 +26,8 @@ class Loss(enum.Enum):
 
 @dataclass(frozen=True)
 class Optimizer:
+    __pydantic_config__ = STRICT
+
     lr: Annotated[float, Gt(0)] = 1e-3
     betas: tuple[float, float] = (0.9, 0.95)
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
@@ -31,11 +36,15 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Stage:
+    __pydantic_config__ = STRICT
+
     depth: Annotated[int, Ge(1), Le(100)]
 
 
 @dataclass(frozen=True)
 class Config:
+    __pydantic_config__ = STRICT
+
     name: str
     optimizer: Optimizer = field(default_factory=Optimizer)
     pool: Literal["cls", "mean", "attention"] = "cls"
@@ -104,6 +113,13 @@ def refused(mapping: Any, *words: str) -> None:
 )
 def test_what_is_refused(mapping, words):
     refused(mapping, *words)
+
+
+def test_no_group_of_a_run_drops_a_key_that_it_does_not_know():
+    schema = TypeAdapter(TrainConfig).json_schema()
+    groups = {"TrainConfig": schema, **schema["$defs"]}
+    assert {"OptimizerConfig", "ValidationConfig", "PackingConfig", "MixingConfig"} <= set(groups)
+    assert [name for name, one in groups.items() if one["additionalProperties"] is not False] == []
 
 
 def test_a_missing_key_is_named():
