@@ -73,8 +73,8 @@ def images():
 
 ROW = ResultRow(
     run="r", encoding="lookhere_45", task="classification", data="digits", split="test", metric="top1", value=0.75,
-    stderr=0.01, resolution=32, grid=(8, 8), train_resolution=16, knob=1.0, tuned=False, seed=0, images=500,
-    seconds=1.0, commit="c", hardware="h",
+    unit="fraction", stderr=0.01, resolution=32, grid=(8, 8), train_resolution=16, knob=1.0, tuned=False, seed=0,
+    count=500, seconds=1.0, commit="c", hardware="h",
 )  # fmt: skip
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
+from sightline.results import Origin
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CascadeRow:
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeRow(Origin):
     """One object a line of `cascade.jsonl`.
 
     `kind` is `single` (every image with at most `budget` patches) or `cascade` (every image with `budget`, and those
@@ -21,11 +21,6 @@ class CascadeRow:
     `chosen` is the point for the budget that was asked for. None where it does not apply.
     """
 
-    run: str
-    encoding: str
-    task: str
-    data: str
-    split: str
     images: int
     aspect: str
     kind: Literal["single", "cascade"]
@@ -48,16 +43,7 @@ class CascadeRow:
     held_out_split: str
     held_out: int
     patch_size: int
-    train_resolution: int
     scores: Literal["sigmoid", "softmax"]
     precision: str
     threads: int
-    seed: int
     bootstrap_seed: int
-    commit: str
-    hardware: str
-
-
-def dump_cascade_rows(rows: Iterable[CascadeRow]) -> str:
-    """The text of a `cascade.jsonl`: one JSON object a line."""
-    return "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)

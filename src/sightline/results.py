@@ -5,88 +5,147 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any, Literal
 
+from sightline.checks import require
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
 
 RESULTS = "results.jsonl"
 # Of the normal distribution: 95 % lie within so many standard deviations.
 DEVIATIONS = 1.959964
-_METRIC = re.compile(r"top1|top5|top1_group_[^\s]+|top1_within_group|top1_size_q[1-5]")
+FRACTION = "fraction"
+IMAGES = "images"
 SQUARE = "square"
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
-# What rows lack that were written before images were shown at their own aspect: all were squares.
-_NEWER = {"view": SQUARE, "patches": math.nan}
+# What a row of 0.1 lacks, which knew accuracies alone.
+_OLD = {"unit": FRACTION, "better": "higher"}
+# Its names of accuracies of a part of the images.
+_OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
+
+Slices = Mapping[str, str | int | float]
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """One object a line of `results.jsonl`.
+@dataclass(frozen=True)
+class Measured:
+    """One number that a metric gives.
 
-    `value` and `stderr` are fractions in [0, 1]; `view` says how images were shown: `square`, with `resolution` the
-    side in pixels and `grid` [rows, cols], or at their own aspect (`native`, `max:N`, `tokens:N`; see
-    `data.views.View`), where both are None; `patches` is the mean of patches an image (nan, for a square, takes those
-    of the grid); `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether it
-    was searched on `minival`; `images` is how many were measured, `seconds` how long it took.
+    `metric` is any name on one line; `value` is in `unit` ("px", "nats", ..., "" for a plain number). The unit
+    `fraction` is kept for a share in [0, 1] of `count` things, with a binomial error; a mean of fractions has another.
+    `count` is how many of `counted` ("images", "patches") it is of, `slices` of which part of them, as in
+    {"group": "round letters"} or {"size_quintile": 1} (empty: all). `stderr`, or an `interval` of 95 % where it is not
+    symmetric, is in the same unit; None where it is not known. `better` says which values are, where that is so.
     """
+
+    metric: str
+    value: float
+    unit: str
+    count: int
+    stderr: float | None = None
+    slices: Slices = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
+    better: Literal["higher", "lower", ""] = ""
+    counted: str = IMAGES
+
+    def limits(self, deviations: float = DEVIATIONS) -> tuple[float, float] | None:
+        """Where the value lies with 95 %, or with another certainty (of a fraction by Wilson); None if not known."""
+        if self.interval is not None:
+            low, high = ((limit - self.value) * deviations / DEVIATIONS for limit in self.interval)
+        elif self.unit == FRACTION:
+            return wilson(self.value, self.count, deviations)
+        elif self.stderr is None:
+            return None
+        else:
+            low, high = -deviations * self.stderr, deviations * self.stderr
+        return self.value + low, self.value + high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What every measured row says of where it came from."""
 
     run: str
     encoding: str
     task: str
     data: str
     split: str
-    metric: str
-    value: float
-    stderr: float
-    resolution: int | None
-    grid: tuple[int, int] | None
     train_resolution: int
-    knob: float | None
-    tuned: bool
     seed: int
-    images: int
-    seconds: float
     commit: str
     hardware: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultRow(Origin, Measured):
+    """One object a line of `results.jsonl`: what was measured, and of what.
+
+    `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
+    their own aspect (`native`, `max:N`, `tokens:N`; see `data.views.View`), where both are None; `patches` is the mean
+    of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
+    (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took.
+    A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
+    """
+
+    resolution: int | None
+    grid: tuple[int, ...] | None
+    knob: float | None
+    tuned: bool
+    seconds: float
     view: str = SQUARE
     patches: float = math.nan
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not _is_of(field.type, value):
-                raise InputError(f"{field.name} {value!r}: expected {field.type}")
-        if not _METRIC.fullmatch(self.metric):
-            raise InputError(
-                f"metric {self.metric!r} is not known (allowed: top1, top5, top1_group_<name>, "
-                "top1_within_group, top1_size_q1 .. top1_size_q5)"
-            )
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not _is_of(one.type, value):
+                named = f"count of {self.counted}" if one.name == "count" else one.name
+                raise InputError(f"{named} {value!r}: expected {one.type}")
+        for name in ("metric", "counted"):
+            if not getattr(self, name).isprintable() or not getattr(self, name).strip():
+                raise InputError(f"{name} {getattr(self, name)!r}: expected a name")
+        require("better", self.better, ("higher", "lower", ""))
         if not _VIEW.fullmatch(self.view):
             raise InputError(f"view {self.view!r} is not known (allowed: square, native, max:N, tokens:N)")
         for name in ("resolution", "grid"):
             value = getattr(self, name)
             if (value is None) == (self.view == SQUARE):
                 raise InputError(f"{name} {value!r} of view {self.view}: expected None unless the view is square")
-        if not (math.isfinite(self.value) and 0 <= self.value <= 1):
-            raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")
+        if self.unit == FRACTION:
+            if not 0 <= self.value <= 1:
+                raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")
+            if self.stderr is None:
+                object.__setattr__(self, "stderr", binomial_stderr(self.value, self.count))
+
+    @property
+    def images(self) -> int:
+        """`count`, by the name that it has in the file where it is of images."""
+        return self.count
 
 
 def _is_of(kind: object, value: object) -> bool:
     """Whether a value is what a field of `ResultRow` declares; a whole number does for a fraction."""
-    if str(kind).endswith(" | None"):
-        return value is None or _is_of(str(kind).removesuffix(" | None"), value)
-    if kind == "tuple[int, int]":
-        return isinstance(value, tuple) and len(value) == 2 and all(_is_of("int", side) for side in value)
+    kind = str(kind)
+    if kind.endswith(" | None"):
+        return value is None or _is_of(kind.removesuffix(" | None"), value)
+    if kind.startswith("tuple["):
+        of = "int" if kind.endswith("...]") else "float"
+        if not isinstance(value, tuple) or len(value) < 2 or (of == "float" and len(value) > 2):
+            return False
+        return all(_is_of(of, part) for part in value)
     if kind == "float":
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if kind == "int":
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, {"str": str, "bool": bool}[str(kind)])
+    if kind == "Slices":
+        return isinstance(value, Mapping) and all(
+            isinstance(one, str) or _is_of("float", one) for one in value.values()
+        )
+    return isinstance(value, bool if kind == "bool" else str)
 
 
 def binomial_stderr(fraction: float, count: int) -> float:
@@ -111,32 +170,63 @@ def wilson(fraction: float, count: int, deviations: float = DEVIATIONS) -> tuple
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def dump_rows(rows: Iterable[ResultRow]) -> str:
-    """The text of a `results.jsonl`: one JSON object a line."""
-    return "".join(json.dumps(asdict(row), allow_nan=False) + "\n" for row in rows)
+def dump_rows(rows: Iterable[Origin]) -> str:
+    """The text of a file of rows, `ResultRow` or others: one JSON object a line."""
+    return "".join(json.dumps(as_written(row), allow_nan=False) + "\n" for row in rows)
+
+
+def as_written(row: Origin) -> dict[str, Any]:
+    """A row under the names that it has in a file."""
+    record = asdict(row)
+    if record.get("counted") == IMAGES:
+        del record["counted"]
+        record[IMAGES] = record.pop("count")
+    return record
 
 
 def read_rows(path: str | Path) -> list[ResultRow]:
-    """The rows of a `results.jsonl`.
+    """The rows of a `results.jsonl`; those of 0.1, which knew accuracies alone, in the words of today.
 
     Raises:
-        InputError: the file is missing, a line is not JSON, or a row has not exactly the fields of `ResultRow`
-            (`view` and `patches` may lack).
+        InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
     """
-    names = {field.name for field in fields(ResultRow)}
+    names = {one.name for one in fields(ResultRow)}
+    may_lack = {one.name for one in fields(ResultRow) if one.default is not MISSING} | {"slices"}
     rows = []
     for number, record in read_json_lines(path, "a result row"):
         if isinstance(record, dict):
-            record = _NEWER | record
-        if not isinstance(record, dict) or set(record) != names:
-            odd = sorted(set(record) ^ names) if isinstance(record, dict) else []
+            record = _translated(record)
+        odd = sorted((set(record) ^ names) - (may_lack - set(record))) if isinstance(record, dict) else []
+        if odd or not isinstance(record, dict):
             raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
-        grid = tuple(record["grid"]) if isinstance(record["grid"], list) else record["grid"]
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in record.items()
+        }
         try:
-            rows.append(ResultRow(**{**record, "grid": grid}))
+            rows.append(ResultRow(**values))
         except InputError as error:
             raise InputError(f"{path}:{number}: {error}") from None
     return rows
+
+
+def _translated(record: dict[str, Any]) -> dict[str, Any]:
+    """A row as it stands in a file, under the names of its fields."""
+    if IMAGES in record:
+        record = {**record, "count": record[IMAGES], "counted": IMAGES}
+        del record[IMAGES]
+    if "unit" in record:
+        return record
+    record = _OLD | record
+    part = _OLD_SLICE.fullmatch(str(record.get("metric")))
+    if part is None:
+        return record
+    # It wrote blanks of a group's name as underscores.
+    group, fifth = part.groups()
+    return {
+        **record,
+        "metric": "top1",
+        "slices": {"group": group.replace("_", " ")} if group else {"size_quintile": int(fifth)},
+    }
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
@@ -155,18 +245,18 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
 
 def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:
     """In words, what of `fresh` was measured on more images in `before`."""
-    there, here = _top1(before), _top1(fresh)
+    there, here = _whole(before), _whole(fresh)
     return {
         what: f"{row.split} at {row.view if row.resolution is None else f'{row.resolution} px'} "
-        f"({there[what].images:,} images, {row.images:,} now)"
+        f"({there[what].count:,} {row.counted}, {row.count:,} now)"
         for what, row in here.items()
-        if what in there and there[what].images > row.images
+        if what in there and there[what].count > row.count
     }
 
 
-def _top1(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
-    """The row of all images of each measurement."""
-    return {_measured(row): row for row in rows if row.metric == "top1"}
+def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
+    """The first row of all images of each measurement."""
+    return {_measured(row): row for row in reversed(list(rows)) if not row.slices}
 
 
 def _measured(row: ResultRow) -> tuple[object, ...]:

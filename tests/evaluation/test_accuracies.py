@@ -27,6 +27,14 @@ def ranking(logits, among=None):
     return sorted(among, key=lambda one: (-logits[one], one))
 
 
+def shares(measured):
+    """(metric, slice) -> (fraction, images)."""
+    assert {(one.unit, one.better, one.counted) for one in measured} <= {("fraction", "higher", "images")}
+    found = {(one.metric, *one.slices.items()): (one.value, one.count) for one in measured}
+    assert len(found) == len(measured)
+    return found
+
+
 GROUPS = {"a": (0, 4), "b c": (1, 2, 6)}
 
 
@@ -39,16 +47,14 @@ def test_against_brute_force(seed, count, classes):
     groups = {name: [one for one in members if one < classes] for name, members in GROUPS.items()}
     of = [next((name for name, members in groups.items() if label in members), None) for label in labels]
     sizes = draw.permutation(count)
-    found = accuracies(predictions(logits, labels, of, sizes), groups)
+    found = shares(accuracies(predictions(logits, labels, of, sizes), groups))
 
     right = [ranking(row)[0] == label for row, label in zip(logits, labels, strict=True)]
     in_five = [label in ranking(row)[:5] for row, label in zip(logits, labels, strict=True)]
-    expected = {"top1": right, "top5": in_five}
+    expected = {("top1",): right, ("top5",): in_five}
     for name in groups:
-        expected[f"top1_group_{name.replace(' ', '_')}"] = [
-            one for one, group in zip(right, of, strict=True) if group == name
-        ]
-    expected["top1_within_group"] = [
+        expected["top1", ("group", name)] = [one for one, group in zip(right, of, strict=True) if group == name]
+    expected["top1_within_group",] = [
         ranking(row, groups[group])[0] == label
         for row, label, group in zip(logits, labels, of, strict=True)
         if group is not None
@@ -58,7 +64,7 @@ def test_against_brute_force(seed, count, classes):
         for number in range(5):
             # The first parts are the larger ones where five does not divide the number.
             ends = [sum(count // 5 + (part < count % 5) for part in range(upto)) for upto in (number, number + 1)]
-            expected[f"top1_size_q{number + 1}"] = by_size[ends[0] : ends[1]]
+            expected["top1", ("size_quintile", number + 1)] = by_size[ends[0] : ends[1]]
     expected = {name: part for name, part in expected.items() if part}
     assert set(found) == set(expected)
     for name, part in expected.items():
@@ -67,17 +73,15 @@ def test_against_brute_force(seed, count, classes):
 
 def test_a_model_that_says_the_same_of_all_is_right_by_chance_alone():
     """Equal logits name one class; they are not right about every class."""
-    found = accuracies(predictions(np.zeros((10, 10)), range(10)), {})
-    assert found == {"top1": (0.1, 10), "top5": (0.5, 10)}
+    found = shares(accuracies(predictions(np.zeros((10, 10)), range(10)), {}))
+    assert found == {("top1",): (0.1, 10), ("top5",): (0.5, 10)}
 
 
 def test_nothing_measured_is_no_metric():
-    assert accuracies(predictions(np.zeros((0, 3)), []), {}) == {}
-    assert set(accuracies(predictions(np.zeros((4, 3)), [0] * 4, sizes=[1, 2, 3, 4]), {})) == {"top1", "top5"}
-    assert set(accuracies(predictions(np.zeros((6, 3)), [0] * 6, sizes=[1, 2, 3, 4, 5, np.nan]), {})) == {
-        "top1",
-        "top5",
-    }
+    assert accuracies(predictions(np.zeros((0, 3)), []), {}) == []
+    for sizes in ([1, 2, 3, 4], [1, 2, 3, 4, 5, np.nan]):
+        said = predictions(np.zeros((len(sizes), 3)), [0] * len(sizes), sizes=sizes)
+        assert set(shares(accuracies(said, {}))) == {("top1",), ("top5",)}
 
 
 def test_losses_in_numbers():

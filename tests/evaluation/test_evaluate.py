@@ -26,7 +26,7 @@ from sightline.results import dump_rows, merge_rows, read_rows
 FIELDS = [
     "run", "encoding", "task", "data", "split", "metric", "value", "stderr", "resolution", "grid", "train_resolution",
     "knob", "tuned", "seed", "images", "seconds", "commit", "hardware",
-    "view", "patches",
+    "view", "patches", "unit", "slices", "interval", "better",
 ]  # fmt: skip
 
 
@@ -51,16 +51,15 @@ def measure(model, data="scenes", advance=None, **config):
 
 def test_rows_are_as_they_were_promised(model):
     rows = measure(model(), images=40)
-    groups = {"".join(name.split()) for name in open_source("scenes").groups}
-    allowed = {"top1", "top5", "top1_within_group"} | {f"top1_size_q{n}" for n in range(1, 6)}
-    allowed |= {f"top1_group_{name}" for name in groups}
-    names = [row.metric for row in rows]
-    assert len(set(names)) == len(names)
-    assert set(names) <= allowed
-    assert {"top1", "top5", "top1_within_group", "top1_size_q1", "top1_size_q5"} <= set(names)
+    groups = open_source("scenes").groups
+    whole = {("top1",), ("top5",), ("top1_within_group",)}
+    fifths = [("top1", ("size_quintile", number)) for number in range(1, 6)]
+    images = {(row.metric, *row.slices.items()): row.count for row in rows}
+    assert len(images) == len(rows)
+    assert whole | set(fifths) <= set(images) <= whole | set(fifths) | {("top1", ("group", name)) for name in groups}
     for line in dump_rows(rows).splitlines():
         row = json.loads(line)
-        assert list(row) == FIELDS
+        assert sorted(row) == sorted(FIELDS)
         assert row["grid"] == [4, 4]
         assert 0 <= row["value"] <= 1
         assert row["stderr"] == pytest.approx(math.sqrt(row["value"] * (1 - row["value"]) / row["images"]))
@@ -68,10 +67,9 @@ def test_rows_are_as_they_were_promised(model):
         assert [row[key] for key in same] == [
             "name", "lookhere_90", "glyphs", "scenes", "test", 16, 16, 1.0, False, 3,
         ]  # fmt: skip
-    images = {row.metric: row.images for row in rows}
-    assert (images["top1"], images["top5"], images["top1_within_group"]) == (40, 40, 40)
-    assert [images[f"top1_size_q{n}"] for n in range(1, 6)] == [8] * 5
-    assert sum(count for name, count in images.items() if name.startswith("top1_group_")) == 40
+    assert {images[name] for name in whole} == {40}
+    assert [images[name] for name in fifths] == [8] * 5
+    assert sum(count for (_, *part), count in images.items() if part and part[0][0] == "group") == 40
 
 
 def test_every_resolution_and_split(model):
@@ -221,8 +219,9 @@ def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("value", "x"), ("value", 1.5), ("stderr", None), ("grid", None), ("grid", [1]), ("resolution", 16.5),
-        ("split", 3), ("run", None), ("tuned", 1), ("images", True), ("metric", "top2"), ("knob", "x"),
+        ("value", "x"), ("value", 1.5), ("grid", None), ("grid", [1]), ("resolution", 16.5),
+        ("split", 3), ("run", None), ("tuned", 1), ("images", True), ("metric", ""), ("knob", "x"), ("metric", "a\nb"),
+        ("slices", []), ("slices", {"group": [1]}), ("interval", [1]), ("better", "more"), ("unit", 1),
         ("view", "round"), ("view", "native"), ("patches", "x"),
     ],
 )  # fmt: skip
@@ -298,7 +297,7 @@ def test_found_36_what_is_drawn_at_any_size_has_none_of_its_own(model):
     rows = measure(model(), resolutions=(View("tokens", 9),))
     assert {row.view for row in rows} == {"tokens:9"}
     # Their confusable groups are known all the same.
-    assert any(row.metric.startswith("top1_group_") for row in rows)
+    assert any("group" in row.slices for row in rows)
 
 
 def test_found_36_rows_of_a_view_replace_their_own_kind_alone(model, folder, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 
 from sightline.reports.content import FieldsOfView, LossCurve, Report, RunSummary, Sample, SampleRow
 from sightline.reports.seen import loss_kind, seen_sizes
-from sightline.results import ResultRow, binomial_stderr
+from sightline.results import ResultRow
 
 RESOLUTIONS = (20, 32, 64, 148)
 VALUES: Mapping[str, Sequence[float]] = {
@@ -20,13 +20,13 @@ VALUES: Mapping[str, Sequence[float]] = {
 
 
 def row(run: str = "looker", value: float = 0.5, resolution: int | None = 32, **changes: Any) -> ResultRow:
-    """A synthetic row of top-1 on the test split, with the stderr of 400 images unless it is changed."""
+    """A synthetic row of top-1 on the test split, of 400 images unless it is changed."""
     side = (resolution or 0) // 4
     fields: dict[str, Any] = {
         "run": run, "encoding": run, "task": "glyphs", "data": "scenes", "split": "test", "metric": "top1",
-        "value": value, "stderr": binomial_stderr(value, 400), "resolution": resolution,
+        "value": value, "unit": "fraction", "better": "higher", "resolution": resolution,
         "grid": (side, side), "train_resolution": 32, "knob": None, "tuned": False, "seed": 0,
-        "images": 400, "seconds": 1.0, "commit": "0000000", "hardware": "synthetic",
+        "count": 400, "seconds": 1.0, "commit": "0000000", "hardware": "synthetic",
     }  # fmt: skip
     return ResultRow(**{**fields, **changes})
 
@@ -45,9 +45,9 @@ def all_rows(values: Mapping[str, Sequence[float]] = VALUES) -> list[ResultRow]:
             continue
         for number in range(1, 6):
             shifted = min(1.0, base.value * (0.8 + 0.05 * number))
-            rows.append(row(base.run, shifted, base.resolution, metric=f"top1_size_q{number}", images=80))
+            rows.append(row(base.run, shifted, base.resolution, slices={"size_quintile": number}, count=80))
         for place, group in enumerate(("bdpq", "E3")):
-            rows.append(row(base.run, base.value * (0.9 + 0.05 * place), base.resolution, metric=f"top1_group_{group}"))
+            rows.append(row(base.run, base.value * (0.9 + 0.05 * place), base.resolution, slices={"group": group}))
         rows.append(row(base.run, base.value * 0.99, base.resolution, metric="top1_within_group"))
         rows.append(row(base.run, base.value * 0.7, base.resolution, split="heldout_fonts"))
         rows.append(row(base.run, min(1.0, base.value + 0.017), base.resolution, metric="top5"))

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sightline.cascade_rows import CascadeRow, dump_cascade_rows
+from sightline.cascade_rows import CascadeRow
 from sightline.errors import InputError
 from sightline.reports import cascade_page, tables
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens
 from sightline.reports.style import standalone
+from sightline.results import dump_rows
 from tests.reports.test_html import Page
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -165,5 +166,5 @@ def test_tables_fit_a_terminal(monkeypatch):
 
 
 def test_rows_are_json_lines():
-    lines = [json.loads(line) for line in dump_cascade_rows([*SINGLE, CHOSEN]).splitlines()]
+    lines = [json.loads(line) for line in dump_rows([*SINGLE, CHOSEN]).splitlines()]
     assert [CascadeRow(**line) for line in lines] == [*SINGLE, CHOSEN]

@@ -97,7 +97,7 @@ def test_best_of_a_column_is_bold():
 def test_hostile_names_are_only_text():
     values = {HOSTILE: [0.5, 0.4], "b": [0.3, 0.2]}
     rows = accuracy_rows(values, [32, 64])
-    rows += [row(HOSTILE, 0.4, 32, metric="top1_group_<script>"), row(HOSTILE, 0.4, 32, split="heldout_fonts")]
+    rows += [row(HOSTILE, 0.4, 32, slices={"group": "<script>"}), row(HOSTILE, 0.4, 32, split="heldout_fonts")]
     run = run_summary(HOSTILE, config={HOSTILE: HOSTILE}, knob_name=HOSTILE, about=HOSTILE, precision=HOSTILE)
     field = FieldsOfView(HOSTILE, 0, (2, 2), np.ones((1, 2, 2), np.float32))
     report = full_report(

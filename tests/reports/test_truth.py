@@ -150,7 +150,7 @@ def test_found_13_losses_that_cannot_be_compared_are_named():
 
 def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
     report = page_of("uniform", values={"uniform": (0.0, 0.9, 0.0, 1.0)})
-    report = dataclasses.replace(report, rows=[dataclasses.replace(one, images=6, stderr=0.0) for one in report.rows])
+    report = dataclasses.replace(report, rows=[dataclasses.replace(one, count=6, stderr=0.0) for one in report.rows])
     text = said(report)
     assert "[0.0, 39.0]" in text
     assert "[61.0, 100.0]" in text
@@ -161,7 +161,7 @@ def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
 def test_found_13_the_interval_of_a_difference_is_newcombes():
     """His first example: 56 of 70 and 48 of 80."""
     one, other = (
-        series.lines([row(name, right / count, 64, images=count)], split="test")[0]
+        series.lines([row(name, right / count, 64, count=count)], split="test")[0]
         for name, right, count in (("a", 56, 70), ("b", 48, 80))
     )
     assert findings.difference(one, other, [64]) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)

@@ -21,7 +21,7 @@ from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob, tuning_passes
 from sightline.models import Model
 from sightline.predictions import Prediction
-from sightline.results import SQUARE, ResultRow, binomial_stderr
+from sightline.results import SQUARE, ResultRow
 from sightline.tasks.classification import Predictions, accuracies
 
 
@@ -282,18 +282,15 @@ def _rows(
             task=source.task,
             data=identity.data,
             split=split,
-            metric=metric,
-            value=value,
-            stderr=binomial_stderr(value, count),
+            **vars(measured),
             **shown,
             train_resolution=identity.train_resolution,
             knob=knob,
             tuned=tuned,
             seed=identity.seed,
-            images=count,
             seconds=said.seconds,
             commit=runtime.commit(),
             hardware=runtime.hardware(device),
         )
-        for metric, (value, count) in accuracies(said, groups).items()
+        for measured in accuracies(said, groups)
     ]

@@ -9,7 +9,7 @@ from sightline.reports import answers, series, style
 from sightline.reports.content import Answers, RunSummary, SeenSizes
 from sightline.reports.findings import DASH, TIMES, duration, interval
 from sightline.reports.series import QUINTILES, Point
-from sightline.results import ResultRow
+from sightline.results import ResultRow, Slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,11 @@ def by_group(
     rows: Sequence[ResultRow], split: str, order: Sequence[str], seen: Mapping[str, SeenSizes] | None = None
 ) -> list[TextTable]:
     """Top-1 by group of classes, and within the true group, at a size of training and at the largest."""
-    metrics = {name: f"top1_group_{name}" for name in series.groups(row for row in rows if row.split == split)}
+    metrics: dict[str, tuple[str, Slices]] = {
+        name: ("top1", {"group": name}) for name in series.groups(row for row in rows if row.split == split)
+    }
     if any(row.metric == "top1_within_group" and row.split == split for row in rows):
-        metrics["within group"] = "top1_within_group"
+        metrics["within group"] = "top1_within_group", {}
     return _breakdown(rows, split, order, metrics, "by group", seen)
 
 
@@ -139,7 +141,9 @@ def by_size(
     rows: Sequence[ResultRow], split: str, order: Sequence[str], seen: Mapping[str, SeenSizes] | None = None
 ) -> list[TextTable]:
     """Top-1 by fifths of object size, at a size of training and at the largest."""
-    metrics = {title: f"top1_size_q{number}" for number, title in enumerate(QUINTILES, start=1)}
+    metrics: dict[str, tuple[str, Slices]] = {
+        title: ("top1", {"size_quintile": number}) for number, title in enumerate(QUINTILES, start=1)
+    }
     return _breakdown(rows, split, order, metrics, "by object size", seen)
 
 
@@ -147,14 +151,16 @@ def _breakdown(
     rows: Sequence[ResultRow],
     split: str,
     order: Sequence[str],
-    metrics: Mapping[str, str],
+    metrics: Mapping[str, tuple[str, Slices]],
     by: str,
     seen: Mapping[str, SeenSizes] | None,
 ) -> list[TextTable]:
     """A table for a size of training and for the largest resolution: a line a run, a column a metric."""
     columns = {
-        title: [line for line in series.lines(rows, metric, split=split, order=order, seen=seen) if line.points]
-        for title, metric in metrics.items()
+        title: [
+            one for one in series.lines(rows, metric, split=split, slices=part, order=order, seen=seen) if one.points
+        ]
+        for title, (metric, part) in metrics.items()
     }
     tables = []
     for size in series.outer_resolutions([line for lines in columns.values() for line in lines]):

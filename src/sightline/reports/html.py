@@ -49,7 +49,7 @@ class _Picture:
 @dataclass(frozen=True, slots=True)
 class _PictureRow:
     label: str
-    patches: tuple[int, int] | None
+    patches: tuple[int, ...] | None
     pictures: Sequence[_Picture]
 
 

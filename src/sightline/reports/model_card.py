@@ -27,7 +27,7 @@ def _metadata(record: Mapping[str, Any], repository: str, rows: Sequence[ResultR
     lines = ["---", "library_name: sightline", "pipeline_tag: image-classification", "tags:"]
     lines += [f"- {tag}" for tag in ("vision-transformer", "image-classification", "sightline")]
     lines += [f"- {json.dumps(part)}" for part in record["model"]["encoding"].split("+")]
-    cited = [row for row in rows if row.metric in _CITED]
+    cited = [row for row in rows if row.metric in _CITED and not row.slices]
     if cited:
         lines += ["model-index:", f"- name: {json.dumps(repository.split('/')[-1])}", "  results:"]
     for row in cited:
@@ -99,7 +99,7 @@ def _cell(text: str) -> str:
 
 
 def _results(rows: Sequence[ResultRow]) -> list[str]:
-    cited = [row for row in rows if row.metric in _CITED]
+    cited = [row for row in rows if row.metric in _CITED and not row.slices]
     if not cited:
         return []
     lines = ["| Data | Pixels | Metric | Value | Standard error | Images |", "|---|---:|---|---:|---:|---:|"]

@@ -86,12 +86,13 @@ def quintile_plot(
     """Top-1 accuracy by size of the object in the image, at a resolution of training and at the largest; SVG text.
 
     Raises:
-        InputError: no row has a metric `top1_size_q1` .. `top1_size_q5` on the split.
+        InputError: no row has a slice `size_quintile` on the split.
     """
     series.check_rows(rows)
     split = split or series.main_split(rows)
     quintiles = [
-        series.lines(rows, f"top1_size_q{number}", split=split, order=order, seen=seen) for number in range(1, 6)
+        series.lines(rows, split=split, slices={"size_quintile": number}, order=order, seen=seen)
+        for number in range(1, 6)
     ]
     chosen = list({line.label: line for lines in quintiles for line in lines if line.points}.values())
     shown = series.outer_resolutions(chosen)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
-from sightline.results import DEVIATIONS, SQUARE, ResultRow, wilson
+from sightline.results import DEVIATIONS, SQUARE, ResultRow, Slices, wilson
 
 HELD_OUT = "heldout_fonts"
 QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
@@ -77,7 +78,7 @@ def check_rows(rows: Sequence[ResultRow]) -> None:
         raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
     for row in rows:
         shown = f"at {row.resolution} px" if row.view == SQUARE else f"at {row.view}"
-        if not (math.isfinite(row.stderr) and row.stderr >= 0):
+        if row.stderr is not None and not (math.isfinite(row.stderr) and row.stderr >= 0):
             raise InputError(f"run {row.run}, {row.metric} {shown}: standard error {row.stderr}")
         if row.images < 1:
             raise InputError(f"run {row.run}, {row.metric} {shown}: {row.images} images")
@@ -101,18 +102,20 @@ def lines(
     metric: str = "top1",
     *,
     split: str,
+    slices: Slices = MappingProxyType({}),
     order: Sequence[str] = (),
     seen: Mapping[str, SeenSizes] | None = None,
 ) -> list[Line]:
     """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution.
 
+    Of all images, unless `slices` names a part of them.
     Runs of several seeds are several lines, and so are several fixed knobs of one run; the labels then say which.
     `seen` are the sizes of each run's training; a run that it lacks saw the one size that its rows name.
 
     Raises:
         InputError: two rows claim the same point.
     """
-    chosen = [row for row in rows if row.metric == metric and row.split == split]
+    chosen = [row for row in rows if row.metric == metric and row.split == split and row.slices == slices]
     by_knob = _runs_with_several_knobs(chosen)
     groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
     for row in chosen:
@@ -170,7 +173,7 @@ def views(chosen: Iterable[Line]) -> list[str]:
     return list(dict.fromkeys(view for line in chosen for view in line.views))
 
 
-def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, int]]:
+def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
     """Resolution -> (rows, cols) of its patches."""
     return {row.resolution: row.grid for row in rows if row.resolution is not None and row.grid is not None}
 
@@ -194,8 +197,7 @@ def best_lines(chosen: Sequence[Line], resolution: int) -> set[int]:
 
 def groups(rows: Iterable[ResultRow]) -> list[str]:
     """Names of the class groups that were measured, in the order of the rows."""
-    prefix = "top1_group_"
-    return list(dict.fromkeys(row.metric.removeprefix(prefix) for row in rows if row.metric.startswith(prefix)))
+    return list(dict.fromkeys(str(row.slices["group"]) for row in rows if set(row.slices) == {"group"}))
 
 
 def outer_resolutions(chosen: Sequence[Line]) -> list[int]:

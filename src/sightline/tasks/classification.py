@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from sightline.data.buckets import padded_length
 from sightline.data.packs import PackedBatch
 from sightline.layout import TokenLayout
 from sightline.models.head import ScoreLink
+from sightline.results import FRACTION, Measured, Slices
 
 Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")
@@ -77,27 +79,27 @@ class Predictions:
     patches: float = float("nan")
 
 
-def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) -> dict[str, tuple[float, int]]:
-    """Each metric as (fraction, images measured).
+def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) -> list[Measured]:
+    """Shares of images that are named rightly.
 
-    `top1` and `top5` of all; where the images have groups `top1_group_<name>` and `top1_within_group` (the best of
-    the classes of the true group alone); where they have sizes `top1_size_q1` (smallest) to `q5`, fifths of equal
-    count.
+    `top1` and `top5` of all; where the images have groups `top1` of each `group`, and `top1_within_group` (the best of
+    the classes of the true group alone); where they have sizes `top1` of each `size_quintile`, 1 (smallest) to 5, of
+    equal count.
     """
     labels, logits = predictions.labels, predictions.logits
     count = len(labels)
     if count == 0:
-        return {}
+        return []
     # Ranks rather than a sort: how many classes score higher than the true one.
     own = np.take_along_axis(logits, labels[:, None], axis=1)
     above = (logits > own).sum(axis=1) + ((logits == own).cumsum(axis=1)[np.arange(count), labels] - 1)
     right = above == 0
-    measured = {"top1": (float(right.mean()), count), "top5": (float((above < 5).mean()), count)}
+    measured = [_share("top1", right), _share("top5", above < 5)]
     named = np.array([group or "" for group in predictions.groups])
     for group in groups:
         inside = named == group
         if inside.any():
-            measured[f"top1_group_{group.replace(' ', '_')}"] = (float(right[inside].mean()), int(inside.sum()))
+            measured.append(_share("top1", right[inside], {"group": group}))
     if groups and (named != "").any():
         masked = np.full_like(logits, -np.inf)
         for group, classes in groups.items():
@@ -106,12 +108,17 @@ def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) ->
             masked[own_classes] = logits[own_classes]
         known = named != ""
         within = masked.argmax(axis=1) == labels
-        measured["top1_within_group"] = (float(within[known].mean()), int(known.sum()))
+        measured.append(_share("top1_within_group", within[known]))
     if np.isfinite(predictions.sizes).all() and count >= 5:
         order = np.argsort(predictions.sizes, kind="stable")
         for number, part in enumerate(np.array_split(order, 5), start=1):
-            measured[f"top1_size_q{number}"] = (float(right[part].mean()), len(part))
+            measured.append(_share("top1", right[part], {"size_quintile": number}))
     return measured
+
+
+def _share(metric: str, right: np.ndarray, slices: Slices = MappingProxyType({})) -> Measured:
+    """The share of images, bool [images], for which something holds."""
+    return Measured(metric, float(right.mean()), FRACTION, len(right), slices=dict(slices), better="higher")
 
 
 def to_model_input(images: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Tensor:

@@ -89,7 +89,6 @@ def cascade(
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
-    from sightline.cascade_rows import dump_cascade_rows
     from sightline.cli.data_options import data_options, open_data, read_headers
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import run_of, say_next, say_predict_or_export, to_compare, writing
@@ -108,6 +107,7 @@ def cascade(
     from sightline.load import load_model, read_record
     from sightline.reports import cascade_page, cascade_plot, style
     from sightline.reports.seen import seen_sizes
+    from sightline.results import dump_rows
 
     training = read_record(model)["training"]
     trained = training.get("config", {})
@@ -163,7 +163,7 @@ def cascade(
     name = place.parent.name if place.name == "checkpoint" else place.name
     identity = RunIdentity(name, spec, side, trained.get("seed", 0))
     rows = cascade_rows(result, loaded, source, config, identity)
-    text = dump_cascade_rows(rows)
+    text = dump_rows(rows)
     command = _command(model, spec, config, out)
     chance, seen = 1 / loaded.num_classes, seen_sizes(trained, loaded.config.patch_size) if trained else None
     page = cascade_page.render(rows, command, seen=seen, chance=chance)

@@ -1,0 +1,84 @@
+"""Rows of any metric: what they hold, where their value lies, and how those of 0.1 are read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sightline.errors import InputError
+from sightline.results import Measured, ResultRow, as_written, dump_rows, merge_rows, on_more, read_rows, wilson
+
+ORIGIN = {
+    "run": "r", "encoding": "none", "task": "depth", "data": "d", "split": "test", "train_resolution": 16, "seed": 0,
+    "commit": "c", "hardware": "h", "resolution": 16, "grid": (4, 4), "knob": None, "tuned": False, "seconds": 1.0,
+}  # fmt: skip
+ERROR = Measured("error", -3.5, "px", 4096, 0.5, {"part": "edge", "level": 2}, better="lower", counted="patches")
+SHARE = Measured("top1", 0.75, "fraction", 40)
+
+
+def row(measured=ERROR, **changes) -> ResultRow:
+    return ResultRow(**{**vars(measured), **ORIGIN, **changes})
+
+
+def test_a_row_of_any_metric_is_read_as_it_was_written(tmp_path):
+    rows = [row(), row(SHARE), row(interval=(-4.0, -3.25), stderr=None, slices={}), row(grid=(2, 3, 5))]
+    (tmp_path / "rows").write_text(dump_rows(rows))
+    assert read_rows(tmp_path / "rows") == rows
+    assert [set(as_written(one)) & {"count", "counted", "images"} for one in rows[:2]] == [
+        {"count", "counted"}, {"images"},
+    ]  # fmt: skip
+    # The error of a share is the binomial one, of others what the metric says.
+    assert rows[1].stderr == pytest.approx((0.75 * 0.25 / 40) ** 0.5)
+    assert (rows[0].stderr, rows[2].stderr) == (0.5, None)
+
+
+def test_where_a_value_lies():
+    assert SHARE.limits() == wilson(0.75, 40)
+    assert SHARE.limits(3.0) == wilson(0.75, 40, 3.0)
+    assert ERROR.limits() == pytest.approx((-3.5 - 1.959964 * 0.5, -3.5 + 1.959964 * 0.5))
+    assert ERROR.limits(1.0) == (-4.0, -3.0)
+    assert Measured("x", 1.0, "", 3).limits() is None
+    # Given, it is not made up, and not symmetric at another certainty either.
+    given = Measured("share of pixels", 0.5, "fraction", 10, interval=(0.4, 0.7))
+    assert given.limits() == pytest.approx((0.4, 0.7))
+    assert given.limits(2 * 1.959964) == pytest.approx((0.3, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "slices"),
+    [
+        ("top5", "top5", {}),
+        ("top1_within_group", "top1_within_group", {}),
+        ("top1_group_disc_and_ring", "top1", {"group": "disc and ring"}),
+        ("top1_group_7", "top1", {"group": "7"}),
+        ("top1_size_q5", "top1", {"size_quintile": 5}),
+    ],
+)
+def test_rows_of_0_1_are_read(tmp_path, name, metric, slices):
+    old = {key: value for key, value in ORIGIN.items() if key not in ("view", "patches")}
+    old |= {"metric": name, "value": 0.25, "stderr": 0.1, "images": 20}
+    (tmp_path / "rows").write_text(json.dumps(old) + "\n")
+    [found] = read_rows(tmp_path / "rows")
+    assert (found.metric, found.slices, found.count, found.images) == (metric, slices, 20, 20)
+    assert (found.unit, found.better, found.view, found.patches) == ("fraction", "higher", "square", 16)
+
+
+@pytest.mark.parametrize("key", ["unit", "value", "images", "run"])
+def test_a_row_that_lacks_what_has_no_default_is_refused(tmp_path, key):
+    record = as_written(row(SHARE))
+    # Without its unit it is taken for one of 0.1, which had no slices.
+    if key == "unit":
+        record["odd"] = 1
+    del record[key]
+    (tmp_path / "rows").write_text(json.dumps(record) + "\n")
+    with pytest.raises(InputError, match="rows:1: not a result row"):
+        read_rows(tmp_path / "rows")
+
+
+def test_what_is_measured_again_replaces_every_metric_of_it():
+    before = [row(), row(slices={}), row(SHARE, resolution=32)]
+    fresh = [row(count=9, slices={}), row(count=5)]
+    assert merge_rows(before, fresh) == [before[2], *fresh]
+    assert merge_rows(before, fresh, fewer=False) == before
+    assert list(on_more(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
