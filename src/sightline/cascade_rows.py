@@ -7,6 +7,8 @@ from typing import Literal
 
 from sightline.results import Origin
 
+CASCADE = "cascade.jsonl"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeRow(Origin):

@@ -21,7 +21,7 @@ from sightline.cli import commands
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
 if TYPE_CHECKING:
-    from cyclopts import App, Token
+    from cyclopts import App
 
 # As rich does where it is the one that notices.
 PIPE_CLOSED = 1
@@ -32,6 +32,8 @@ _NARROWEST = 40
 def build_app() -> App:
     """The command-line application with every verb of `commands/`."""
     from cyclopts import App, Parameter
+
+    from sightline.cli.options import convert_strictly
 
     app = App(
         name="sightline",
@@ -44,21 +46,12 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         # An option is named once: no --no-json beside --json.
-        default_parameter=Parameter(negative=(), converter=_convert),
+        default_parameter=Parameter(negative=(), converter=convert_strictly),
     )
     for module in pkgutil.iter_modules(commands.__path__):
         verb = getattr(importlib.import_module(f"{commands.__name__}.{module.name}"), module.name)
         app.command(verb, name=module.name.replace("_", "-"))
     return app
-
-
-def _convert(kind: type, tokens: Sequence[Token]) -> Any:
-    """As cyclopts does, but a fraction is no whole number: its own rule rounds 1.5."""
-    from cyclopts import convert
-
-    if kind is int and "." in tokens[0].value:
-        raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
-    return convert(kind, tokens)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -161,6 +154,8 @@ def _call(app: App, arguments: list[str], misuse: Any) -> Any:
     try:
         return app(arguments)
     except misuse as error:
+        if isinstance(error.__cause__, InputError):
+            raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))
         raise InputError(f"{error} See: {chain} --help") from None
 

@@ -9,8 +9,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from sightline import plugins
+from sightline.cascade_rows import CASCADE
+from sightline.predictions import PREDICTIONS
+from sightline.results import RESULTS
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sightline.training.config import TrainConfig
+    from sightline.training.run import Run
 
 # Operations: 10 minutes of one core at 6e10 a second, half of what one of an AMD EPYC does (AVX512-BF16).
 _FIRST_LOOK = 3.6e13
@@ -65,13 +73,51 @@ def first_look(config: TrainConfig, count: int) -> int | None:
     return None if torch.cuda.is_available() or images >= config.epochs * count else int(images)
 
 
+def again(*words: object, name: str = "sightline") -> str:
+    """A command of Sightline with its words quoted, and the plug-ins of this one; None among them is left out."""
+    found = [word for folder in plugins.given for word in ("--plugins", folder)]
+    return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
+
+
 def command(*words: object) -> str:
-    """A command of Sightline, by the name that it was called by where `sightline` is not on the path."""
+    """As `again`, by the name that it was called by where `sightline` is not on the path."""
     called = Path(sys.argv[0])
-    name = "sightline"
-    if called.name == name and shutil.which(name) is None:
-        name = str(called)
-    return shlex.join([name, *(str(word) for word in words if word is not None)])
+    unknown = called.name == "sightline" and shutil.which(called.name) is None
+    return again(*words, name=str(called) if unknown else "sightline")
+
+
+def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *, again: bool) -> None:
+    """After an evaluation: the other ways to measure and train on a folder; the cascade, or the report behind it.
+
+    Args:
+        data: as it was given; shown: at which sizes and views.
+        again: some were asked for, which adds to what is known of a run.
+    """
+    from sightline.data.views import View
+
+    home, packed = run_of(run.path), packed_beside(run_of(run.path))
+    if run.data.startswith("imagefolder:"):
+        if not any(isinstance(one, View) and one.kind == "native" for one in shown):
+            given = ("--data", data) if data else ()
+            say_other("each at its own size", "evaluate", run.path, *given, "--resolutions", "native")
+        if run.config.get("packing") is None and run.data == run.config.get("data") and not packed.exists():
+            rest = run.skip_unreadable, run.max_pixels, run.config.get("images")
+            words = to_train(run.data, packed, *rest, recipe=PACKED)
+            say_other("train packed, each at its own aspect", *words)
+    cascade = beside(home, "_cascade")
+    if again and (cascade / CASCADE).exists():
+        say_report(run)
+    else:
+        say_next("cascade", run.path, data, *writing("--out", cascade))
+
+
+def say_report(run: Run) -> None:
+    """After what is measured of a run: its report; of a model alone what comes after that."""
+    home = run_of(run.path)
+    if run.training and (home / RESULTS).exists():
+        say_next("report", *to_compare(home), *writing("--out", home / "report.html"))
+    else:
+        say_predict_or_export(run.path)
 
 
 def writing(option: str, out: Path) -> tuple[str, ...]:
@@ -95,7 +141,7 @@ def to_compare(run: Path) -> tuple[Path, ...]:
     first."""
     fixed = run.with_name(run.name.removesuffix("_packed"))
     pair = (fixed, packed_beside(fixed))
-    return pair if all((one / "results.jsonl").exists() and _data(one) == _data(run) for one in pair) else (run,)
+    return pair if all((one / RESULTS).exists() and _data(one) == _data(run) for one in pair) else (run,)
 
 
 def _data(run: Path) -> str | None:
@@ -118,7 +164,7 @@ def beside(run: Path, ending: str) -> Path:
 def example_image(run: Path) -> str | None:
     """An image file that the run was tested on, to try `predict` with; None where its data are drawn or gone."""
     from sightline.errors import InputError
-    from sightline.predictions import PREDICTIONS, read_predictions
+    from sightline.predictions import read_predictions
 
     try:
         rows = read_predictions(run / PREDICTIONS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from sightline.replacing import write_file
 from sightline.results import dump_rows, merge_rows, read_rows
 
 if TYPE_CHECKING:
-    from sightline.data.source import Source
     from sightline.results import ResultRow
 
 # What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
@@ -31,7 +29,6 @@ _IN_CHECKPOINT = {
 }  # fmt: skip
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
-_SHOWN = 20
 
 
 def check_folder(
@@ -190,24 +187,6 @@ def make_parent(out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
-
-
-class LeftOut:
-    """Names on stderr the files that are not used, and why, each once: some are found out in the middle of the work."""
-
-    def __init__(self) -> None:
-        self._said: set[str] = set()
-
-    def say(self, source: Source) -> None:
-        """Name those that were not named yet."""
-        found = [] if source.allowance is None else list(source.allowance.found)
-        images = [*source.skipped, *(image for split in found for image in source.allowance.left_out(split))]  # pyright: ignore[reportOptionalMemberAccess]  # empty then
-        fresh = {image.path: image.reason for image in images if image.path not in self._said}
-        self._said |= set(fresh)
-        for path, reason in list(fresh.items())[:_SHOWN]:
-            print(f"left out: {path}: {reason}", file=sys.stderr)
-        if len(fresh) > _SHOWN:
-            print(f"left out: {len(fresh) - _SHOWN} more", file=sys.stderr)
 
 
 def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewer: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -73,6 +74,17 @@ class Bars:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.__exit__(kind, error, trace)
+
+    def counter(self, name: str, total: int) -> Callable[[int], None]:
+        """What moves a bar on by so many."""
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            self.move(name, done, total)
+
+        return advance
 
     def move(self, name: str, done: int, total: int, note: str = "") -> None:
         """Set a bar to `done` of `total`."""

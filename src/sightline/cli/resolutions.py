@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sightline.data.views import View
 from sightline.errors import InputError, nearest
 
+T = TypeVar("T", int, float)
 
-def _words(given: Iterable[str]) -> list[str]:
+
+def split_words(given: Iterable[str]) -> list[str]:
+    """The words of an option, with commas or spaces between them."""
     return [word for part in given for word in re.split(r"[,\s]+", part) if word]
+
+
+def parse_numbers(option: str, given: Iterable[str], kind: type[T], expected: str) -> tuple[T, ...]:
+    """Numbers, whole or not, from "16,64" or several words.
+
+    Raises:
+        InputError: a word is none, as `expected` says.
+    """
+    found = []
+    for word in split_words(given):
+        try:
+            # A whole one has no sign, and not more digits than any number of patches.
+            found.append(kind(word if kind is not int or re.fullmatch(r"[0-9]{1,9}", word) else ""))
+        except ValueError:
+            raise InputError(f"{option} {word}: expected {expected}") from None
+    return tuple(found)
 
 
 def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
@@ -21,7 +40,7 @@ def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
         InputError: a word is neither a whole number of at least 1 nor native, max:PATCHES or tokens:PATCHES.
     """
     sides, views = set(), set()
-    for word in _words(given):
+    for word in split_words(given):
         view = View.parse(word)
         if view is not None:
             views.add(view)
@@ -42,7 +61,7 @@ def parse_sizes(given: Iterable[str]) -> tuple[tuple[int, int], ...]:
         InputError: a word is neither a side nor height x width.
     """
     sizes = []
-    for word in _words(given):
+    for word in split_words(given):
         size = _size(word)
         if size is None:
             raise InputError(f"--resolutions {word}: expected sides or height x width in pixels, as 32,96x192")

@@ -21,6 +21,57 @@ if TYPE_CHECKING:
     from sightline.training.config import TrainConfig
 
 
+class TrainingSources:
+    """The data set of a training run, opened once: for its recipe, which may want to measure it, and for the run."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, Source] = {}
+        self._summary: Summary | None = None
+
+    def open(self, config: TrainConfig) -> Source:
+        """As `open_training_data`."""
+        from sightline.training.course import shown
+        from sightline.training.loop import open_training_data
+
+        if config.data not in self._opened:
+            self._opened[config.data] = open_training_data(config)
+        return shown(self._opened[config.data], config)
+
+    def summary(self, config: TrainConfig) -> Summary | None:
+        """What the recipe of the data wants to know of it, with the headers read in sight of the user.
+
+        Raises:
+            UnreadableDataError: no image can be read, or more cannot than may be left out.
+        """
+        from sightline.cli.progress import Bars
+
+        source = self.open(config)
+        with Bars() as bars:
+
+            def progress(done: int, total: int) -> None:
+                # What takes no time is not worth a line: more may yet be refused.
+                if done < total or sys.stderr.isatty():
+                    bars.move("reading headers of train", done, total)
+
+            source, _ = source.check_readable("train", skip_unreadable=config.skip_unreadable, progress=progress)
+            self._summary = source.summary()
+        return self._summary
+
+    def say(self, config: TrainConfig) -> None:
+        """On stderr what was chosen by what was measured."""
+        found = self._summary
+        if found is None:
+            return
+        mean, std = (", ".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
+        # None is the model's own.
+        size = "" if config.resolution is None else f" at {config.resolution} px"
+        print(
+            f"{config.data}: {found.images:,} images of about {found.side:.0f} px: {config.model}{size}; "
+            f"mean {mean} and deviation {std} of {found.sampled} of them",
+            file=sys.stderr,
+        )
+
+
 def training_config(
     file: Path | None,
     flags: Mapping[str, object],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sightline.cli.run_answers import best_step, read_answers, read_validation
 from sightline.errors import InputError, SightlineError
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from sightline.models import Model
     from sightline.reports.content import FieldsOfView, Report, RunSummary, SampleRow
     from sightline.results import ResultRow
-
-    # The folder of a run, its model, the record of its training, its rows.
-    _Run = tuple[Path, Model, dict[str, Any], list[ResultRow]]
+    from sightline.training.run import Run
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -25,32 +23,31 @@ _LOOKED_AT = 200
 _SMALL = 16
 
 
-def read_run(folder: Path) -> tuple[Model, dict[str, Any], list[ResultRow]]:
-    """The model, the record of its training and the measured rows of a run.
+def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
+    """A run and its measured rows.
 
     Raises:
         InputError: the folder is no run, or was not measured.
     """
-    from sightline.load import load_model, read_record
-    from sightline.results import read_rows
+    from sightline.results import RESULTS, read_rows
+    from sightline.training.run import open_run
 
-    training = read_record(folder)["training"]
-    if not training:
-        raise InputError(f"{folder}: is a model without a record of its training, expected the folder of a run")
-    rows = folder / "results.jsonl"
+    run = open_run(folder)
+    rows = folder / RESULTS
     if not rows.exists():
-        raise InputError(f"{folder}: has no results.jsonl yet; run: sightline evaluate {folder}")
+        raise InputError(f"{folder}: has no {RESULTS} yet; run: sightline evaluate {folder}")
     measured = read_rows(rows)
     if not measured:
         raise InputError(f"{rows}: has no rows; run: sightline evaluate {folder}")
-    return load_model(folder), training, measured
+    return run, measured
 
 
-def _summary(folder: Path, model: Model, training: dict[str, Any], rows: list[ResultRow]) -> RunSummary:
+def _summary(run: Run, rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
     from sightline.reports.seen import loss_kind, seen_sizes
     from sightline.training.log import LOG, read_log
 
+    model, training, folder = run.model, run.training, run.path
     log = read_log(folder / LOG)
     config, knob = training["config"], model.knob
     # Rows of one pass share its seconds.
@@ -116,15 +113,10 @@ def _of_many_classes(source: Source, split: str) -> list[int]:
     return [index for _, index in ranked[:_SAMPLES_A_ROW]]
 
 
-def _open_data(config: Mapping[str, Any]) -> Source | None:
+def _open_data(run: Run) -> Source | None:
     """The data set of a run, without the images that it left out; None where it is not there any more."""
-    from sightline.cli.data_options import data_options, open_data
-
-    options = data_options(None, None, config)
     try:
-        source = open_data(config["data"], options)
-        split = _split_of(source)
-        return source.check_readable(split, skip_unreadable=options.skip_unreadable)[0]
+        return run.source.check_readable(_split_of(run.source), skip_unreadable=run.skip_unreadable)[0]
     except SightlineError:
         return None
 
@@ -149,22 +141,21 @@ def _fields(model: Model, run: str) -> list[FieldsOfView]:
     return found
 
 
-def _named(runs: Sequence[_Run]) -> list[_Run]:
-    """Each run under one name, which is that of no other one: a folder was renamed, or two have the same name.
+def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultRow]]:
+    """The rows of each run under one name, which is that of no other one: a folder was renamed, or two are called so.
 
     Raises:
         InputError: a folder is there twice.
     """
-    # The last rows have the name that the folder has now.
-    latest = [rows[-1].run for *_, rows in runs]
-    names = [str(run[0]) if latest.count(name) > 1 else name for run, name in zip(runs, latest, strict=True)]
-    places = [run[0].resolve() for run in runs]
-    twice = next((run[0] for run, place in zip(runs, places, strict=True) if places.count(place) > 1), None)
+    places = [run.path.resolve() for run, _ in measured]
+    twice = next((run.path for (run, _), place in zip(measured, places, strict=True) if places.count(place) > 1), None)
     if twice is not None:
         raise InputError(f"report: {twice} is there twice; expected each run once")
+    # The last rows have the name that the folder has now.
+    latest = [rows[-1].run for _, rows in measured]
     return [
-        (folder, model, training, [dataclasses.replace(row, run=name) for row in rows])
-        for (folder, model, training, rows), name in zip(runs, names, strict=True)
+        [dataclasses.replace(row, run=str(run.path) if latest.count(name) > 1 else name) for row in rows]
+        for (run, rows), name in zip(measured, latest, strict=True)
     ]
 
 
@@ -178,33 +169,35 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
 
     from sightline.reports.content import Report
 
-    runs = _named([(folder, *read_run(folder)) for folder in folders])
-    rows = [row for *_, measured in runs for row in measured]
-    summaries = [_summary(folder, model, training, measured) for folder, model, training, measured in runs]
-    data = {training["config"]["data"] for _, _, training, _ in runs}
+    measured = [read_run(folder) for folder in folders]
+    runs, named = [run for run, _ in measured], _named(measured)
+    rows = [row for one in named for row in one]
+    summaries = [_summary(run, one) for run, one in zip(runs, named, strict=True)]
+    data = {run.data for run in runs}
     if len(data) > 1:
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
-    source = _open_data(runs[0][2]["config"])
+    source = _open_data(runs[0])
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     said = [
-        read_answers(folder, summary.name, training["config"], source)
-        for (folder, _, training, _), summary in zip(runs, summaries, strict=True)
+        read_answers(run.path, summary.name, run.config, source) for run, summary in zip(runs, summaries, strict=True)
     ]
     precision = sorted({summary.precision for summary in summaries})
-    again = [f"sightline evaluate {folders[0]} --tune"] if runs[0][1].knob is not None else []
+    again = [f"sightline evaluate {folders[0]} --tune"] if runs[0].model.knob is not None else []
     return Report(
         title=title,
         command=command,
         runs=summaries,
         rows=rows,
         samples=_samples(source, resolutions),
-        fields=[field for _, model, _, measured in runs for field in _fields(model, measured[0].run)],
+        fields=[
+            field for run, summary in zip(runs, summaries, strict=True) for field in _fields(run.model, summary.name)
+        ],
         answers=[one for one in said if one is not None],
         seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
-        hardware="; ".join(dict.fromkeys(training["hardware"] for _, _, training, _ in runs)),
+        hardware="; ".join(dict.fromkeys(run.training["hardware"] for run in runs)),
         commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=1 / runs[0][1].num_classes,
+        chance=1 / runs[0].model.num_classes,
     )

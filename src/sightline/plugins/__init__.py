@@ -14,6 +14,9 @@ from sightline.errors import InputError
 FOLDERS = "SIGHTLINE_PLUGINS"
 """The variable of the environment that names the folders, as `PATH` does."""
 
+given: list[str] = []
+"""Those of them that this process was told of, as it was: for the commands that it names."""
+
 
 def add(folder: str | Path) -> None:
     """Find plug-ins in a folder too, in this process and those that it starts from here on.
@@ -21,11 +24,12 @@ def add(folder: str | Path) -> None:
     Raises:
         InputError: there is no such folder, or it holds no Python file.
     """
-    folder = Path(folder).resolve()
+    named, folder = str(folder), Path(folder).resolve()
     if not folder.is_dir():
         raise InputError(f"--plugins {folder}: no such folder")
     if not any(folder.glob("[!_]*.py")):
         raise InputError(f"--plugins {folder}: holds no Python file")
+    given.append(named)
     if str(folder) not in __path__:
         __path__.append(str(folder))
         os.environ[FOLDERS] = os.pathsep.join(__path__[1:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from sightline.cli.data_options import MaxPixels, SkipUnreadable
+from sightline.cli.options import MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
     from sightline.data.folder_check import FolderCheck
@@ -31,7 +31,7 @@ def check(
     *,
     sheet: Path | None = None,
     overwrite: bool = False,
-    skip_unreadable: SkipUnreadable = None,
+    skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     json: bool = False,
 ) -> int:
@@ -52,21 +52,21 @@ def check(
     json
         Print a JSON object instead.
     """
-    from sightline.cli.data_options import data_options, open_data
     from sightline.cli.guard import Inputs
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.data.allowance import WAY_ON
+    from sightline.data.discovery import open_source
     from sightline.data.folder_check import check_folder
+    from sightline.data.image_file import MAX_PIXELS
     from sightline.data.sources.imagefolder import ImageFolder
     from sightline.errors import InputError, UnreadableDataError
 
-    options = data_options(skip_unreadable, max_pixels)
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
         claim_file(sheet, inputs=Inputs(data=[data]), overwrite=overwrite, option="--sheet")
-    source = open_data(data, options)
+    source = open_source(data).up_to(max_pixels or MAX_PIXELS)
     if not isinstance(source, ImageFolder):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
@@ -83,8 +83,8 @@ def check(
         if sheet is not None:
             print(f"sheet: {sheet}")
     code = 0
-    if options.skip_unreadable != "all" and found.to_skip > options.skip_unreadable:
-        said = f"{found.to_skip} images of a split cannot be read (allowed: {options.skip_unreadable}; {WAY_ON})"
+    if skip_unreadable != "all" and found.to_skip > skip_unreadable:
+        said = f"{found.to_skip} images of a split cannot be read (allowed: {skip_unreadable}; {WAY_ON})"
         sys.stdout.flush()
         print(f"sightline: error: {data}: {said}", file=sys.stderr, flush=True)
         code = UnreadableDataError.exit_code

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from sightline.cli.data_options import MaxPixels, SkipUnreadable
+from sightline.cli.options import MaxPixels, SkipUnreadable
 
 pack = App(help="Images of every size in sequences without padding.")
 
@@ -31,7 +31,7 @@ def stats(
     distribution: Literal["uniform", "normal", "low", "high"] = "uniform",
     drop: float | None = None,
     images: int | None = None,
-    skip_unreadable: SkipUnreadable = None,
+    skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     seed: int = 0,
     json: bool = False,
@@ -69,12 +69,13 @@ def stats(
     """
     import statistics
 
-    from sightline.cli.data_options import data_options, open_data, read_headers
+    from sightline.cli.left_out import LeftOut
     from sightline.cli.next_step import PACKED, say_next, to_train
-    from sightline.cli.output import LeftOut
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
     from sightline.data.buckets import bucket_lengths, padding_share
+    from sightline.data.discovery import open_source
+    from sightline.data.image_file import MAX_PIXELS
     from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
     from sightline.errors import InputError
@@ -88,10 +89,8 @@ def stats(
         low, high = parse_range(resolutions)
         sampling = ResolutionSampling(low, high, measure, distribution)
     showing = Showing(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
-    options = data_options(skip_unreadable, max_pixels)
     with Bars() as bars:
-        source = read_headers(open_data(data, options), (split,), options, bars)
-        LeftOut().say(source)
+        source = LeftOut(bars).read(open_source(data).up_to(max_pixels or MAX_PIXELS), (split,), skip_unreadable)
         found = pack_statistics(
             source,
             split,
@@ -133,7 +132,7 @@ def stats(
         print(f"{first:>6} to {last:<6} {count:>7} {bar}".rstrip())
     if data.startswith("imagefolder:") and "train" in source.splits:
         out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
-        say_next(*to_train(data, out, options.skip_unreadable, max_pixels, recipe=PACKED))
+        say_next(*to_train(data, out, skip_unreadable, max_pixels, recipe=PACKED))
     elif data.startswith("scenes"):
         say_next("train", "--recipe", "navit_scenes", "--data", data)
     elif data == "digits":

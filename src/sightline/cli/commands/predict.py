@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from sightline.cli.data_options import MaxPixels, SkipUnreadable
+from sightline.cli.options import Device, MaxPixels, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def predict(
     resolution: str = "native",
     topk: int = 5,
     precision: str = "auto",
-    skip_unreadable: SkipUnreadable = "0",
+    skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
-    device: str = "auto",
+    device: Device = "auto",
     json: bool = False,
 ) -> int:
     """Say what is in images, of any size and shape.
@@ -58,16 +58,14 @@ def predict(
     precision
         auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with it, as
         in evaluate. Each answer names it.
-    device
-        auto, cpu, cuda, cuda:1, mps.
     json
         Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
     from sightline.checks import require
-    from sightline.cli.data_options import data_options
     from sightline.cli.next_step import say_export
     from sightline.cli.resolutions import check_multiples, parse_view
+    from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
     from sightline.evaluation.answer import Unanswered, answer_images
     from sightline.load import load_model
@@ -79,7 +77,6 @@ def predict(
         raise InputError("--topk: expected a whole number of at least 1")
     require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
-    options = data_options(skip_unreadable, max_pixels)
     where = runtime.resolve_device(device)
     precision = runtime.chosen_precision(precision, where)
     files = list_images(images, getattr(sys.stdin, "buffer", None))
@@ -95,7 +92,9 @@ def predict(
     say = _Teller(config, topk=topk, precision=precision, json=json)
     missing: list[Unanswered] = []
     with _Progress(len(files)) as progress:
-        answers = answer_images(loaded, files, view, max_tokens, precision=precision, max_pixels=options.max_pixels)
+        answers = answer_images(
+            loaded, files, view, max_tokens, precision=precision, max_pixels=max_pixels or MAX_PIXELS
+        )
         for outcomes in answers:
             for outcome in outcomes:
                 say(outcome)
@@ -107,7 +106,7 @@ def predict(
         # Not among the answers, which other programs may read.
         say_export(model, sys.stderr)
     unread = [one for one in missing if one.exit_code == UnreadableDataError.exit_code]
-    skipped = options.skip_unreadable == "all" or len(unread) <= options.skip_unreadable
+    skipped = skip_unreadable == "all" or len(unread) <= skip_unreadable
     return max((one.exit_code for one in missing if not (skipped and one in unread)), default=0)
 
 

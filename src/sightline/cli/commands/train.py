@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli.data_options import MaxPixels, SkipUnreadable
+from sightline.cli.options import Device, Json, MaxPixels, SkipAsTrained, Threads
 
 if TYPE_CHECKING:
     from sightline.training.config import TrainConfig
@@ -26,7 +26,7 @@ def train(
     tokens: int | None = None,
     flops: float | None = None,
     seed: int | None = None,
-    skip_unreadable: SkipUnreadable = None,
+    skip_unreadable: SkipAsTrained = None,
     max_pixels: MaxPixels = None,
     config: Path | None = None,
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
@@ -35,9 +35,9 @@ def train(
     accept_changed_data: bool = False,
     overwrite: bool = False,
     take_over: bool = False,
-    device: str = "auto",
-    threads: int | None = None,
-    json: bool = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
     """Train a model at one resolution, or packed at many, and test it at its own.
 
@@ -83,42 +83,36 @@ def train(
         Delete the run in --out first.
     take_over
         Take the folder also from a run that seems to be at work in it; that one ends.
-    device
-        auto, cpu, cuda, cuda:1, mps.
-    threads
-        Processor threads; all cores unless given.
-    json
-        Print the result rows as JSON lines instead of a table.
     """
     import contextlib
     import sys
     from dataclasses import asdict, replace
 
     from sightline import runtime, signals
-    from sightline.cli.data_options import DataOptions, TrainingSources, parse_skip, read_headers
     from sightline.cli.guard import Inputs
+    from sightline.cli.left_out import LeftOut
     from sightline.cli.next_step import say_export, say_next
-    from sightline.cli.output import LeftOut, add_predictions, add_rows, check_folder, claim_folder
+    from sightline.cli.output import add_predictions, add_rows, check_folder, claim_folder
     from sightline.cli.progress import Bars
-    from sightline.cli.run_config import check_model, named_after, save_config, training_config
+    from sightline.cli.run_config import TrainingSources, check_model, named_after, save_config, training_config
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig, evaluate
-    from sightline.evaluation.accuracy import RunIdentity, planned_images, usual_images
+    from sightline.evaluation.accuracy import planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
-    from sightline.load import load_model
     from sightline.predictions import PREDICTIONS, Prediction
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
     from sightline.training.loop import Progress, resolve
     from sightline.training.loop import train as run
+    from sightline.training.run import open_run
     from sightline.training.same_data import check_same_data, say_changes
     from sightline.training.state import going_on, has_checkpoint, last_good
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
         "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
-        "skip_unreadable": None if skip_unreadable is None else parse_skip(skip_unreadable), "max_pixels": max_pixels,
+        "skip_unreadable": skip_unreadable, "max_pixels": max_pixels,
     }  # fmt: skip
     if accept_changed_data and not resume:
         raise InputError("--accept-changed-data: goes with --resume")
@@ -151,11 +145,9 @@ def train(
         check_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
-        options = DataOptions(asked.skip_unreadable, asked.max_pixels)
-        source = read_headers(source, ("train", *((split,) if split else ())), options, bars)
+        left_out = LeftOut(bars)
+        source = left_out.read(source, ("train", *((split,) if split else ())), asked.skip_unreadable)
         sources.say(asked)
-        left_out = LeftOut()
-        left_out.say(source)
         if before is not None:
             # What a change of the data means for the configuration is decided before the configurations are compared.
             asked = check_same_data(
@@ -210,21 +202,15 @@ def train(
                 print(f"trained; {folder}/checkpoint (the data has no split to test on)")
                 say_export(folder)
             return
-        trained = load_model(folder).to(where)
+        tested = open_run(folder, device=where, source=source)
+        trained = tested.model
         assert resolved.resolution is not None
         # As it was trained: a packed run at native aspect on images at their own aspect too.
         own = views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
         measured = EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=usual_images(source))
-        total, done = planned_images(source, trained, measured, resolved.resolution), 0
-
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            bars.move("testing", done, total)
-
-        identity = RunIdentity(folder.name, resolved.data, resolved.resolution, resolved.seed)
+        advance = bars.counter("testing", planned_images(source, trained, measured, resolved.resolution))
         answers: list[Prediction] = []
-        rows = evaluate(trained, source, measured, identity, advance=advance, answers=answers)
+        rows = evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
         left_out.say(source)
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.

@@ -1,0 +1,53 @@
+"""Options that several commands take, said once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter, convert
+
+from sightline.errors import InputError
+
+if TYPE_CHECKING:
+    from cyclopts import Token
+
+
+def convert_strictly(kind: type, tokens: Sequence[Token]) -> Any:
+    """As cyclopts does, but a fraction is no whole number: its own rule rounds 1.5."""
+    if kind is int and "." in tokens[0].value:
+        raise ValueError(f'"{tokens[0].value}" is no whole number (int)')
+    return convert(kind, tokens)
+
+
+def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
+    from sightline.data.allowance import check_skip
+
+    word = tokens[0].value
+    number = int(word) if word.removeprefix("-").isdecimal() and word.isascii() and len(word) < 20 else word
+    return check_skip(number, "--skip-unreadable")
+
+
+def _pixels(_: object, tokens: Sequence[Token]) -> int:
+    pixels = convert_strictly(int, tokens)
+    if pixels < 1:
+        raise InputError(f"--max-pixels {pixels}: must be at least 1")
+    return pixels
+
+
+_SKIP = Parameter(
+    help="Images of a split that may be left out because they cannot be read: a number, or all.",
+    allow_leading_hyphen=True,
+    converter=_skip,
+)
+SkipUnreadable = Annotated[int | Literal["all"], _SKIP]
+SkipAsTrained = Annotated[int | Literal["all"] | None, _SKIP]
+MaxPixels = Annotated[
+    int | None,
+    Parameter(help="Width times height of the largest image that is read; 89478485 unless given.", converter=_pixels),
+]
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
+Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.")]
+Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
+Json = Annotated[bool, Parameter(help="Print a JSON object a line instead of tables.")]

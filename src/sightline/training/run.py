@@ -1,0 +1,96 @@
+"""A run, or a model alone, opened once to be measured or shown: what its folder says, its model and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sightline.data.allowance import SkipUnreadable
+from sightline.data.discovery import open_source
+from sightline.data.image_file import MAX_PIXELS
+from sightline.data.source import Source
+from sightline.errors import InputError
+from sightline.evaluation.accuracy import RunIdentity
+from sightline.load import load_model, read_record, seal
+from sightline.models import Model
+from sightline.training.config import renamed
+from sightline.training.state import CHECKPOINT
+
+
+@dataclass
+class Run:
+    """What was trained, and the data that it is measured on.
+
+    Attributes:
+        path: as it was named.
+        training: the record of its training, {} of a model alone; config: the configuration in it, with the names of
+            today.
+        written: tells its weights from those that replace them.
+        data: the data set that is measured.
+        skip_unreadable: images of a split of it that may be left out; max_pixels: of the largest that is read.
+        opened: the data set, once it was opened.
+    """
+
+    path: Path
+    training: dict[str, Any]
+    config: dict[str, Any]
+    written: str
+    model: Model
+    data: str
+    skip_unreadable: SkipUnreadable
+    max_pixels: int
+    opened: Source | None = None
+
+    @property
+    def source(self) -> Source:
+        """The data set, of which nothing but the names of its files is read when it is opened."""
+        if self.opened is None:
+            self.opened = open_source(self.data).up_to(self.max_pixels)
+        return self.opened
+
+    @property
+    def side(self) -> int:
+        """Of the training images in pixels."""
+        side = self.config.get("resolution") or self.model.config.image_size
+        return side if isinstance(side, int) else min(side)
+
+    @property
+    def identity(self) -> RunIdentity:
+        """What its rows say of it: its name is that of its folder."""
+        place = self.path.resolve()
+        name = place.parent.name if place.name == CHECKPOINT else place.name
+        return RunIdentity(name, self.data, self.side, self.config.get("seed", 0))
+
+
+def open_run(
+    path: str | Path,
+    data: str | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    skip_unreadable: SkipUnreadable | None = None,
+    max_pixels: int | None = None,
+    source: Source | None = None,
+) -> Run:
+    """Open what `load_model` takes; what is None is as it was in its training.
+
+    Args:
+        data: the data set to measure.
+        source: it, where it is open already.
+
+    Raises:
+        InputError: there is no such model, or it does not say what it was trained on and no data is given.
+    """
+    path, written = Path(path), seal(path)
+    training = read_record(path)["training"]
+    config = renamed(training.get("config", {}))
+    data = data or config.get("data")
+    if not isinstance(data, str):
+        raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")
+    skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
+    pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
+    if pixels < 1:
+        raise InputError(f"--max-pixels {pixels}: must be at least 1")
+    return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
