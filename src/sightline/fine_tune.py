@@ -13,7 +13,7 @@ from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model
-from sightline.models import Model, ViTConfig, make_model
+from sightline.models import Model, ViTConfig
 from sightline.models.sizes import SIZES
 
 _LOG = logging.getLogger("sightline")
@@ -31,7 +31,8 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
         name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
             is compared with the checkpoint where it is given.
         init_from: what `load_model` takes, or a model.
-        **options: as `sightline.models.create_model`: `encoding`, `num_classes` and fields of `ViTConfig`.
+        **options: fields of `ViTConfig`, as `encoding="rope_axial"`, `num_classes=10`, `image_size=384`, `pool="mean"`,
+            `encoding_options={"theta": 100.0}`.
 
     Raises:
         InputError: an unknown name or field (names the nearest), a value out of range, or weights that do not fit
@@ -106,7 +107,7 @@ def _other_classes(config: models.ViTConfig, trained: Model) -> bool:
 
 
 def _begun(trained: Model, config: models.ViTConfig, where: str) -> Model:
-    model = make_model(config)
+    model = models.make_model(config)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     anew = []
     if config.encoding != trained.config.encoding:

@@ -252,5 +252,5 @@ def _check_depth(depth: int, declared: Mapping[str, Tensor], file: Path) -> None
 
 def _with_classes(model: Model, num_classes: int | None) -> Model:
     if num_classes is not None and num_classes != model.num_classes:
-        model.reset_classifier(num_classes)
+        model.reset_head(num_classes=num_classes)
     return model.eval()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch.nn.functional as F
@@ -37,17 +39,39 @@ def unpatchify(patches: Tensor, grid: Grid, patch_size: int) -> Tensor:
     return cut.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, grid.rows * patch_size, grid.cols * patch_size)
 
 
-def _nearest(side: int, patch_size: int) -> list[int]:
+def nearest_multiples(side: int, patch_size: int) -> list[int]:
+    """The multiples of the patch that are nearest to a side in pixels: itself, or those below and above."""
     below = side // patch_size * patch_size
     return [below] if below == side else [size for size in (below, below + patch_size) if size > 0]
 
 
+def check_multiples(
+    what: str, sides: Sequence[int], patch_size: int, *, patch: str = "the patch size", near: str = "nearest"
+) -> None:
+    """Refuse sides in pixels that the patch does not divide.
+
+    Args:
+        what: has these sides, as "resolution {}": the first wrong one is put in.
+        patch: what the patch's size is called there.
+        near: stands before the nearest sides, as "nearest to {}".
+
+    Raises:
+        InputError: says the first that is none, and the nearest that are.
+    """
+    for side in sides:
+        if side % patch_size:
+            found = " or ".join(map(str, nearest_multiples(side, patch_size)))
+            raise InputError(
+                f"{what.format(side)}: must be a multiple of {patch} {patch_size} ({near.format(side)}: {found})"
+            )
+
+
 def _not_multiples(height: int, width: int, patch_size: int) -> InputError:
-    sizes = [f"{h}x{w}" for h in _nearest(height, patch_size) for w in _nearest(width, patch_size)]
+    heights, widths = (nearest_multiples(side, patch_size) for side in (height, width))
     return InputError(
         f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
-        f"(nearest: {', '.join(sizes)}), or pass fit='pad' or fit='resize' to create_model, with "
-        "init_from for a model that is there"
+        f"(nearest: {', '.join(f'{h}x{w}' for h in heights for w in widths)}), or pass fit='pad' or fit='resize' to "
+        "create_model, with init_from for a model that is there"
     )
 
 
@@ -110,3 +134,38 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
         wide = F.interpolate(wide, size=sides, mode="bilinear", align_corners=False, antialias=True)
         images = wide.to(images.dtype)
     return images, Grid(images.shape[-2] // patch_size, images.shape[-1] // patch_size)
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """The half of an embedder that workers run: images to flat rows of values, without weights, and small to pickle.
+
+    This one cuts patches; a plug-in's may do otherwise. The values of a row stand channel by channel, so that a
+    channel's mean and deviation hold for an equal run of them.
+    """
+
+    patch_size: int
+    channels: int = 3
+    fit: Fit = "exact"
+
+    @property
+    def values(self) -> int:
+        """Of a row."""
+        return self.channels * self.patch_size**2
+
+    def grid_of(self, height: int, width: int) -> Grid:
+        """The grid of an image of this size in pixels, without an image; raises InputError as the call does."""
+        return fitted_grid(height, width, self.patch_size, self.fit)
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Grid]:
+        """[batch, channels, height, width] of any dtype to [batch, cells, values] in row-major order, and the grid.
+
+        Raises:
+            InputError: as `fit_to_patches`.
+        """
+        images, grid = fit_to_patches(images, self.patch_size, self.fit)
+        return patchify(images, self.patch_size), grid
+
+    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+        """The images, after `fit`, that were cut into these rows."""
+        return unpatchify(rows, grid, self.patch_size)

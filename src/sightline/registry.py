@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -10,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from sightline import plugins
-from sightline.errors import InputError
+from sightline.errors import InputError, choose
 
 
 def modules(package: str) -> Iterator[ModuleType]:
@@ -51,3 +52,16 @@ def classes(base: type, package: str) -> dict[str, Any]:
                     )
                 found[name] = one
     return found
+
+
+@functools.cache
+def find(base: type, package: str, kind: str, name: str) -> Any:
+    """The class of that name, as `classes` finds it; `kind` is what its kind is called in the error.
+
+    Raises:
+        InputError: there is none (names the nearest), or as `classes`.
+    """
+    found = classes(base, package)
+    if name not in found:
+        raise choose(kind, name, found)
+    return found[name]

@@ -101,18 +101,6 @@ def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native", "tokens"
     return size, None
 
 
-def check_multiples(size: tuple[int, int], patch_size: int, given: str) -> None:
-    """Raise InputError where a patch does not divide a side; `given` is the size as it was written."""
-    for side in size:
-        if side % patch_size:
-            below = side // patch_size * patch_size
-            near = f"{below} or {below + patch_size}" if below else f"{patch_size}"
-            raise InputError(
-                f"--resolution {given}: sides must be multiples of the patch size {patch_size} (nearest to {side}: "
-                f"{near})"
-            )
-
-
 def parse_range(given: str) -> tuple[int, int]:
     """(lowest, highest) side in pixels from "64..384", or one side twice from "224".
 

@@ -20,6 +20,7 @@ from sightline.evaluation.calibration import confidences
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob, tuning_passes
 from sightline.models import Model
+from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
 from sightline.tasks.classification import Predictions, accuracies
@@ -96,12 +97,9 @@ class RunIdentity:
 
 def check_sizes(model: Model, config: EvaluateConfig) -> None:
     """Refuse resolutions of which the model makes no grid, before anything is measured."""
-    patch = model.config.patch_size
+    if model.config.fit == "exact":
+        check_multiples("resolution {}", config.sides, model.config.patch_size)
     for side in config.sides:
-        if side % patch and model.config.fit == "exact":
-            below = side // patch * patch
-            near = f"{below} or {below + patch}" if below else f"{patch}"
-            raise InputError(f"resolution {side}: must be a multiple of the patch size {patch} (nearest: {near})")
         model.config.grid_of(side)
 
 

@@ -1,9 +1,9 @@
 """The vision transformer and its registered sizes."""
 
+from sightline.models.architectures.vit import VisionTransformer
 from sightline.models.config import ViTConfig
 from sightline.models.create import changed, create_model, list_models, make_model, model_config
 from sightline.models.model import Model
-from sightline.models.vit import VisionTransformer
 
 __all__ = [
     "Model",

@@ -1,4 +1,4 @@
-"""What a vision transformer is made of, in one record."""
+"""What a model is made of, in one record of parts: `config.json` keeps them apart, code reads them by flat names."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import torch
 from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.models.head import HEADS, SCORE_LINKS, Head, ScoreLink
+from sightline.models.embedder import embedder_class
+from sightline.models.head import CLASSIFIERS, head_class
 from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
 from sightline.models.norm import NORMS, Norm, QkNorm
 from sightline.models.pooling import POOLS, Pool
-from sightline.patchify import FITS, Fit, fitted_grid
+from sightline.models.preparation import LARGEST_SIDE, Labels, Preparation
+from sightline.patchify import FITS, Fit, check_multiples
 
 # What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
 # for its shapes takes no time.
 MOST: dict[str, int] = {
     "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "num_classes": 10_000_000,
-    "num_registers": 4_096, "image_size": 1_000_000,
+    "num_registers": 4_096, "image_size": LARGEST_SIDE,
 }  # fmt: skip
 _LEAST = {
     "patch_size": 1, "dim": 1, "depth": 1, "heads": 1, "channels": 1, "num_classes": 0, "num_registers": 0,
@@ -33,17 +35,17 @@ _MAY_BE_NONE = ("head_hidden", "head_dim", "pool_heads")
 
 
 @dataclass(frozen=True)
-class ViTConfig:
-    """Configuration of `VisionTransformer`.
+class ViTConfig(Preparation, Labels):
+    """Configuration of a `Model`: its architecture, its head, and the `Preparation` and `Labels` beside them.
 
     Attributes:
+        architecture, architecture_options: a registered architecture, and its own configuration.
+        embedder, embedder_options: a registered embedder, and its configuration.
         patch_size: side of a patch in pixels.
         dim, depth, heads: width, layers and attention heads of the trunk.
         head_dim: width of a head; None takes dim / heads.
         mlp_ratio: hidden width of the MLPs over `dim`.
         num_classes: outputs of the head; 0 leaves the pooled features.
-        image_size: (height, width) or one side in pixels of the images that it was trained on last, and that are
-            prepared for it; any size runs.
         table_grid: (rows, cols) that the position encoding was made for, where it was trained on another size since;
             None is that of `image_size`.
         channels: of the images.
@@ -71,17 +73,17 @@ class ViTConfig:
         layer_scale: initial factor of the residual branches, or None for no LayerScale.
         drop_path: rate at which an image skips a residual branch in training, the same in all layers, or (first, last)
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
-        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`).
+        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); or a `TokenHead` by its name.
+        head_options: configuration of a `TokenHead`.
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
-        score_link: how logits are read as scores: `softmax`, or `sigmoid` of each class where a binary cross entropy
-            trained it.
         fit: what happens to sizes that the patch does not divide.
-        mean, std, interpolation, crop: how images are prepared: normalisation of [0, 1] values, the filter of the
-            resize, and the fraction of the shorter side that the centre crop keeps.
-        class_names: of the outputs, or None where they are not known.
         origin: of imported weights: the foreign project, and its configuration.
     """
 
+    architecture: str = "vit"
+    architecture_options: dict[str, Any] = field(default_factory=dict)
+    embedder: str = "patches"
+    embedder_options: dict[str, Any] = field(default_factory=dict)
     patch_size: int = 16
     dim: int = 768
     depth: int = 12
@@ -89,7 +91,6 @@ class ViTConfig:
     head_dim: int | None = None
     mlp_ratio: float = 4.0
     num_classes: int = 1000
-    image_size: int | tuple[int, int] = 224
     table_grid: tuple[int, int] | None = None
     channels: int = 3
     encoding: str = "learned_1d"
@@ -116,16 +117,11 @@ class ViTConfig:
     norm_pre: bool = False
     gelu: Gelu = "exact"
     final_norm: Literal["before_pool", "after_pool", "both", "none"] = "before_pool"
-    head: Head = "linear"
+    head: str = "linear"
+    head_options: dict[str, Any] = field(default_factory=dict)
     head_hidden: int | None = None
     head_bias: float | Literal[False] | None = None
-    score_link: ScoreLink = "softmax"
     fit: Fit = "exact"
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
-    crop: float = 1.0
-    class_names: tuple[str, ...] | None = None
     origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -142,8 +138,10 @@ class ViTConfig:
         require_number("mlp_ratio", self.mlp_ratio, above=True, high=MOST["mlp_ratio"])
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
-        if not isinstance(self.encoding_options, dict):
-            raise InputError(f"encoding_options {self.encoding_options!r}: expected names and values")
+        for name in ("architecture", "embedder", "head", "encoding"):
+            options = getattr(self, f"{name}_options")
+            if not isinstance(options, dict):
+                raise InputError(f"{name}_options {options!r}: expected names and values")
         for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
             if key in self.encoding_options:
                 raise InputError(f"encoding_options.{key}: is decided by the model")
@@ -154,12 +152,11 @@ class ViTConfig:
             ("mlp", MLPS),
             ("norm", NORMS),
             ("final_norm", ("before_pool", "after_pool", "both", "none")),
-            ("head", HEADS),
-            ("score_link", SCORE_LINKS),
             ("fit", FITS),
-            ("interpolation", ("bicubic", "bilinear", "lanczos")),
         ):
             require(name, getattr(self, name), allowed)
+        if not self.has_classifier:
+            head_class(self.head)
         if self.pool == "cls" and self.class_token is False:
             others = " or ".join(repr(pool) for pool in POOLS if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
@@ -174,9 +171,6 @@ class ViTConfig:
             value = getattr(self, name)
             if value is not None and not (name == "head_bias" and value is False):
                 require_number(name, value, low=-math.inf)
-        require_number("crop", self.crop, above=True)
-        if self.crop > 1:
-            raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
         for name in ("patch_bias", "patch_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix", "mask_token"):
             require_bool(name, getattr(self, name))
         for name, word in (("qkv_bias", "qv"), ("block_bias", "mlp"), ("qk_norm", "heads")):
@@ -197,28 +191,10 @@ class ViTConfig:
             raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         if self.class_token is not None:
             require_bool("class_token", self.class_token)
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if not isinstance(values, tuple) or len(values) != 3:
-                raise InputError(f"{name} {values!r}: expected three numbers")
-            for value in values:
-                require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
-        if self.class_names is not None and not (
-            isinstance(self.class_names, tuple) and all(isinstance(name, str) for name in self.class_names)
-        ):
-            raise InputError(f"class_names {self.class_names!r}: expected a list of texts")
-        if self.class_names is not None and len(self.class_names) != self.num_classes:
-            raise InputError(f"class_names: {len(self.class_names)} names for {self.num_classes} classes")
-        height, width = Grid.checked(self.image_size, "image_size")
-        for side in (height, width):
-            require_whole("image_size", side, 1, MOST["image_size"])
-            if side % self.patch_size and self.fit == "exact":
-                below = side // self.patch_size * self.patch_size
-                raise InputError(
-                    f"image_size {side}: must be a multiple of patch_size {self.patch_size} "
-                    f"(nearest: {below or self.patch_size} or {below + self.patch_size})"
-                )
-
+        self.check_preparation()
+        self.check_labels(self.num_classes)
+        if self.fit == "exact":
+            check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size, patch="patch_size")
         if self.table_grid is not None:
             for side in Grid.checked(self.table_grid, "table_grid"):
                 require_whole("table_grid", side, 1, MOST["image_size"])
@@ -237,7 +213,7 @@ class ViTConfig:
         return height if height == width else (height, width)
 
     def grid_of(self, image_size: int | tuple[int, int]) -> Grid:
-        """The grid that the model makes of an image of this size under its `fit`: the one place that says so.
+        """The grid that the model makes of an image of this size under its `fit`, as its embedder cuts it.
 
         Args:
             image_size: (height, width) or one side in pixels.
@@ -245,8 +221,7 @@ class ViTConfig:
         Raises:
             InputError: as `fit_to_patches`.
         """
-        height, width = Grid.checked(image_size, "image_size")
-        return fitted_grid(height, width, self.patch_size, self.fit)
+        return embedder_class(self.embedder).cutter_of(self).grid_of(*Grid.checked(image_size, "image_size"))
 
     def drop_path_of(self, layer: int) -> float:
         """The rate of a layer's residual branches."""
@@ -258,6 +233,11 @@ class ViTConfig:
     @property
     def has_class_token(self) -> bool:
         return self.pool == "cls" if self.class_token is None else self.class_token
+
+    @property
+    def has_classifier(self) -> bool:
+        """The head is a classifier of the pooled vector."""
+        return self.head in CLASSIFIERS
 
     @property
     def has_probe(self) -> bool:

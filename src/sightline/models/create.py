@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from sightline import registry
 from sightline.errors import choose
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 from sightline.models.sizes import SIZES
-from sightline.models.vit import VisionTransformer
 
 
 def list_models() -> list[str]:
@@ -47,20 +47,14 @@ def _check_options(what: str, overrides: dict[str, Any]) -> None:
 
 
 def make_model(config: ViTConfig) -> Model:
-    """The model that a configuration describes, with new weights."""
-    return VisionTransformer(config)
-
-
-def create_model(name: str, *, encoding: str = "learned_1d", num_classes: int = 1000, **overrides: Any) -> Model:
-    """Build a vision transformer.
-
-    Args:
-        name: a registered model (`list_models()`), as "vit_base_patch16".
-        encoding: a registered position encoding (`list_encodings()`), or some joined by "+".
-        num_classes: outputs of the head; 0 for features.
-        **overrides: fields of `ViTConfig`, as `image_size=384`, `pool="mean"`, `encoding_options={"theta": 100.0}`.
+    """The model that a configuration describes, with new weights.
 
     Raises:
-        InputError: an unknown name or field (names the nearest), or a value out of range.
+        InputError: there is no architecture of that name; names the nearest.
     """
-    return make_model(model_config(name, encoding=encoding, num_classes=num_classes, **overrides))
+    return registry.find(Model, "sightline.models.architectures", "architecture", config.architecture)(config)
+
+
+def create_model(name: str, **overrides: Any) -> Model:
+    """A registered model with new weights and with fields of `ViTConfig` changed; see `sightline.create_model`."""
+    return make_model(model_config(name, **overrides))

@@ -1,15 +1,56 @@
-"""From a pooled vector to logits."""
+"""From tokens, or from a pooled vector, to what a task asks for."""
 
 from __future__ import annotations
 
-from typing import Literal
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-Head = Literal["linear", "mlp"]
-HEADS: tuple[Head, ...] = ("linear", "mlp")
+from sightline import registry
+from sightline.checks import require
+from sightline.layout import TokenLayout
+
+if TYPE_CHECKING:
+    from sightline.models.config import ViTConfig
+
+CLASSIFIERS = ("linear", "mlp")
 ScoreLink = Literal["softmax", "sigmoid"]
 SCORE_LINKS: tuple[ScoreLink, ...] = ("softmax", "sigmoid")
+
+
+class TokenHead(nn.Module):
+    """A task's own head on all tokens, in place of pooling and classifier; one in a file of `models/heads/`, or of a
+    plug-in.
+
+    A model has it by `create_model(..., head=name, head_options={...})` or `model.reset_head(name, **options)`; its
+    name and options stand in `config.json`, and `load_model` finds the class again by its name.
+
+    Attributes:
+        name: as `create_model(head=)` and `config.json` say it.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, config: ViTConfig, **options: Any) -> None:
+        """Args:
+        config: of the model: `dim`, `num_classes`, `patch_size`, ...
+        options: `config.head_options`.
+        """
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> Any:
+        """Normed tokens [rows, slots, dim], prefix and padding slots among them -> the task's outputs.
+
+        `patches_of` gives the patches of each image in row-major order, whatever the layout.
+        """
+
+
+def patches_of(tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
+    """The patches [rows, patches, dim] of each segment in row-major order, without prefix tokens and padding."""
+    first = layout.num_prefix_tokens
+    return [image[:, first:] for image in layout.split(layout.row_major(tokens))]
 
 
 class TanhMlpHead(nn.Module):
@@ -26,17 +67,41 @@ class TanhMlpHead(nn.Module):
         return self.fc2(self.fc1(x).tanh())
 
 
-def make_head(kind: Head, dim: int, hidden: int, num_classes: int, *, bias: bool = True) -> nn.Module:
-    """The head of that kind, the layer that gives the logits with a bias or without; the identity for no classes."""
-    if num_classes == 0:
+def head_class(name: str) -> type[TokenHead]:
+    """The head of all tokens of that name.
+
+    Raises:
+        InputError: there is none, and no classifier is called so; names those that there are.
+    """
+    found = registry.classes(TokenHead, "sightline.models.heads")
+    require("head", name, (*CLASSIFIERS, *found))
+    return found[name]
+
+
+def make_head(config: ViTConfig) -> nn.Module:
+    """The head that a configuration names: of all tokens, or of the pooled vector; the identity for no classes."""
+    if config.head not in CLASSIFIERS:
+        return head_class(config.head)(config, **config.head_options)
+    dim, bias = config.dim, config.head_bias is not False
+    if config.num_classes == 0:
         return nn.Identity()
-    if kind == "mlp":
-        return TanhMlpHead(dim, hidden, num_classes, bias=bias)
-    return nn.Linear(dim, num_classes, bias=bias)
+    head: nn.Module
+    if config.head == "mlp":
+        head = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
+    else:
+        head = nn.Linear(dim, config.num_classes, bias=bias)
+    _initialise(head, config.head_bias if bias else None)
+    return head
 
 
-def last_layer(head: nn.Module) -> nn.Linear | None:
-    """The layer that gives the logits, or None where there is none."""
-    if isinstance(head, TanhMlpHead):
-        return head.fc2
-    return head if isinstance(head, nn.Linear) else None
+def _initialise(head: nn.Module, prior_bias: float | None) -> None:
+    """Small random weights; `prior_bias` is the logit of each class at the start, as -ln(classes - 1) for a sigmoid
+    loss."""
+    for part in head.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.trunc_normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    last = head.fc2 if isinstance(head, TanhMlpHead) else head
+    if isinstance(last, nn.Linear) and last.bias is not None and prior_bias is not None:
+        nn.init.constant_(last.bias, prior_bias)

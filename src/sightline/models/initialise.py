@@ -1,11 +1,10 @@
-"""What the parameters are before training."""
+"""What the parameters of a trunk are before training."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from sightline.encodings.base import PositionEncoding
-from sightline.models.head import last_layer
 
 
 def initialise_trunk(model: nn.Module) -> None:
@@ -25,16 +24,3 @@ def initialise_trunk(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not name.startswith("encoding.") and name.rpartition(".")[2] in ("cls_token", "reg_token", "latent"):
             nn.init.normal_(parameter)
-
-
-def initialise_head(head: nn.Module, prior_bias: float | None) -> None:
-    """Small random weights; `prior_bias` is the logit of each class at the start, as -ln(classes - 1) for a sigmoid
-    loss."""
-    for part in head.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.trunc_normal_(part.weight, std=0.02)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    layer = last_layer(head)
-    if layer is not None and layer.bias is not None and prior_bias is not None:
-        nn.init.constant_(layer.bias, prior_bias)

@@ -1,56 +1,238 @@
-"""What every model is to the packages around it, whatever its architecture."""
+"""A model: an embedder, prefix tokens, a position encoding, a trunk, and a head."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
-from sightline.encodings import Knob
+from sightline.attention import preferred_tile
+from sightline.encodings import Knob, create_encoding
 from sightline.encodings.base import PositionEncoding
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
+from sightline.models.embedder import embedder_class
+from sightline.models.head import TokenHead, make_head
+from sightline.models.initialise import initialise_trunk
+from sightline.models.inputs import check_image, check_kind
+from sightline.models.norm import make_norm
+from sightline.models.pooling import Pool, Pooling, make_pooling
+from sightline.models.tracing import as_leaf
+from sightline.models.trunk import Trunk
 
 Images = Tensor | Sequence[Tensor]
 
 
 class Model(nn.Module):
-    """A function on a set of tokens that know where they stand.
+    """A function on a set of tokens that know where they stand; one architecture in a file of `models/architectures/`,
+    or of a plug-in, which makes the trunk.
 
     `model(images)` takes a normalised tensor [batch, channels, height, width] or a list of [channels, height, width]
-    of any sizes. Both only make `model(rows, layout=...)`: flat rows of values [rows, patches, values] and the
-    `TokenLayout` that says where they stand.
+    of any sizes. Both only make `model(rows, layout=...)`: the embedder's flat rows [rows, patches, values] (of
+    patches: channels * patch**2 values) and the `TokenLayout` that says where they stand.
 
     Attributes:
+        name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
         config: what it is made of, how its images are prepared, what its outputs are called.
-        encoding: of positions.
+        patch_embed: the embedder's module half.
+        encoding: of positions, whose hooks the blocks call.
+        blocks: the trunk.
+        attn_pool: tokens to one vector; None where the head takes all tokens, or nothing is pooled
+            (`reset_classifier(0, "")`, as timm).
+        head: of the pooled vector, or a `TokenHead`.
         num_prefix_tokens: tokens of each image before those of its patches.
         num_classes: outputs of the classifier, 0 for features.
         started_anew: names of weights that were not those of the checkpoint it began with (`create_model(init_from=)`).
     """
 
-    config: ViTConfig
+    name: ClassVar[str]
     encoding: PositionEncoding
-    blocks: nn.ModuleList
-    num_prefix_tokens: int
-    num_classes: int
-    embed_dim: int
+    attn_pool: Pooling | None
     started_anew: tuple[str, ...] = ()
 
-    @property
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim = config.dim
+        self.embed_dim = dim
+        self.num_prefix_tokens = config.num_prefix_tokens
+        self.num_classes = config.num_classes
+        self.patch_embed = embedder_class(config.embedder)(config)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.has_class_token else None
+        self.reg_token = nn.Parameter(torch.zeros(1, config.num_registers, dim)) if config.num_registers else None
+        self.mask_token = nn.Buffer(torch.zeros(1, dim)) if config.mask_token else None
+        self.encoding = make_encoding(config, config.train_grid)
+        self.blocks = self.make_trunk(config)
+        self.norm = self._final_norm("before_pool")
+        self.attn_pool = make_pooling(config) if config.has_classifier else None
+        self.fc_norm = self._final_norm("after_pool")
+        initialise_trunk(self)
+        self.head = make_head(config)
+
     @abstractmethod
+    def make_trunk(self, config: ViTConfig) -> Trunk:
+        """The blocks, which are called with (tokens, layer, layout, encoding)."""
+
+    def _final_norm(self, where: str) -> nn.Module:
+        """The norm before or after pooling; what is not pooled has none after it."""
+        config = self.config
+        there = config.final_norm in (where, "both") and (config.has_classifier or where == "before_pool")
+        return make_norm(config.norm, config.dim, config.norm_eps) if there else nn.Identity()
+
+    def extra_repr(self) -> str:
+        config = self.config
+        return f"dim={config.dim}, depth={config.depth}, heads={config.heads}, patch_size={config.patch_size}"
+
+    @property
     def anchor(self) -> Tensor:
         """A weight that says where the model computes and in which precision."""
+        weight = getattr(getattr(self.patch_embed, "proj", None), "weight", None)
+        # A layer that was quantised holds whole numbers, or no tensor at all.
+        if isinstance(weight, Tensor) and weight.is_floating_point():
+            return weight
+        return next(one for one in self.parameters() if one.is_floating_point())
 
-    @abstractmethod
-    def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
-        """Images to flat rows of values and where they stand."""
+    # One path: images become rows and a layout, and these become everything else.
 
-    @abstractmethod
     def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
-        """What the head gives of images, or of flat rows with `layout`."""
+        """What the head gives; of a classifier, logits [images, num_classes]. With `layout`, `images` are flat rows.
+
+        A list gives its images' logits in its order; an image gives the same logits in a list, a batch or a pack.
+        """
+        if isinstance(images, Proxy):
+            return as_leaf(self, images)
+        rows, layout = self.prepare(images) if layout is None else (self._laid_out(images, layout), layout)
+        tokens = self.encode(rows, layout)
+        return self.head(tokens, layout) if isinstance(self.head, TokenHead) else self.head(self.pool(tokens, layout))
+
+    def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
+        """Images to flat rows and where they stand.
+
+        Args:
+            images: [batch, channels, height, width], or a list of [channels, height, width].
+
+        Returns:
+            [rows, patches, values] and the layout.
+
+        Raises:
+            InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
+                `fit` is `exact`, or another precision or device than the model's.
+        """
+        cutter, channels = self.patch_embed.cutter, self.config.channels
+        if isinstance(images, Tensor):
+            check_kind(check_image(images, 4, channels, "images"), self.anchor, "images")
+            rows, grid = cutter(images)
+            layout = TokenLayout.uniform(
+                grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
+            )
+            return self._in_order(rows, layout)
+        if not isinstance(images, Sequence):
+            raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
+        pieces, grids = [], []
+        for number, image in enumerate(images):
+            check_kind(check_image(image, 3, channels, f"image {number}"), self.anchor, f"image {number}")
+            rows, grid = cutter(image.unsqueeze(0))
+            pieces.append(rows)
+            grids.append(grid)
+        device = self.anchor.device
+        layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
+        if not pieces:
+            return torch.zeros(1, 0, cutter.values, device=device), layout
+        return self._in_order(torch.cat(pieces, dim=1), layout)
+
+    def _in_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
+        """Row-major patches in the order that attention wants: chosen here once, for all layers."""
+        tile = preferred_tile(self.encoding.pattern(0, layout), layout)
+        if tile is None:
+            return rows, layout
+        layout = layout.tiled(tile)
+        return layout.lay(rows), layout
+
+    def _laid_out(self, rows: Images, layout: TokenLayout) -> Tensor:
+        """Flat rows that someone else laid out, checked."""
+        there = sum(segment.patches for segment in layout.segments)
+        expected = (layout.rows, there + layout.padding, self.patch_embed.cutter.values)
+        if not isinstance(rows, Tensor) or rows.shape != expected:
+            got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")
+        check_kind(rows, self.anchor, "patches")
+        return rows
+
+    def embed(self, rows: Tensor, layout: TokenLayout) -> Tensor:
+        """Flat rows to tokens [rows, slots, dim], with the prefix tokens in their slots."""
+        if layout.num_prefix_tokens != self.num_prefix_tokens:
+            raise InputError(
+                f"layout: {layout.num_prefix_tokens} prefix tokens, expected the model's {self.num_prefix_tokens}"
+            )
+        if not layout.segments:
+            return rows.new_zeros(rows.shape[0], layout.slots, self.embed_dim)
+        if layout.padding:
+            # What stands there is never read, since a mask does not stop a NaN: `join` makes these slots zero.
+            rows = rows[:, : -layout.padding]
+        # The residual stream keeps the parameters' precision, also under autocast.
+        tokens = self.patch_embed(rows, layout).to(self.anchor.dtype)
+        prefix = [token[0] for token in (self.cls_token, self.reg_token) if token is not None]
+        return layout.join(tokens, torch.cat(prefix) if prefix else None)
+
+    def encode(self, rows: Tensor, layout: TokenLayout) -> Tensor:
+        """Flat rows to normed tokens [rows, slots, dim]."""
+        tokens = self.blocks(self.embed(rows, layout), layout, self.encoding)
+        if not torch.compiler.is_compiling() and type(rows) is Tensor and rows.device.type == "cpu":
+            pass_of_size((layout.rows, layout.slots))
+        return self.norm(tokens)
+
+    def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """Normed tokens to what the classifier reads: [images, dim]."""
+        assert self.attn_pool is not None
+        return self.fc_norm(self.attn_pool(tokens, layout) if layout.segments else tokens.new_zeros(0, self.embed_dim))
+
+    def reset_head(
+        self, head: str | None = None, *, num_classes: int | None = None, pool: Pool | None = None, **options: Any
+    ) -> None:
+        """A new head, with new weights; the trunk stays as it is, and so does the pooling of a classifier.
+
+        Args:
+            head: `linear` or `mlp` for a classifier of the pooled vector, or the name of a `TokenHead`; None for the
+                kind that the model has.
+            num_classes: outputs of a classifier, 0 for the pooled features; None for as many as now.
+            pool: another pooling.
+            **options: of a `TokenHead`.
+
+        Raises:
+            InputError: an unknown head or pooling, or `cls` without a CLS token; the model is as it was.
+        """
+        before = self.config
+        config = before.replace(
+            head=before.head if head is None else head,
+            head_options=before.head_options if head is None and not options else options,
+            num_classes=before.num_classes if num_classes is None else num_classes,
+            pool=before.pool if pool is None else pool,
+            # The prefix tokens stay as they are: the encoding was made for them.
+            class_token=before.has_class_token,
+            class_names=None,
+        )
+        pooling = self.attn_pool
+        again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
+        if not config.has_classifier:
+            pooling = None
+        elif again:
+            pooling = make_pooling(config)
+            initialise_trunk(pooling)
+        parts = nn.ModuleDict({"head": make_head(config)} | ({} if pooling is None else {"attn_pool": pooling}))
+        self.config, self.num_classes = config, config.num_classes
+        if config.has_classifier != before.has_classifier:
+            parts["fc_norm"] = self._final_norm("after_pool")
+        parts.to(self.anchor.device, self.anchor.dtype).train(self.training)
+        self.attn_pool = None
+        for name, part in parts.items():
+            setattr(self, name, part)
 
     @property
     def knob(self) -> Knob | None:
@@ -61,10 +243,21 @@ class Model(nn.Module):
         """Set the encoding's extrapolation parameter; raises InputError where there is none or it is out of range."""
         self.encoding.set_knob(value)
 
-    @abstractmethod
-    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """A new head for so many classes; 0 leaves the pooled features."""
-
     def no_weight_decay(self) -> set[str]:
-        """Parameters that weight decay leaves alone."""
-        return {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
+        """Parameters that weight decay leaves alone: tokens, the probe, and the encoding's (rotary frequencies)."""
+        named = {name for name, _ in self.named_parameters()} & {"cls_token", "reg_token", "attn_pool.latent"}
+        return named | {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
+
+
+def make_encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
+    """The position encoding of a model, made for a grid."""
+    return create_encoding(
+        config.encoding,
+        depth=config.depth,
+        heads=config.heads,
+        dim=config.dim,
+        head_dim=config.head_dim,
+        train_grid=grid,
+        num_prefix_tokens=config.num_prefix_tokens,
+        **config.encoding_options,
+    )

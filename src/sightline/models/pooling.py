@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from sightline.attention import attend
 from sightline.layout import TokenLayout
 from sightline.models.mlp import Mlp
+from sightline.models.norm import make_norm, make_qk_norms
+
+if TYPE_CHECKING:
+    from sightline.models.config import ViTConfig
 
 Pool = Literal["cls", "mean", "attention", "query"]
 POOLS: tuple[Pool, ...] = ("cls", "mean", "attention", "query")
@@ -109,3 +113,21 @@ class QueryPooling(ProbePooling):
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         return self.latent[0] + self.attended(self.norm(self.latent), tokens, layout)
+
+
+def make_pooling(config: ViTConfig) -> Pooling:
+    """The pooling that a configuration names."""
+    if not config.has_probe:
+        return ClsPooling() if config.pool == "cls" else MeanPooling(prefix=config.pool_prefix)
+    dim, heads = config.dim, config.pool_heads or config.heads
+    head_dim = config.probe_width // heads
+    probe: dict[str, Any] = {
+        "bias": config.block_bias is True,
+        "prefix": config.pool_prefix,
+        "norm": make_norm(config.norm, dim, config.norm_eps),
+    }
+    if config.pool == "attention":
+        mlp = Mlp(dim, config.pool_hidden, gelu=config.gelu, bias=config.block_bias is not False)
+        return AttentionPooling(dim, heads, head_dim, mlp=mlp, **probe)
+    norms = make_qk_norms(config.qk_norm, config.norm, heads, head_dim, config.norm_eps)
+    return QueryPooling(dim, heads, head_dim, qk_norms=norms, **probe)

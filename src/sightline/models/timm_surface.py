@@ -1,29 +1,348 @@
-"""What timm calls the things that our models have."""
+"""timm's surface: the names and functions by which its users and tools know a vision transformer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.fx import Proxy
+
+from sightline.attention.transforms import transforming
+from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
-from sightline.models.pooling import Pool
+from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
+from sightline.models.model import Images, Model
+from sightline.models.timm_names import TIMM_POOLS, timm_cfg
 
-TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"}
-"""timm's names of our poolings; timm's "" is no pooling."""
+Features = Tensor | list[Tensor]
 
 
-def timm_cfg(config: ViTConfig) -> dict[str, Any]:
-    """How images are prepared, and where the first layer and the head are, with the keys of timm's `pretrained_cfg`."""
-    height, width = Grid.checked(config.image_size)
-    return {
-        "input_size": (config.channels, height, width),
-        "fixed_input_size": False,
-        "pool_size": None,
-        "num_classes": config.num_classes,
-        "mean": config.mean,
-        "std": config.std,
-        "interpolation": config.interpolation,
-        "crop_pct": config.crop,
-        "first_conv": "patch_embed.proj",
-        "classifier": "head.fc2" if config.head == "mlp" else "head",
-    }
+class PackedTokens(Tensor):
+    """Tokens [rows, slots, dim] of several images a row, as they were laid out.
+
+    Attributes:
+        token_layout: where they stand; what is computed of them is of this class too, and has none.
+    """
+
+    token_layout: TokenLayout | None = None
+
+
+class TimmSurface(Model):
+    """A model with timm's names; a list of images gives lists of what a tensor gives."""
+
+    # What timm's registry says of the weights, in place of our own.
+    _registered_cfg: dict[str, Any] | None = None
+    # For timm: a linear layer over patches is no convolution whose channels may be added up or repeated.
+    _traits: dict[str, Any] = {"first_conv": None}  # noqa: RUF012
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        self.num_features = self.head_hidden_size = config.dim
+        self.num_reg_tokens = config.num_registers
+        self.has_class_token = config.has_class_token
+        self.feature_info = [
+            {"module": f"blocks.{layer}", "num_chs": config.dim, "reduction": config.patch_size}
+            for layer in range(config.depth)
+        ]
+
+    def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
+        """As `Model.forward`; where nothing is pooled, what `forward_features` gives goes through the head, token by
+        token."""
+        if self.attn_pool is not None or isinstance(images, Proxy) or isinstance(self.head, TokenHead):
+            return super().forward(images, layout)
+        return self.forward_head(self.forward_features(images, layout), layout=layout)
+
+    def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:
+        """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
+        dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
+        if layout is not None:
+            return _marked(self.encode(self._laid_out(images, layout), layout), layout)
+        patches, layout = self.prepare(images)
+        return _images_of(self.encode(patches, layout), layout, images)
+
+    def forward_intermediates(
+        self,
+        images: Images,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+        output_dict: bool = False,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Any:
+        """Outputs of chosen blocks, in the order of the layers, each once (as timm).
+
+        Args:
+            indices: layers, negative ones from the end; a number takes that many last ones; None takes all.
+            return_prefix_tokens: give (map, prefix tokens) pairs, where the model has prefix tokens.
+            norm: apply the final norm to each.
+            stop_early: do not run the layers after the last one asked for.
+            output_fmt: `NCHW` maps [batch, dim, rows, cols] or `NLC` tokens [batch, rows * cols, dim]; for a list of
+                images each is a list without the batch dimension.
+            intermediates_only: leave out the final features.
+            output_dict: give a dictionary of `image_features`, `image_intermediates` and
+                `image_intermediates_prefix`.
+            attn_mask, is_causal: accepted as None and False alone.
+
+        Returns:
+            The intermediates, or (final features as `forward_features`, intermediates), or the dictionary.
+
+        Raises:
+            InputError: no layer, one that is not there, another format, or a mask.
+        """
+        if output_fmt not in ("NCHW", "NLC"):
+            raise InputError(f"output_fmt {output_fmt!r}: expected NCHW or NLC")
+        _refuse_masks(attn_mask, is_causal)
+        wanted = self._layers_taken(indices)
+        patches, layout = self.prepare(images)
+        tokens = self.embed(patches, layout)
+        maps, prefixes = [], []
+        for layer in range(wanted[-1] + 1 if stop_early else len(self.blocks)):
+            tokens = self.blocks.layer(layer, tokens, layout, self.encoding)
+            if layer in wanted:
+                patch_map, prefix = self._unlay(self.norm(tokens) if norm else tokens, layout, images, output_fmt)
+                maps.append(patch_map)
+                prefixes.append(prefix)
+        with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
+        if output_dict:
+            found: dict[str, Any] = {"image_intermediates": maps}
+            if with_prefix:
+                found["image_intermediates_prefix"] = prefixes
+            if not intermediates_only:
+                found["image_features"] = _images_of(self.norm(tokens), layout, images)
+            return found
+        if with_prefix and isinstance(images, Tensor):
+            maps = list(zip(maps, prefixes, strict=True))
+        elif with_prefix:
+            maps = [list(zip(*layer, strict=True)) for layer in zip(maps, prefixes, strict=True)]
+        return maps if intermediates_only else (_images_of(self.norm(tokens), layout, images), maps)
+
+    def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
+        """The layers that `indices` mean, counted from 0, in order, each once."""
+        depth = len(self.blocks)
+        if isinstance(indices, int):
+            if not 0 < indices <= depth:
+                raise InputError(f"indices {indices!r}: expected 1 to {depth} last layers")
+            return list(range(depth - indices, depth))
+        asked = range(depth) if indices is None else indices
+        if not asked or any(not -depth <= index < depth for index in asked):
+            raise InputError(f"indices {indices!r}: expected one or more layers from {-depth} to {depth - 1}")
+        return sorted({index % depth for index in asked})
+
+    def _unlay(self, tokens: Tensor, layout: TokenLayout, images: Images, output_fmt: str) -> tuple[Any, Any]:
+        """(patch map, prefix tokens) in image order: tensors for a tensor, lists of them for a list."""
+        maps = patches_of(tokens, layout)
+        prefixes = [image[:, : self.num_prefix_tokens] for image in layout.split(tokens)]
+        if output_fmt == "NCHW":
+            grids = [segment.grid for segment in layout.segments]
+            maps = [one.transpose(1, 2).unflatten(2, tuple(grid)) for one, grid in zip(maps, grids, strict=True)]
+        if isinstance(images, Tensor):
+            return maps[0], prefixes[0]
+        return [one[0] for one in maps], [one[0] for one in prefixes]
+
+    def get_intermediate_layers(
+        self,
+        images: Images,
+        n: int | Sequence[int] = 1,
+        reshape: bool = False,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        attn_mask: Tensor | None = None,
+    ) -> Any:
+        """Outputs of the last `n` blocks, or of those listed; `norm` says whether the final norm is applied."""
+        return self.forward_intermediates(
+            images,
+            indices=n,
+            return_prefix_tokens=return_prefix_tokens,
+            norm=norm,
+            stop_early=True,
+            output_fmt="NCHW" if reshape else "NLC",
+            intermediates_only=True,
+            attn_mask=attn_mask,
+        )
+
+    def forward_head(self, features: Features, pre_logits: bool = False, layout: TokenLayout | None = None) -> Any:
+        """Pool and classify what `forward_features` gave: [images, num_classes], or the pooled [images, dim].
+
+        What was taken out of torch's hands (numpy, `as_subclass`) says nothing of its images any more: a pack's tokens
+        are then taken as one image a row, unless `layout` is given.
+
+        Raises:
+            InputError: `features` were computed of a pack's, and no `layout` says which tokens are whose; or there are
+                no patches among them; or the head takes all tokens, and there is no `layout`.
+        """
+        whole = isinstance(self.head, TokenHead)
+        if isinstance(features, PackedTokens) and (whole or self.attn_pool is not None):
+            layout = layout or features.token_layout
+            if layout is None:
+                raise InputError(
+                    f"features: computed of {list(features.shape)} tokens of a pack, which are not one image (expected "
+                    "forward_head(features, layout=layout), or a list of the images' tokens)"
+                )
+        features = _plain(features) if isinstance(features, Tensor) else [_plain(image) for image in features]
+        if self.attn_pool is None and not whole:
+            if isinstance(features, Tensor):
+                return self._logits(self.fc_norm(features), pre_logits)
+            return [self._logits(self.fc_norm(image), pre_logits) for image in features]
+        if layout is None:
+            if whole:
+                raise InputError(
+                    f"head {self.config.head}: takes all tokens (expected forward_head(..., layout=layout))"
+                )
+            layout = self._layout_of(features)
+        if not isinstance(features, Tensor):
+            none = self.anchor.new_zeros(0, self.embed_dim)
+            features = torch.cat([none, *features]).unsqueeze(0)
+        return (
+            self._logits(features, pre_logits, layout)
+            if whole
+            else self._logits(self.pool(features, layout), pre_logits)
+        )
+
+    def _logits(self, read: Tensor, pre_logits: bool, *layout: TokenLayout) -> Any:
+        return read if pre_logits else self.head(read, *layout)
+
+    def _layout_of(self, features: Features) -> TokenLayout:
+        """A layout with the right number of slots: pooling does not look at where tokens stand."""
+        images = [features] if isinstance(features, Tensor) else [feature.unsqueeze(0) for feature in features]
+        segments = []
+        for image in images:
+            patches = image.shape[1] - self.num_prefix_tokens
+            if patches < 1:
+                raise InputError(
+                    f"features: {image.shape[1]} tokens an image, expected {self.num_prefix_tokens} prefix tokens and "
+                    "one patch or more"
+                )
+            segments.append(Segment(Grid(1, patches), image.new_zeros(1, patches, 2, dtype=torch.int64), False))
+        rows = images[0].shape[0] if images else 1
+        return TokenLayout(segments, rows=rows, num_prefix_tokens=self.num_prefix_tokens)
+
+    @property
+    def in_chans(self) -> int:
+        """Channels of the images."""
+        return self.config.channels
+
+    @property
+    def global_pool(self) -> str:
+        """The pooling as timm calls it: `token`, `avg` or `map`, or "" for none; else our own name."""
+        if self.attn_pool is None:
+            return ""
+        # timm has no probe that is a query alone, and no name for it.
+        return next((theirs for theirs, ours in TIMM_POOLS.items() if ours == self.config.pool), self.config.pool)
+
+    def get_classifier(self) -> nn.Module:
+        """The layer, or layers, that make logits of the pooled vector."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """A new classifier, and another pooling where `global_pool` is given.
+
+        Args:
+            num_classes: outputs; 0 leaves the pooled features.
+            global_pool: ours (`cls`, `mean`, `attention`, `query`) or timm's name (`token`, `avg`, `map`); "" pools
+                nothing, and the model then gives an output for each token (the configuration keeps a pooling
+                without weights, with which a saved model comes back).
+
+        Raises:
+            InputError: an unknown pooling, or `cls` without a CLS token; the model is as it was.
+        """
+        config = self.config
+        pool: Any = None if global_pool is None else TIMM_POOLS.get(global_pool, global_pool)
+        if pool == "":
+            pool = "mean" if config.has_probe else config.pool
+        head = config.head if config.head in CLASSIFIERS else "linear"
+        self.reset_head(head, num_classes=num_classes, pool=pool)
+        if global_pool == "":
+            self.attn_pool = None
+
+    def prune_intermediate_layers(
+        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop what the chosen intermediates do not need (timm's `features_only`).
+
+        The encoding stays whole, since it was made for the whole depth; a pruned model gives features, and cannot be
+        saved as a folder.
+
+        Args:
+            indices: as in `forward_intermediates`.
+            prune_norm: drop the final norm.
+            prune_head: drop the pooling, the norm after it and the head.
+
+        Returns:
+            The layers asked for, counted from 0, in order.
+        """
+        taken = self._layers_taken(indices)
+        del self.blocks[taken[-1] + 1 :]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.fc_norm = nn.Identity()
+            self.reset_classifier(0, "")
+        return taken
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Regular expressions that sort parameters into layers, for layer-wise learning rates."""
+        return {
+            # The first block's `norm_pre` stands before it, and belongs to the embedding.
+            "stem": r"^cls_token|^reg_token|^encoding|^patch_embed|^blocks\.0\.norm_pre",
+            "blocks": [(r"^blocks\.(\d+)\.(?!norm_pre)", None), (r"^norm|^fc_norm|^attn_pool", (99999,))],
+        }
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the blocks' activations in the backward pass instead of keeping them."""
+        self.blocks.recomputes = enable
+
+    @property
+    def grad_checkpointing(self) -> bool:
+        """Whether the blocks' activations are computed again."""
+        return self.blocks.recomputes
+
+    def set_input_size(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: any size runs as it is."""
+
+    @property
+    def pretrained_cfg(self) -> dict[str, Any]:
+        """How to prepare images, with timm's keys; what timm's registry has set goes before our own."""
+        if self._registered_cfg is not None:
+            return self._registered_cfg
+        return {"architecture": f"sightline_vit_patch{self.config.patch_size}", **timm_cfg(self.config)}
+
+    @pretrained_cfg.setter
+    def pretrained_cfg(self, value: dict[str, Any]) -> None:
+        self._registered_cfg = value
+
+    default_cfg = pretrained_cfg
+
+
+def _marked(tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """Tokens that cannot be taken for those of one image a row, where they are not."""
+    if (len(layout.segments) == 1 and not layout.padding) or torch.compiler.is_compiling() or transforming():
+        return tokens
+    packed = tokens.as_subclass(PackedTokens)
+    packed.token_layout = layout
+    return packed
+
+
+def _plain(tokens: Tensor) -> Tensor:
+    """Tokens as any tensor."""
+    return tokens.as_subclass(Tensor) if isinstance(tokens, PackedTokens) else tokens
+
+
+def _images_of(tokens: Tensor, layout: TokenLayout, images: Images) -> Features:
+    """Tokens in image order: a tensor for a tensor, a list for a list."""
+    tokens = layout.row_major(tokens)
+    return tokens if isinstance(images, Tensor) else [image[0] for image in layout.split(tokens)]
+
+
+def _refuse_masks(attn_mask: Tensor | None, is_causal: bool) -> None:
+    """timm's arguments, for which there is no place here."""
+    if attn_mask is not None or is_causal:
+        name = "is_causal" if attn_mask is None else "attn_mask"
+        raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")

@@ -64,11 +64,12 @@ def predict(
     from sightline import runtime
     from sightline.checks import require
     from sightline.cli.next_step import say_export
-    from sightline.cli.resolutions import check_multiples, parse_view
+    from sightline.cli.resolutions import parse_view
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
     from sightline.evaluation.answer import Unanswered, answer_images
     from sightline.load import load_model
+    from sightline.patchify import check_multiples
 
     _refuse_options(images)
     if not images:
@@ -87,7 +88,7 @@ def predict(
     if config.channels != 3:
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
     if isinstance(view, tuple) and config.fit == "exact":
-        check_multiples(view, config.patch_size, resolution)
+        check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size, near="nearest to {}")
     _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
     say = _Teller(config, topk=topk, precision=precision, json=json)
     missing: list[Unanswered] = []

@@ -1,0 +1,1 @@
+"""Images to tokens, one embedder a file: found by its folder."""
