@@ -115,6 +115,8 @@ class ResultRow(Origin, Measured):
             value = getattr(self, name)
             if (value is None) == (self.view == SQUARE):
                 raise InputError(f"{name} {value!r} of view {self.view}: expected None unless the view is square")
+        if self.stderr is not None and self.stderr < 0:
+            raise InputError(f"stderr {self.stderr}: expected 0 or more")
         if self.unit == FRACTION:
             if not 0 <= self.value <= 1:
                 raise InputError(f"metric {self.metric}: value {self.value} is not a fraction in [0, 1]")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sightline.errors import InputError
-from sightline.reports.explain import data_words, encoding_words, guessing, introduction, span_of_seeds
-from sightline.reports.findings import duration, headline
+from sightline.reports.explain import data_words, encoding_words, introduction, span_of_seeds
+from sightline.reports.findings import headline
 from sightline.reports.seen import by_run
+from sightline.reports.series import Study
+from sightline.reports.words import duration
 from tests.reports.synthetic import accuracy_rows, row, run_summary
 
 
 def said(rows) -> tuple[str, str]:
-    first, second = headline(rows)
+    first, second = headline(Study.of(rows))
     return first.replace("\xa0", " "), second.replace("\xa0", " ")
 
 
@@ -64,7 +66,7 @@ def test_one_run_and_one_resolution():
 
 def test_headline_refuses_no_rows():
     with pytest.raises(InputError):
-        headline([])
+        headline(Study.of([]))
 
 
 def test_introduction_says_what_was_trained_and_tested():
@@ -87,9 +89,7 @@ def test_encodings_are_explained_by_family_by_pair_or_by_the_run():
     assert encoding_words("looker", [run_summary("looker")]) == "Synthetic words about looker."
 
 
-def test_data_is_described_and_guessing_known():
-    assert guessing(row()) == pytest.approx(1 / 24)
-    assert guessing(row(task="imagefolder", data="photos")) is None
+def test_data_is_described():
     assert data_words(row(task="imagefolder", data="photos")) == "The images are those of photos."
 
 

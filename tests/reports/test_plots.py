@@ -15,6 +15,7 @@ from PIL import Image
 from sightline.errors import InputError
 from sightline.reports import panels, plots, style, training_plots
 from sightline.reports.content import FieldsOfView, LossCurve
+from sightline.reports.series import Study
 from tests.reports.synthetic import VALUES, accuracy_rows, all_rows, row, view
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,8 +28,8 @@ def texts(svg: str) -> list[str]:
 
 def figures() -> dict[str, str]:
     return {
-        "accuracy": plots.accuracy_by_resolution(all_rows(), chance=1 / 24),
-        "quintiles": plots.quintile_plot(all_rows()),
+        "accuracy": plots.by_resolution(Study.of(all_rows(), chance=1 / 24)),
+        "quintiles": plots.by_object_size(Study.of(all_rows())),
         "loss": training_plots.loss_plot({name: LossCurve([1, 2, 3], [3.0, 2.0, 1.0]) for name in VALUES}),
         "view": panels.fields_of_view(view()),
     }
@@ -46,21 +47,21 @@ def test_same_input_gives_the_same_text():
 
 
 def test_resolutions_runs_and_training_size_are_written():
-    written = texts(plots.accuracy_by_resolution(accuracy_rows(), chance=1 / 24))
+    written = texts(plots.by_resolution(Study.of(accuracy_rows(), chance=1 / 24)))
     assert {"20", "32", "64", "148", "trained at 32 px", "guessing: 4.2 %"} <= set(written)
     for name in VALUES:
         assert written.count(name) == 2, "once in the legend, once at the end of its line"
 
 
 def test_resolutions_are_spaced_by_doublings():
-    svg = plots.accuracy_by_resolution(accuracy_rows({"a": [0.5, 0.5, 0.5]}, [16, 32, 64]))
+    svg = plots.by_resolution(Study.of(accuracy_rows({"a": [0.5, 0.5, 0.5]}, [16, 32, 64])))
     places = {match[2]: float(match[1]) for match in re.finditer(r' x="([\d.]+)" y="[\d.]+"[^>]*>(16|32|64)<', svg)}
     assert places["32"] - places["16"] == pytest.approx(places["64"] - places["32"], abs=0.01)
 
 
 def test_points_stand_at_their_values():
     """The two values are 0 and 1: their markers lie on the lower and upper end of the vertical axis."""
-    svg = plots.accuracy_by_resolution(accuracy_rows({"a": [0.0, 1.0]}, [32, 64])).partition('id="legend_1"')[0]
+    svg = plots.by_resolution(Study.of(accuracy_rows({"a": [0.0, 1.0]}, [32, 64]))).partition('id="legend_1"')[0]
     frame = [
         float(y)
         for y in re.findall(r'id="patch_2">\s*<path d="M [\d.]+ ([\d.]+) \nL [\d.]+ [\d.]+ \nL [\d.]+ ([\d.]+)', svg)[0]
@@ -74,13 +75,13 @@ def test_points_stand_at_their_values():
 def test_default_is_dashed_only_beside_a_tuned_line():
     default, tuned = row("a", 0.5, 64, knob=1.0), row("a", 0.7, 64, knob=0.25, tuned=True)
     pattern = rf"stroke-dasharray: [\d., ]+; stroke-dashoffset: 0; stroke: {style.PALETTE[0].lower()}"
-    assert re.search(pattern, plots.accuracy_by_resolution([default, tuned]))
-    assert not re.search(pattern, plots.accuracy_by_resolution([default]))
+    assert re.search(pattern, plots.by_resolution(Study.of([default, tuned])))
+    assert not re.search(pattern, plots.by_resolution(Study.of([default])))
 
 
 def test_a_run_keeps_its_colour_in_every_figure():
     order = list(VALUES)
-    alone = plots.accuracy_by_resolution(accuracy_rows({"adder": [0.5]}, [32]), order=order)
+    alone = plots.by_resolution(Study.of(accuracy_rows({"adder": [0.5]}, [32]), order))
     assert style.PALETTE[2].lower() in alone
     assert style.PALETTE[0].lower() not in alone
     assert style.colour("adder", order) == style.PALETTE[2]
@@ -92,7 +93,7 @@ def test_a_run_keeps_its_colour_in_every_figure():
     "name", ["<script>alert(1)</script>", "a & b", "_hidden", r"$x^{", "$x^2$", "名前", "a\x00b\x1b[0m", "x" * 200]
 )
 def test_any_run_name_can_be_drawn(name):
-    written = texts(plots.accuracy_by_resolution(accuracy_rows({name: [0.5, 0.4]}, [32, 64])))
+    written = texts(plots.by_resolution(Study.of(accuracy_rows({name: [0.5, 0.4]}, [32, 64]))))
     assert written.count(style.short(name)) == 2
 
 
@@ -100,7 +101,7 @@ def test_any_run_name_can_be_drawn(name):
 @pytest.mark.parametrize("sizes", [[32], [20, 32], list(range(16, 16 + 24 * 8, 8))])
 def test_any_number_of_runs_and_resolutions(count, sizes):
     values = {f"run {number}": [0.5] * len(sizes) for number in range(count)}
-    written = texts(plots.accuracy_by_resolution(accuracy_rows(values, sizes)))
+    written = texts(plots.by_resolution(Study.of(accuracy_rows(values, sizes))))
     assert {str(sizes[0]), str(sizes[-1])} <= set(written)
     assert all(name in written for name in values)
 
@@ -155,18 +156,18 @@ def test_wrong_weights_are_refused(weight):
 
 def test_missing_rows_are_refused():
     with pytest.raises(InputError, match="no result rows"):
-        plots.accuracy_by_resolution([])
+        plots.by_resolution(Study.of([]))
     with pytest.raises(InputError, match="object size"):
-        plots.quintile_plot(accuracy_rows())
-    with pytest.raises(InputError, match="top1"):
-        plots.accuracy_by_resolution([row(metric="top5")])
+        plots.by_object_size(Study.of(accuracy_rows()))
+    with pytest.raises(InputError, match="top1 on squares"):
+        plots.by_resolution(Study.of([row(view="native", resolution=None, grid=None, patches=9.0)]))
 
 
 def test_drawing_leaves_matplotlib_as_it_was():
     import matplotlib as mpl
 
     with mpl.rc_context({"font.size": 33.0, "svg.hashsalt": "other"}):
-        first = plots.accuracy_by_resolution(accuracy_rows())
+        first = plots.by_resolution(Study.of(accuracy_rows()))
         assert mpl.rcParams["font.size"] == 33.0
         assert mpl.rcParams["svg.hashsalt"] == "other"
-    assert first == plots.accuracy_by_resolution(accuracy_rows())
+    assert first == plots.by_resolution(Study.of(accuracy_rows()))

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from sightline.errors import InputError
-from sightline.reports.tables import accuracy_table, print_accuracy, print_table, simple_table
+from sightline.reports import grids, tables
+from sightline.reports.series import Study
+from sightline.reports.tables import print_accuracy, print_table, simple_table
 from tests.reports.synthetic import accuracy_rows, row
 
 
@@ -31,8 +33,9 @@ def test_best_of_each_column_is_marked_and_no_other():
 
 
 def test_best_is_bold():
-    table = accuracy_table(accuracy_rows({"a": [0.25], "b": [0.5]}, [32]))
-    a, b = list(table.columns[1].cells)[:2]
+    found = grids.by_resolution(Study.of(accuracy_rows({"a": [0.25], "b": [0.5]}, [32])), "top1")
+    assert found is not None
+    a, b = list(tables._numbers(found, False).columns[1].cells)[:2]
     assert "bold" not in str(a.style)
     assert "bold" in str(b.style)
 
@@ -107,17 +110,15 @@ def test_markup_in_names_is_only_text():
 
 def test_empty_and_contradicting_rows_are_refused():
     with pytest.raises(InputError, match="no result rows"):
-        accuracy_table([])
-    with pytest.raises(InputError, match="no result rows"):
         print_accuracy([])
     with pytest.raises(InputError, match="there twice"):
-        accuracy_table([row("a", 0.5), row("a", 0.6)])
+        print_accuracy([row("a", 0.5), row("a", 0.6)])
     with pytest.raises(InputError, match="several data sets"):
-        accuracy_table([row("a"), row("b", task="pairs")])
-    with pytest.raises(InputError, match="top5"):
-        accuracy_table([row("a")], metric="top5")
+        print_accuracy([row("a"), row("b", task="pairs")])
     with pytest.raises(InputError, match="stderr"):
-        accuracy_table([row("a", stderr=float("nan"))])
+        print_accuracy([row("a", stderr=float("nan"))])
+    with pytest.raises(InputError, match="in 'px', of other rows in 'm'"):
+        print_accuracy([row("a", metric="error", unit="m"), row("b", metric="error", unit="px")])
 
 
 def test_seeds_and_fixed_knobs_are_told_apart():

@@ -12,12 +12,14 @@ import pytest
 from PIL import Image
 
 from sightline.predictions import Prediction
-from sightline.reports import findings, grids, panels, plots, series, style, training_plots
+from sightline.reports import findings, grids, panels, plots, style, training_plots
 from sightline.reports.content import Answers, FieldsOfView, Report, Sample, ValidationPoint
-from sightline.reports.findings import TIMES
 from sightline.reports.html import render
 from sightline.reports.seen import by_run, seen_sizes
+from sightline.reports.series import Study
 from sightline.reports.tables import print_accuracy
+from sightline.reports.words import DASH, TIMES
+from sightline.results import wilson
 from tests.reports.synthetic import (
     CONFIGS,
     VALUES,
@@ -52,7 +54,9 @@ def said(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    first, second = findings.headline(report.rows, seen=by_run(report.runs, report.rows), chance=report.chance)
+    first, second = findings.headline(
+        Study.of(report.rows, seen=by_run(report.runs, report.rows), chance=report.chance)
+    )
     return f"{first} {second}".replace("\xa0", " ")
 
 
@@ -125,7 +129,7 @@ def test_found_13_tokens_operations_and_drop_are_said():
     assert "269" in text
     table = grids.training(runs, ["dropped", "uniform"])
     speed = next(line for line in table.lines if line.label == "images/s")
-    assert [cell.value for cell in speed.cells] == ["269", findings.DASH]
+    assert [cell.value for cell in speed.cells] == ["269", DASH]
 
 
 def test_found_13_unlike_trainings_are_named():
@@ -161,7 +165,7 @@ def test_found_13_none_of_six_is_not_nothing_to_the_last_digit():
 def test_found_13_the_interval_of_a_difference_is_newcombes():
     """His first example: 56 of 70 and 48 of 80."""
     one, other = (
-        series.lines([row(name, right / count, 64, count=count)], split="test")[0]
+        Study.of([row(name, right / count, 64, count=count)]).lines()[0]
         for name, right, count in (("a", 56, 70), ("b", 48, 80))
     )
     assert findings.difference(one, other, [64]) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
@@ -201,7 +205,7 @@ def test_found_13_other_views_than_squares_have_their_own_table():
     text = said(both)
     for words in ("61.2 [56.3, 65.8]", "157.2 patches", "resized to at most 256 patches", "own size and aspect"):
         assert words in text, words
-    assert series.lines(both.rows, split="test")[0].points == series.lines(report.rows, split="test")[0].points
+    assert Study.of(both.rows).lines()[0].points == Study.of(report.rows).lines()[0].points
     assert "61.2" in printed(both.rows)
     # A run that was tested in no other way.
     alone = said(dataclasses.replace(report, rows=shown))
@@ -212,7 +216,7 @@ def test_found_13_other_views_than_squares_have_their_own_table():
 
 def test_found_13_every_share_of_a_page_is_one_of_its_rows():
     report = page_of("packed", "uniform")
-    points = [(one.value, *series.wilson(one.value, one.images)) for one in report.rows]
+    points = [(one.value, *wilson(one.value, one.count)) for one in report.rows]
     known = {f"{100 * number:.1f}" for point in points for number in point}
     text = headline(report)
     known |= {f"{100 * number:.1f}" for number in (1 / 24,)}
@@ -244,7 +248,7 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
     """Every narrow figure is as wide as the text of a phone of 390 px, and its text is then 11 px high or more."""
     rows, runs = page_of("uniform", "packed").rows, [run_of("uniform"), run_of("packed")]
     drawn = [
-        plots.accuracy_by_resolution(rows, seen=by_run(runs), chance=0.1, narrow=True),
+        plots.by_resolution(Study.of(rows, seen=by_run(runs), chance=0.1), narrow=True),
         training_plots.loss_plot({run.name: run.loss for run in runs}, narrow=True),
         panels.fields_of_view(view("lookhere_90", heads=12), narrow=True),
     ]
@@ -259,8 +263,8 @@ def test_found_40_text_of_figures_is_legible_on_a_phone(figures):
 
 def test_found_40_the_accuracy_axis_can_be_fitted(figures):
     rows = page_of("uniform", values={"uniform": (0.91, 0.92, 0.93, 0.94)}).rows
-    assert "20" in texts(plots.accuracy_by_resolution(rows))
-    fitted = texts(plots.accuracy_by_resolution(rows, fitted=True))
+    assert "20" in texts(plots.by_resolution(Study.of(rows)))
+    fitted = texts(plots.by_resolution(Study.of(rows), fitted=True))
     assert "0" not in fitted
     assert "94" in fitted
 

@@ -199,5 +199,5 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=1 / runs[0].model.num_classes,
+        chance=1 / runs[0].model.num_classes if rows[0].metric == "top1" else None,
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sightline.predictions import Prediction
 from sightline.reports.content import Answers
-from sightline.reports.series import Point
+from sightline.results import FRACTION, Measured
 
 # Beyond so many classes a picture of all pairs cannot be read.
 MOST_IN_PICTURE = 40
@@ -23,13 +23,13 @@ class ClassScore:
     """The images of one class: how many, the share that was named rightly, and what the others were taken for most."""
 
     name: str
-    point: Point
+    point: Measured
     mistaken_for: str
 
 
-def right(said: Answers) -> Point:
-    """The share of all images that was named rightly."""
-    return Point(sum(one.correct for one in said.answers) / len(said.answers), len(said.answers), None)
+def share(count: int, total: int) -> Measured:
+    """So many of all images, named rightly."""
+    return Measured("top1", count / total, FRACTION, total)
 
 
 def by_class(said: Answers) -> list[ClassScore]:
@@ -45,7 +45,7 @@ def by_class(said: Answers) -> list[ClassScore]:
         others = sorted(other for count, other in wrong if count == most)
         more = f" and {len(others) - 2} more" if len(others) > 2 else ""
         words = f"{', '.join(others[:2])}{more} ({most})" if others else ""
-        scores.append(ClassScore(name, Point(named[name] / total, total, None), words))
+        scores.append(ClassScore(name, share(named[name], total), words))
     return sorted(scores, key=lambda score: (score.point.value, score.name))
 
 

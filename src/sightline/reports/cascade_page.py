@@ -8,8 +8,9 @@ from sightline.cascade_rows import CascadeRow
 from sightline.reports import page, style
 from sightline.reports.cascade_plot import accuracy_by_cost, calibration_by_tokens, of_kind
 from sightline.reports.content import SeenSizes
-from sightline.reports.findings import CLEARLY, percent
+from sightline.reports.findings import CLEARLY
 from sightline.reports.tables import print_table
+from sightline.reports.words import percent
 from sightline.results import wilson
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.predictions import Prediction
-from sightline.results import ResultRow
+from sightline.results import FRACTION, Measured, ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,11 @@ class ValidationPoint:
     split: str
     top1: float
     count: int
+
+    @property
+    def measured(self) -> Measured:
+        """As a metric gives it."""
+        return Measured("top1", self.top1, FRACTION, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,8 @@ class Report:
     """Everything that `write_report` shows. Only `rows` must not be empty; a section without content is left out.
 
     `command` reproduces the report; `other_commands` are further lines worth running. `created` is shown as given, so
-    that equal content makes an equal file. `chance` is the accuracy of guessing (a fraction), drawn where known.
+    that equal content makes an equal file. `chance` is what guessing gives of the first metric (a fraction), where
+    known.
     """
 
     title: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sightline.reports import series
 from sightline.reports.content import RunSummary, SeenSizes
-from sightline.reports.findings import TIMES
+from sightline.reports.words import TIMES, capital, span, title
 from sightline.results import ResultRow
 
 # By name or by the family that a name starts with ("lookhere_90"). An encoding from elsewhere says it in
@@ -46,7 +46,6 @@ _DATA = {
     "digits": "Each picture is a small handwritten digit; the model has to name it. Other resolutions are made by "
     "resampling the same pictures.",
 }
-_CLASSES = {"glyphs": 24, "pairs": 24, "digits": 10}
 
 
 def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
@@ -68,9 +67,10 @@ def data_words(row: ResultRow) -> str:
     return next((_DATA[kind] for kind in (row.task, row.data) if kind in _DATA), f"The images are those of {row.data}.")
 
 
-def guessing(row: ResultRow) -> float | None:
-    """The accuracy of guessing (a fraction) on data that is known here, else None."""
-    return next((1 / _CLASSES[kind] for kind in (row.task, row.data) if kind in _CLASSES), None)
+def metric_words(metric: str) -> str:
+    """A metric, and what it says where that is known here."""
+    said = {"top5": ": the right answer is among the five that the model holds most likely"}
+    return capital(title(metric)) + said.get(metric, "")
 
 
 def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Mapping[str, SeenSizes]) -> str:
@@ -88,7 +88,7 @@ def introduction(runs: Sequence[RunSummary], rows: Sequence[ResultRow], seen: Ma
     text = f"{_count(len(names))} vision transformer{'s' if many else ''}"
     details = []
     if sizes:
-        details.append(f"{_span([_millions(size) for size in sizes])} million parameters{' each' * many}")
+        details.append(f"{span([_millions(size) for size in sizes])} million parameters{' each' * many}")
     if len(patches) == 1:
         details.append(f"patches of {patches[0]} {TIMES} {patches[0]} px")
     text += f" ({', '.join(details)})" if details else ""
@@ -180,7 +180,7 @@ def unlike(runs: Sequence[RunSummary]) -> str:
     if not differ:
         return ""
     listed = differ[0] if len(differ) == 1 else f"{', '.join(differ[:-1])} and {differ[-1]}"
-    return f"The runs differ in {listed} of training (see Training): a difference in accuracy may come from that."
+    return f"The runs differ in {listed} of training (see Training): a difference between them may come from that."
 
 
 def validation_words(runs: Sequence[RunSummary]) -> str:
@@ -193,7 +193,7 @@ def validation_words(runs: Sequence[RunSummary]) -> str:
     # A run that was validated once has no curve.
     drawn = {"bar" if len(run.validation) == 1 else "band" for run in runs if run.validation}
     text = (
-        f"Top-1 accuracy while training, on {_span([f'{count:,}' for count in counts])} images of split {splits}; "
+        f"Top-1 accuracy while training, on {span([f'{count:,}' for count in counts])} images of split {splits}; "
         f"the {' or '.join(sorted(drawn))} is where it lies with 95 %."
     )
     best = [
@@ -225,7 +225,3 @@ def _count(number: int) -> str:
 
 def _millions(parameters: int) -> str:
     return f"{parameters / 1e6:.1f}" if parameters >= 1e5 else f"{parameters / 1e6:.3f}"
-
-
-def _span(values: Sequence[str]) -> str:
-    return values[0] if values[0] == values[-1] else f"{values[0]} to {values[-1]}"

@@ -3,115 +3,111 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
-from sightline.reports import series
-from sightline.reports.content import SeenSizes
-from sightline.results import ResultRow
-
-DASH = "\N{EN DASH}"
-TIMES = "\N{MULTIPLICATION SIGN}"
+from sightline.reports.series import Line, Study, resolutions
+from sightline.reports.words import (
+    EXTREME,
+    capital,
+    listed,
+    number,
+    percent,
+    quantity,
+    short,
+    title,
+    unit,
+    with_interval,
+)
+from sightline.results import DEVIATIONS, FRACTION, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
 CLEARLY = 3.0
 
 
-def percent(fraction: float) -> str:
-    """ "93.8 %", with a blank that does not break."""
-    return f"{100 * fraction:.1f}\u00a0%"
-
-
-def interval(low: float, high: float) -> str:
-    """ "[92.6, 94.8]": where a share lies, in percent."""
-    return f"[{100 * low:.1f},\u00a0{100 * high:.1f}]"
-
-
-def with_interval(point: series.Point) -> str:
-    """ "93.8 % [92.6, 94.8]": a share in percent, and where it lies with 95 %."""
-    return f"{percent(point.value)} {interval(*point.interval())}"
-
-
-def name(line: series.Line) -> str:
-    """The line's label, without its knob where that is the default: a sentence or a card then compares defaults."""
-    return series.printable(line.run) if line.detail == "default knob" else line.label
-
-
-def learned(line: series.Line, chance: float | None) -> bool:
-    """Whether the accuracy of a run is clearly above guessing, at the sizes that it saw or at any; true where guessing
-    is not known."""
+def learned(line: Line, chance: float | None) -> bool:
+    """Whether a run is clearly above guessing, at the sizes that it saw or at any; true where guessing is not known."""
     if chance is None:
         return True
-    inside = {size: point for size, point in line.points.items() if line.seen.holds(size)}
-    return any(point.interval(CLEARLY)[0] > chance for point in (inside or line.points).values())
+    inside = [point for size, point in line.points.items() if line.seen.holds(size)]
+    return any(_limits(point, CLEARLY)[0] > chance for point in (inside or line.points.values()))
 
 
-def difference(
-    one: series.Line, other: series.Line, sizes: Sequence[int], comparisons: int = 1
-) -> tuple[float, float, float]:
-    """How much larger the mean accuracy of `one` over some sizes is, and the two-sided interval of that.
+def difference(one: Line, other: Line, sizes: Sequence[int], comparisons: int = 1) -> tuple[float, float, float]:
+    """How much larger the mean of `one` over some sizes is, and the two-sided interval of that.
 
-    Newcombe's interval, from Wilson's of both. The images of a size are those of the others too, so that the errors of
+    Newcombe's interval, from those of both. The images of a size are those of the others too, so that the errors of
     one run are taken to go together. 95 % for all comparisons in common (Bonferroni).
 
     Returns:
-        The difference, its lower and its upper limit, as fractions.
+        The difference, its lower and its upper limit.
     """
     deviations = NormalDist().inv_cdf(1 - 0.025 / max(comparisons, 1))
-    (p, p_low, p_high), (q, q_low, q_high) = (_mean(line, sizes, deviations) for line in (one, other))
+    (p, p_low, p_high), (q, q_low, q_high) = (_means(line, sizes, deviations) for line in (one, other))
     gap = p - q
     return gap, gap - math.hypot(p - p_low, q_high - q), gap + math.hypot(p_high - p, q - q_low)
 
 
-def _mean(line: series.Line, sizes: Sequence[int], deviations: float) -> tuple[float, float, float]:
-    """The mean accuracy over some sizes, and the means of the limits of its intervals."""
+def _means(line: Line, sizes: Sequence[int], deviations: float = DEVIATIONS) -> tuple[float, float, float]:
+    """The mean over some sizes, and the means of the limits of its intervals."""
     points = [line.points[size] for size in sizes]
-    limits = [point.interval(deviations) for point in points]
-    columns = ([point.value for point in points], *zip(*limits, strict=True))
+    columns = zip(*((point.value, *_limits(point, deviations)) for point in points), strict=True)
     mean, low, high = (sum(column) / len(points) for column in columns)
     return mean, low, high
 
 
-def headline(
-    rows: Sequence[ResultRow],
-    order: Sequence[str] = (),
-    *,
-    seen: Mapping[str, SeenSizes] | None = None,
-    chance: float | None = None,
-) -> tuple[str, str]:
-    """Which run does best on images larger than those of training: a sentence, and one with the evidence.
+def _limits(point: ResultRow, deviations: float) -> tuple[float, float]:
+    return point.limits(deviations) or (-math.inf, math.inf)
 
-    Runs are compared by their mean top-1 over the resolutions at which all were measured and that exceed what any of
-    them saw, each with its default knob where all have it. None is called better where the interval of its difference
-    to another holds 0, and none at all where no run is clearly above `chance` (a fraction).
 
-    Raises:
-        InputError: there are no rows, or of several data sets.
+def headline(study: Study) -> tuple[str, str]:
+    """What the rows say of the runs beyond the sizes of training: a sentence, and one with the evidence."""
+    first, evidence = _verdict(study)
+    return first if study.main.metric == "top1" else f"{capital(title(study.main.metric))}: {first}", evidence
+
+
+def _verdict(study: Study) -> tuple[str, str]:
+    """No run is called better where the interval of its difference to another holds 0, where rows do not say which
+    values are better, or where a run is not clearly above chance.
+
+    Runs are compared by their means over the resolutions at which all were measured and that exceed what any of them
+    saw, each with its default knob where all have it.
     """
-    series.check_rows(rows)
-    measured = series.lines(rows, split=series.main_split(rows), order=order, seen=seen)
-    everything = [line for line in measured if line.points]
+    everything = [line for line in study.lines() if line.points]
     untuned = [line for line in everything if not line.tuned]
     chosen = untuned if {line.run for line in untuned} == {line.run for line in everything} else everything
     if not chosen:
-        return "No top-1 accuracy was measured on squares.", ""
-    common = [size for size in series.resolutions(chosen) if all(size in line.points for line in chosen)]
-    ignorant = [line for line in chosen if not learned(line, chance)]
-    if ignorant and chance is not None:
-        return _unlearned(chosen, ignorant, common, chance)
-    beyond = [size for size in common if all(line.seen.is_exceeded_by(size) for line in chosen)]
+        return f"No {title(study.main.metric)} was measured on squares.", ""
+    common = [size for size in resolutions(chosen) if all(size in line.points for line in chosen)]
+    ignorant = [line for line in chosen if not learned(line, study.chance)]
+    if ignorant and study.chance is not None:
+        return _unlearned(chosen, ignorant, common, study.chance)
     if len(chosen) == 1:
         return _alone(chosen[0])
     if not common:
         return "No size was measured for all runs, which leaves nothing to compare.", ""
-    return _beyond(chosen, beyond) if beyond else _within(chosen, common)
+    if not study.main.better:
+        return _reached(chosen, common), "No verdict: the rows do not say which values are better."
+    if any(line.points[size].limits() is None for line in chosen for size in common):
+        return _reached(chosen, common), "No verdict: the rows do not say how precisely they were measured."
+    return _compared(chosen, common, study.main.better)
+
+
+def _reached(chosen: Sequence[Line], common: Sequence[int]) -> str:
+    """The numbers of all at one size, without a verdict; "" where they share none."""
+    size = _shown_within(chosen, common)
+    return (
+        ""
+        if size is None
+        else f"At {size} px: {listed([f'{line.name} {with_interval(line.points[size])}' for line in chosen])}."
+    )
 
 
 def _unlearned(
-    chosen: Sequence[series.Line], ignorant: Sequence[series.Line], common: Sequence[int], chance: float
+    chosen: Sequence[Line], ignorant: Sequence[Line], common: Sequence[int], chance: float
 ) -> tuple[str, str]:
     """No verdict: one of the runs has not learned enough to be compared with."""
-    names = _listed([name(line) for line in ignorant])
+    names = listed([line.name for line in ignorant])
     if len(chosen) == 1:
         first = f"{names} was trained too little for a verdict: its accuracy is not clearly above guessing"
     elif len(ignorant) == len(chosen):
@@ -119,14 +115,10 @@ def _unlearned(
     else:
         were = "was" if len(ignorant) == 1 else "were"
         first = f"No verdict: {names} {were} trained too little, with an accuracy not clearly above guessing"
-    first += f" ({percent(chance)})."
-    size = _shown_within(chosen, common)
-    if size is None:
-        return first, ""
-    return first, f"At {size} px: {_listed([f'{name(line)} {with_interval(line.points[size])}' for line in chosen])}."
+    return f"{first} ({percent(chance)}).", _reached(chosen, common)
 
 
-def _alone(line: series.Line) -> tuple[str, str]:
+def _alone(line: Line) -> tuple[str, str]:
     """One run: where it was trained, and at the largest size."""
     size, largest = _shown_within([line], list(line.points)), max(line.points)
     parts = []
@@ -135,80 +127,69 @@ def _alone(line: series.Line) -> tuple[str, str]:
         parts.append(f"{with_interval(line.points[size])} at {size}\u00a0px, {where}")
     if not parts or largest != size:
         parts.append(f"{with_interval(line.points[largest])} at {largest}\u00a0px{_times([line], largest)}")
-    first = f"{name(line)} reaches {', and '.join(parts)}."
+    first = f"{line.name} reaches {', and '.join(parts)}."
     return first, "" if line.seen.is_exceeded_by(largest) else "No size beyond those of training was measured."
 
 
-def _beyond(chosen: Sequence[series.Line], beyond: Sequence[int]) -> tuple[str, str]:
-    """Runs beside each other at sizes that none of them saw."""
-    largest = beyond[-1]
-    best, *others = _ranked(chosen, beyond)
-    equal = _equals(best, others, beyond)
-    times = _times(chosen, largest)
-    if not equal:
-        first = f"{name(best)} holds up best on images larger than those of training"
-        first += f": {with_interval(best.points[largest])} at {largest}\u00a0px{times}"
-        trained = best.seen.one
-        if trained is not None and trained in best.points:
-            first += f", after {percent(best.points[trained].value)} at {trained}\u00a0px"
-    elif len(equal) == len(others):
-        first = f"No difference was found between {_listed([name(line) for line in (best, *others)])} on images larger "
-        first += f"than those of training: at {largest}\u00a0px{times}, they reach "
-        first += _listed([with_interval(line.points[largest]) for line in (best, *others)])
-    else:
-        first = f"On images larger than those of training no difference was found between {name(best)} and "
-        first += f"{_listed([name(line) for line in equal])}: at {largest}\u00a0px{times}, they reach "
-        first += _listed([with_interval(line.points[largest]) for line in (best, *equal)])
-    return first + ".", _evidence(best, others, beyond) + _as_trained([best, *others])
-
-
-def _within(chosen: Sequence[series.Line], common: Sequence[int]) -> tuple[str, str]:
-    """Runs beside each other where no size exceeds what each of them saw."""
-    size = _shown_within(chosen, common)
+def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tuple[str, str]:
+    """Runs beside each other: at sizes that none of them saw, or else where no size exceeds what each of them saw."""
+    beyond = [size for size in common if all(line.seen.is_exceeded_by(size) for line in chosen)]
+    size = beyond[-1] if beyond else _shown_within(chosen, common)
     assert size is not None
-    best, *others = _ranked(chosen, [size])
-    equal = _equals(best, others, [size])
-    at = f"At {size}\u00a0px"
-    if not equal:
-        first = f"{at}, {name(best)} reaches the highest accuracy: {with_interval(best.points[size])}."
+    sizes = beyond or [size]
+    best, *others = sorted(chosen, key=lambda line: _means(line, sizes)[0], reverse=better == "higher")
+    gaps = [difference(best, line, sizes, len(others)) for line in others]
+    equal = [line for line, (_, low, high) in zip(others, gaps, strict=True) if low <= 0 <= high]
+    at, where = f"At {size}\u00a0px", f"at {size}\u00a0px{_times(chosen, size)}"
+    reached = listed([with_interval(line.points[size]) for line in (best, *equal)])
+    names = listed([line.name for line in (best, *equal)])
+    larger = "on images larger than those of training"
+    if not beyond:
+        word = f"{EXTREME[better]} {short(best.points[size].metric)}"
+        first = f"{at}, {best.name} reaches the {word}: {reached}."
+        if equal:
+            first = f"{at}, no difference was found between {names}: they reach {reached}."
+        end = " No size beyond those that every run saw in training was measured for all of them."
     else:
-        first = f"{at}, no difference was found between {_listed([name(line) for line in (best, *equal)])}: they reach "
-        first += _listed([with_interval(line.points[size]) for line in (best, *equal)]) + "."
-    missing = " No size beyond those that every run saw in training was measured for all of them."
-    return first, _evidence(best, others, [size]) + missing
+        trained = best.seen.one
+        after = ""
+        if trained is not None and trained in best.points:
+            after = f", after {_value(best, trained)} at {trained}\u00a0px"
+        first = f"{best.name} holds up best {larger}: {reached} {where}{after}."
+        if len(equal) == len(others):
+            first = f"No difference was found between {names} {larger}: {where}, they reach {reached}."
+        elif equal:
+            rest = listed([line.name for line in equal])
+            first = f"On images larger than those of training no difference was found between {best.name} and {rest}: "
+            first += f"{where}, they reach {reached}."
+        end = _as_trained([best, *others])
+    return first, _evidence(best, others, sizes, gaps[0]) + end
 
 
-def _ranked(chosen: Sequence[series.Line], sizes: Sequence[int]) -> list[series.Line]:
-    return sorted(chosen, key=lambda line: -sum(line.points[size].value for size in sizes))
-
-
-def _equals(best: series.Line, others: Sequence[series.Line], sizes: Sequence[int]) -> list[series.Line]:
-    """Those of `others` that cannot be told from the best."""
-    return [line for line in others if difference(best, line, sizes, len(others))[1] <= 0]
-
-
-def _evidence(best: series.Line, others: Sequence[series.Line], sizes: Sequence[int]) -> str:
+def _evidence(best: Line, others: Sequence[Line], sizes: Sequence[int], gap: tuple[float, float, float]) -> str:
     over = f"At {sizes[0]} px" if len(sizes) == 1 else f"In the mean over {len(sizes)} sizes, {_joined(sizes)} px"
     knobs = ", each with its default knob" if any(line.paired for line in (best, *others)) else ""
-    means = _listed([f"{name(line)} {percent(_mean(line, sizes, 1.0)[0])}" for line in (best, *others)])
-    gap, low, high = difference(best, others[0], sizes, len(others))
+    kind = best.points[sizes[0]].unit
+    means = listed([f"{line.name} {quantity(_means(line, sizes)[0], kind)}" for line in (best, *others)])
     certain = " (95 % for all comparisons together)" if len(others) > 1 else ""
-    return (
-        f"{over}{knobs}: {means}. {name(best)} less {name(others[0])}: {100 * gap:+.1f} points "
-        f"[{100 * low:+.1f},\u00a0{100 * high:+.1f}]{certain}."
-    )
+    ahead, low, high = (number(value, kind, "+") for value in gap)
+    points = "points" if kind == FRACTION else unit(kind)
+    return f"{over}{knobs}: {means}. {best.name} less {others[0].name}: {ahead} {points} [{low},\u00a0{high}]{certain}."
 
 
-def _as_trained(chosen: Sequence[series.Line]) -> str:
-    """The accuracy of each run at the one size that all were trained at, if there is one."""
+def _value(line: Line, size: int) -> str:
+    return quantity(line.points[size].value, line.points[size].unit)
+
+
+def _as_trained(chosen: Sequence[Line]) -> str:
+    """The value of each run at the one size that all were trained at, if there is one."""
     size = chosen[0].seen.one
     if size is None or any(line.seen.one != size or size not in line.points for line in chosen):
         return ""
-    start = _listed([f"{name(line)} {percent(line.points[size].value)}" for line in chosen])
-    return f" At the training size of {size} px: {start}."
+    return f" At the training size of {size} px: {listed([f'{line.name} {_value(line, size)}' for line in chosen])}."
 
 
-def _shown_within(chosen: Sequence[series.Line], common: Sequence[int]) -> int | None:
+def _shown_within(chosen: Sequence[Line], common: Sequence[int]) -> int | None:
     """The largest of some sizes that all runs saw in training, else that some saw, else the largest."""
     for some in (all, any):
         inside = [size for size in common if some(line.seen.holds(size) for line in chosen)]
@@ -217,7 +198,7 @@ def _shown_within(chosen: Sequence[series.Line], common: Sequence[int]) -> int |
     return common[-1] if common else None
 
 
-def _times(chosen: Sequence[series.Line], size: int) -> str:
+def _times(chosen: Sequence[Line], size: int) -> str:
     """ ", 4.6 times the size of training": how far a size is beyond what was seen; "" where it is not."""
     if not all(line.seen.is_exceeded_by(size) for line in chosen):
         return ""
@@ -226,26 +207,5 @@ def _times(chosen: Sequence[series.Line], size: int) -> str:
     return f", {size / high:.1f} times {of}"
 
 
-def _listed(words: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def _joined(sizes: Sequence[int]) -> str:
     return f"{sizes[0]} and {sizes[1]}" if len(sizes) == 2 else f"{sizes[0]} to {sizes[-1]}"
-
-
-def duration(seconds: float) -> str:
-    """ "0.4 s", "12 s", "3 min 05 s" or "2 h 07 min"; an en dash for 0."""
-    if seconds <= 0:
-        return DASH
-    if seconds < 10:
-        return f"{seconds:.1f}\u00a0s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}\u00a0s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}\u00a0min\u00a0{rest:02d}\u00a0s"
-    hours, minutes = divmod(round(whole / 60), 60)
-    return f"{hours}\u00a0h\u00a0{minutes:02d}\u00a0min"

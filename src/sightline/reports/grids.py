@@ -1,185 +1,210 @@
-"""Tables of the HTML report as plain cells of text, so that the template only places them."""
+"""Tables of numbers and words as plain cells of text, so that a page or a terminal only places them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sightline.reports import answers, series, style
-from sightline.reports.content import Answers, RunSummary, SeenSizes
-from sightline.reports.findings import DASH, TIMES, duration, interval
-from sightline.reports.series import QUINTILES, Point
-from sightline.results import ResultRow, Slices
+from sightline.reports import answers, series, style, words
+from sightline.reports.content import Answers, RunSummary
+from sightline.reports.series import HELD_OUT, Line, Study
+from sightline.reports.words import DASH, TIMES
+from sightline.results import Measured, ResultRow, Slices
+
+_QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
+_VIEWS = {
+    "native": ("native", "own size and aspect"),
+    "max": ("max:{0}", "own size, at most {0} patches"),
+    "tokens": ("tokens:{0}", "resized to at most {0} patches"),
+}
+# What metrics of which a group is known are broken down by, in words.
+BY = {"group": "group", "size_quintile": "object size"}
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column: `below` is a smaller second line; a run's has its `colour`."""
+    """A column: `below` is a smaller second line, `seen` says whether all runs saw a size; a run's has its `colour`."""
 
     title: str
     below: str = ""
     colour: str = ""
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value and its interval in percent, as text; `value` is a dash where nothing was measured. `marked`: at a size
-    that the run saw in training."""
+    """A value and the `limits` of its interval, as text; `value` is a dash where nothing was measured. `knob` is the
+    value of one that was tuned. `marked`: at a size that the run saw in training."""
 
     value: str
-    interval: str = ""
+    limits: Sequence[str] = ()
     best: bool = False
     below: str = ""
+    knob: str = ""
     marked: bool = False
     words: bool = False
+
+    @property
+    def interval(self) -> str:
+        return words.interval(self.limits)
 
 
 @dataclass(frozen=True, slots=True)
 class GridLine:
-    """A line of a table; `below` is smaller and under its label; a run's has its `colour`."""
+    """A line of a table; `detail` tells lines of one label apart, `below` is smaller; a run's has its `colour`."""
 
     label: str
     colour: str
     cells: Sequence[Cell]
     below: str = ""
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.label + (f" ({self.detail})" if self.detail else "")
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table; `corner` heads the first column."""
+    """A table; `corner` heads the first column, `extreme` says what its best numbers are ("highest"), "" if nothing."""
 
     caption: str
     headings: Sequence[Heading]
     lines: Sequence[GridLine]
     corner: str = "run"
+    extreme: str = ""
 
     def turned(self) -> TextTable:
         """With a column a run where that is the narrower way: a phone shows few columns."""
         if len(self.lines) >= len(self.headings):
             return self
-        headings = [Heading(line.label, line.below, line.colour) for line in self.lines]
+        headings = [Heading(line.name, line.below, line.colour) for line in self.lines]
         lines = [
             GridLine(heading.title, heading.colour, [line.cells[place] for line in self.lines], heading.below)
             for place, heading in enumerate(self.headings)
         ]
         return TextTable(self.caption, headings, lines, "")
 
-
-def accuracy(
-    rows: Sequence[ResultRow],
-    split: str,
-    order: Sequence[str],
-    caption: str,
-    metric: str = "top1",
-    seen: Mapping[str, SeenSizes] | None = None,
-) -> TextTable | None:
-    """A metric in percent by run and resolution on one split; None where it was not measured."""
-    chosen = [line for line in series.lines(rows, metric, split=split, order=order, seen=seen) if line.points]
-    if not chosen:
-        return None
-    shape = series.grids(rows)
-    sizes = series.resolutions(chosen)
-    headings = [Heading(f"{size}\u00a0px", f"{shape[size][0]}\u00a0{TIMES}\u00a0{shape[size][1]}") for size in sizes]
-    best = {size: series.best_lines(chosen, size) for size in sizes}
-    made = []
-    for index, line in enumerate(chosen):
-        cells = []
-        for size in sizes:
-            point = line.points.get(size)
-            knob = f"knob {point.knob:g}" if point and line.tuned and point.knob is not None else ""
-            cells.append(_cell(point, index in best[size], knob, marked=line.seen.holds(size)))
-        made.append(GridLine(line.label, style.colour(line.run, order), cells))
-    made.append(_counts([[line.points.get(size) for line in chosen] for size in sizes]))
-    return TextTable(caption, headings, made).turned()
+    def part(self, first: int, last: int) -> TextTable:
+        """Some of its columns."""
+        lines = [replace(line, cells=line.cells[first:last]) for line in self.lines]
+        return replace(self, headings=self.headings[first:last], lines=lines)
 
 
-_VIEWS = {
-    "native": ("native", "own size and aspect"),
-    "max": ("max:{0}", "own size, at most {0} patches"),
-    "tokens": ("tokens:{0}", "resized to at most {0} patches"),
-}
+def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTable | None:
+    """A metric by run and resolution on one split; None where it was not measured."""
+    chosen = [line for line in study.lines(metric, split=split) if line.points]
+    shape = series.grids(study.rows)
+    columns = []
+    for size in series.resolutions(chosen):
+        grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape[size]))
+        seen = "seen" if all(line.seen.holds(size) for line in chosen) else ""
+        heading = Heading(
+            f"{size}\u00a0px", grid, seen="trained" if all(one.seen.one == size for one in chosen) else seen
+        )
+        columns.append((heading, {line.label: line.points[size] for line in chosen if size in line.points}))
+    where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"
+    return _numbers(study, where, chosen, columns)
 
 
-def by_view(
-    rows: Sequence[ResultRow], split: str, order: Sequence[str], seen: Mapping[str, SeenSizes] | None = None
-) -> TextTable | None:
-    """Top-1 in percent by run and way of showing images, squares of one size left out; None where there is no other."""
-    chosen = [line for line in series.lines(rows, split=split, order=order, seen=seen) if line.views]
-    if not chosen:
-        return None
-    views = series.views(chosen)
-    headings = []
-    for view in views:
+def by_view(study: Study, metric: str) -> TextTable | None:
+    """A metric by run and way of showing images, squares of one size left out; None where there is no other."""
+    chosen = [line for line in study.lines(metric) if line.views]
+    columns = []
+    for view in dict.fromkeys(view for line in chosen for view in line.views):
         kind, _, number = view.partition(":")
         title, below = _VIEWS.get(kind, (view, ""))
-        headings.append(Heading(title.format(number), below.format(number)))
-    made = []
-    for line in chosen:
-        cells = []
-        for view in views:
-            point = line.views.get(view)
-            patches = f"{point.patches:,.1f} patches" if point is not None and point.patches else ""
-            cells.append(_cell(point, False, patches))
-        made.append(GridLine(line.label, style.colour(line.run, order), cells))
-    made.append(_counts([[line.views.get(view) for line in chosen] for view in views]))
-    return TextTable(f"Top-1 accuracy in %, split {split}, by view", headings, made).turned()
+        points = {line.label: line.views[view] for line in chosen if view in line.views}
+        columns.append((Heading(title.format(number), below.format(number)), points))
+    return _numbers(study, f"split {study.main.split}, by view", chosen, columns)
 
 
-def by_group(
-    rows: Sequence[ResultRow], split: str, order: Sequence[str], seen: Mapping[str, SeenSizes] | None = None
-) -> list[TextTable]:
-    """Top-1 by group of classes, and within the true group, at a size of training and at the largest."""
-    metrics: dict[str, tuple[str, Slices]] = {
-        name: ("top1", {"group": name}) for name in series.groups(row for row in rows if row.split == split)
-    }
-    if any(row.metric == "top1_within_group" and row.split == split for row in rows):
-        metrics["within group"] = "top1_within_group", {}
-    return _breakdown(rows, split, order, metrics, "by group", seen)
+def of_metric(study: Study, metric: str) -> list[TextTable]:
+    """All that was measured of a metric on the main split."""
+    parts = [table for by in study.parts(metric) for table in by_part(study, metric, by)]
+    return [table for table in (by_resolution(study, metric), by_view(study, metric), *parts) if table is not None]
 
 
-def by_size(
-    rows: Sequence[ResultRow], split: str, order: Sequence[str], seen: Mapping[str, SeenSizes] | None = None
-) -> list[TextTable]:
-    """Top-1 by fifths of object size, at a size of training and at the largest."""
-    metrics: dict[str, tuple[str, Slices]] = {
-        title: ("top1", {"size_quintile": number}) for number, title in enumerate(QUINTILES, start=1)
-    }
-    return _breakdown(rows, split, order, metrics, "by object size", seen)
-
-
-def _breakdown(
-    rows: Sequence[ResultRow],
-    split: str,
-    order: Sequence[str],
-    metrics: Mapping[str, tuple[str, Slices]],
-    by: str,
-    seen: Mapping[str, SeenSizes] | None,
-) -> list[TextTable]:
-    """A table for a size of training and for the largest resolution: a line a run, a column a metric."""
-    columns = {
-        title: [
-            one for one in series.lines(rows, metric, split=split, slices=part, order=order, seen=seen) if one.points
-        ]
-        for title, (metric, part) in metrics.items()
-    }
+def by_part(study: Study, metric: str, by: str) -> list[TextTable]:
+    """A metric by what it was broken down by, at a size of training and at the largest."""
+    parts = {titled(by, part): study.lines(metric, slices=part) for part in study.parts(metric)[by]}
+    if by == "group" and metric == "top1":
+        parts["within group"] = study.lines("top1_within_group")
     tables = []
-    for size in series.outer_resolutions([line for lines in columns.values() for line in lines]):
-        labels = {line.label: line for lines in columns.values() for line in lines if size in line.points}
-        made = []
-        for label, line in labels.items():
-            cells = []
-            for lines in columns.values():
-                at = [other for other in lines if size in other.points]
-                leaders = series.best_lines(at, size)
-                found = next((place for place, other in enumerate(at) if other.label == label), None)
-                cells.append(_cell(None if found is None else at[found].points[size], found in leaders))
-            made.append(GridLine(label, style.colour(line.run, order), cells))
-        caption = f"Top-1 accuracy {by}, in %, tested at {size} px{as_trained(size, list(labels.values()))}"
-        tables.append(TextTable(caption, [Heading(title) for title in columns], made).turned())
+    for size in series.outer_resolutions([line for lines in parts.values() for line in lines]):
+        lines = {line.label: line for lines in parts.values() for line in lines if size in line.points}
+        columns = [
+            (Heading(title), {line.label: line.points[size] for line in found if size in line.points})
+            for title, found in parts.items()
+            if found
+        ]
+        where = f"tested at {size} px{_as_trained(size, list(lines.values()))}"
+        table = _numbers(study, where, list(lines.values()), columns, by=BY.get(by, by))
+        tables += [table] if table else []
     return tables
 
 
-def as_trained(size: int, chosen: Sequence[series.Line]) -> str:
+def titled(by: str, part: Slices) -> str:
+    """What a part of the images is called."""
+    if by == "size_quintile" and part[by] in range(1, 6):
+        return _QUINTILES[int(part[by]) - 1]
+    return ", ".join(map(str, part.values()))
+
+
+def _numbers(
+    study: Study,
+    where: str,
+    lines: Sequence[Line],
+    columns: Sequence[tuple[Heading, Mapping[str, ResultRow]]],
+    by: str = "",
+) -> TextTable | None:
+    """A table of measured numbers; None where there is none.
+
+    Args:
+        columns: what stands in each, by the labels of lines.
+        by: what a metric is broken down by; of all images, what was seen in training is marked, and images are counted.
+    """
+    if not columns:
+        return None
+    made = []
+    best = [_best(points) for _, points in columns]
+    for line in lines:
+        cells = []
+        for (_, points), leaders in zip(columns, best, strict=True):
+            point = points.get(line.label)
+            cells.append(Cell(DASH) if point is None else _cell(point, line, line.label in leaders, whole=not by))
+        made.append(GridLine(words.printable(line.run), style.colour(line.run, study.order), cells, detail=line.detail))
+    one = next(iter(columns[0][1].values()))
+    if not by:
+        counts = [sorted({point.count for point in points.values()}) for _, points in columns]
+        made.append(
+            GridLine(one.counted, "", [Cell(words.span([f"{count:,}" for count in found])) for found in counts])
+        )
+    caption = words.heading(one) + (f" by {by}" if by else "") + f", {where}"
+    extreme = words.EXTREME.get(one.better, "") if any(best) else ""
+    return TextTable(caption, [heading for heading, _ in columns], made, extreme=extreme)
+
+
+def _best(points: Mapping[str, ResultRow]) -> set[str]:
+    """The labels of the best values at one size; none where fewer than two were measured, or all are equal."""
+    values = {label: point.value for label, point in points.items() if point.resolution is not None}
+    better = {"higher": max, "lower": min}.get(next(iter(points.values())).better)
+    if better is None or len(set(values.values())) < 2:
+        return set()
+    return {label for label, value in values.items() if value == better(values.values())}
+
+
+def _cell(point: Measured, line: Line | None = None, best: bool = False, *, whole: bool = False) -> Cell:
+    cell = Cell(words.number(point.value, point.unit), words.limits(point), best)
+    if line is None or not isinstance(point, ResultRow):
+        return cell
+    below = f"{point.patches:,.1f} patches" if point.resolution is None else ""
+    knob = f"{point.knob:g}" if line.tuned and point.knob is not None and whole else ""
+    marked = whole and point.resolution is not None and line.seen.holds(point.resolution)
+    return replace(cell, below=below, knob=knob, marked=marked)
+
+
+def _as_trained(size: int, chosen: Sequence[Line]) -> str:
     """ ", as trained", where all runs were trained at that size alone; ", seen in training" where all saw it; or ""."""
     if all(line.seen.one == size for line in chosen):
         return ", as trained"
@@ -188,41 +213,29 @@ def as_trained(size: int, chosen: Sequence[series.Line]) -> str:
 
 def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
     """What each run saw and took: parameters, sizes, images, tokens, operations, times, precision, and its knob."""
-    headings = [
-        Heading("position encoding"),
-        Heading("sizes", "in training"),
-        Heading("tokens dropped", "in training"),
-        Heading("images shown", "in training"),
-        Heading("tokens", "in training"),
-        Heading("operations", "of training"),
-        Heading("training"),
-        Heading("images/s"),
-        Heading("testing"),
-        Heading("parameters"),
-        Heading("knob", "now / default"),
-        Heading("precision", "of training"),
-    ]
-    made = []
+    made, headings = [], []
     for run in runs:
         speed = run.train_images / run.train_seconds if run.train_seconds > 0 and run.train_images else None
         knob = DASH if run.knob is None else f"{run.knob_name or 'knob'} {run.knob:g}"
         if run.knob is not None and run.knob_default is not None:
             knob += f" / {run.knob_default:g}"
-        texts = [
-            run.encoding,
-            DASH if run.seen is None else run.seen.words,
-            DASH if run.seen is None else run.seen.drop or "none",
-            _number(run.train_images),
-            _number(run.train_tokens),
-            f"{run.train_flops:.3g}" if run.train_flops else DASH,
-            duration(run.train_seconds),
-            f"{speed:,.0f}" if speed else DASH,
-            duration(run.evaluate_seconds),
-            _number(run.parameters),
-            knob,
-            run.precision or DASH,
-        ]
-        made.append(GridLine(run.name, style.colour(run.name, order), [Cell(text, words=True) for text in texts]))
+        said = {
+            ("position encoding", ""): run.encoding,
+            ("sizes", "in training"): run.seen and run.seen.words,
+            ("tokens dropped", "in training"): run.seen and (run.seen.drop or "none"),
+            ("images shown", "in training"): _number(run.train_images),
+            ("tokens", "in training"): _number(run.train_tokens),
+            ("operations", "of training"): f"{run.train_flops:.3g}" if run.train_flops else "",
+            ("training", ""): words.duration(run.train_seconds),
+            ("images/s", ""): f"{speed:,.0f}" if speed else "",
+            ("testing", ""): words.duration(run.evaluate_seconds),
+            ("parameters", ""): _number(run.parameters),
+            ("knob", "now / default"): knob,
+            ("precision", "of training"): run.precision,
+        }
+        headings = [Heading(*heading) for heading in said]
+        cells = [Cell(text or DASH, words=True) for text in said.values()]
+        made.append(GridLine(run.name, style.colour(run.name, order), cells))
     return TextTable("What each run saw and took", headings, made).turned()
 
 
@@ -237,10 +250,12 @@ def by_class(said: Answers) -> TextTable:
     caption = "Accuracy by class, the lowest first"
     if len(shown) < len(scores):
         caption += f" ({len(shown)} of {len(scores):,})"
-    made = []
-    for score in shown:
-        cells = [_cell(score.point, False), Cell(_number(score.point.images)), Cell(score.mistaken_for, words=True)]
-        made.append(GridLine(score.name, "", cells))
+    made = [
+        GridLine(
+            score.name, "", [_cell(score.point), Cell(_number(score.point.count)), Cell(score.mistaken_for, words=True)]
+        )
+        for score in shown
+    ]
     headings = [Heading("right, in %"), Heading("images"), Heading("most often taken for", "(images)")]
     return TextTable(caption, headings, made, corner="class")
 
@@ -250,27 +265,14 @@ def confusions(said: Answers) -> TextTable | None:
     pairs = answers.top_confusions(said)
     if not pairs:
         return None
-    made = []
-    for label, named, count, total in pairs:
-        share = _cell(Point(count / total, total, None), False)
-        made.append(GridLine(label, "", [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), share]))
+    made = [
+        GridLine(
+            label, "", [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), _cell(answers.share(count, total))]
+        )
+        for label, named, count, total in pairs
+    ]
     headings = [Heading("named as"), Heading("images"), Heading("share, in %")]
     return TextTable("The most frequent mistakes", headings, made, corner="true class")
-
-
-def _cell(point: series.Point | None, best: bool, below: str = "", *, marked: bool = False) -> Cell:
-    if point is None:
-        return Cell(DASH)
-    return Cell(f"{100 * point.value:.1f}", interval(*point.interval()), best, below, marked)
-
-
-def _counts(columns: Sequence[Sequence[series.Point | None]]) -> GridLine:
-    """How many images were measured in each column."""
-    cells = []
-    for points in columns:
-        counts = sorted({point.images for point in points if point is not None})
-        cells.append(Cell(f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"))
-    return GridLine("images", "", cells)
 
 
 def _number(count: int) -> str:

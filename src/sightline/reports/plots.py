@@ -1,4 +1,4 @@
-"""The figures of accuracy by size, each a function from rows to SVG text.
+"""The figures of a metric by size, each a function from rows to SVG text.
 
 Every figure has two layouts: `narrow` is for a screen of a phone, where the text of a wide one would be too small.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sightline.errors import InputError
-from sightline.reports import series, style
+from sightline.reports import series, style, words
 from sightline.reports.content import SeenSizes
+from sightline.reports.grids import titled
 from sightline.reports.seen import some_words
-from sightline.results import ResultRow
+from sightline.reports.series import Study
+from sightline.results import FRACTION, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,34 +29,20 @@ _LABEL_GAP = 4.8
 _STRIP, _NARROW_STRIP = 15, 25
 
 
-def accuracy_by_resolution(
-    rows: Sequence[ResultRow],
-    *,
-    split: str | None = None,
-    order: Sequence[str] = (),
-    seen: Mapping[str, SeenSizes] | None = None,
-    chance: float | None = None,
-    fitted: bool = False,
-    narrow: bool = False,
-) -> str:
-    """Top-1 accuracy (percent) by test resolution (pixels, spaced by doublings), one line a run; SVG text.
+def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -> str:
+    """The main metric by test resolution (pixels, spaced by doublings), one line a run; SVG text.
 
     Bars are 95 % intervals. Above the axes a triangle stands at the one size, or a bar over the sizes, that runs saw
-    in training. Where a run has both, its tuned knob is solid and its default dashed. `order` fixes the colours,
-    `chance` (a fraction) draws the level of guessing; `fitted` lets the axis begin and end where the numbers do.
+    in training. Where a run has both, its tuned knob is solid and its default dashed. The level of guessing is drawn
+    where it is known; `fitted` lets the axis of fractions begin and end where the numbers do.
 
     Raises:
-        InputError: no row has `top1` on the split.
+        InputError: the metric was measured on no square.
     """
-    series.check_rows(rows)
-    split = split or series.main_split(rows)
-    chosen = [line for line in series.lines(rows, split=split, order=order, seen=seen) if line.points]
-    if not chosen:
-        raise InputError(f"no row has metric top1 on split {split}")
-    order = series.run_order(rows, order)
+    chosen = study.curve()
     trainings = series.sizes_of_training(chosen)
     bounds = {side for sizes, _ in trainings for side in (sizes.low, sizes.high) if sizes.low is not None and side}
-    lines_of_legend = style.legend_lines(len(chosen) + (chance is not None), narrow=narrow)
+    lines_of_legend = style.legend_lines(len(chosen) + (study.chance is not None), narrow=narrow)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -62,43 +50,32 @@ def accuracy_by_resolution(
         _resolution_axis(axes, measured, sorted({*measured, *bounds}), narrow=narrow)
         for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
             places = [_moved(axes, resolution, shift) for resolution in line.points]
-            draw_points(axes, line, places, list(line.points.values()), order)
-        _draw_trainings(axes, trainings, order, narrow=narrow)
-        percent_axis(axes, chance, [point for line in chosen for point in line.points.values()] if fitted else ())
+            draw_points(axes, line, places, list(line.points.values()), study.order)
+        _draw_trainings(axes, trainings, study.order, narrow=narrow)
+        points = [point for line in chosen for point in line.points.values()]
+        value_axis(axes, study.main, study.chance, points if fitted else ())
         axes.set_xlabel("test resolution (side of the image, px)")
         if not narrow:
-            _label_ends(axes, chosen, order)
-        legend(figure, chosen, order, chance=chance, narrow=narrow)
+            _label_ends(axes, chosen, study.order)
+        legend(figure, chosen, study.order, chance=study.chance, narrow=narrow)
 
     height = 3.4 if narrow else 4.4
     height += 0.24 * lines_of_legend + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
     return style.draw(style.width(narrow=narrow), height, paint)
 
 
-def quintile_plot(
-    rows: Sequence[ResultRow],
-    *,
-    split: str | None = None,
-    order: Sequence[str] = (),
-    seen: Mapping[str, SeenSizes] | None = None,
-    narrow: bool = False,
-) -> str:
-    """Top-1 accuracy by size of the object in the image, at a resolution of training and at the largest; SVG text.
+def by_object_size(study: Study, *, narrow: bool = False) -> str:
+    """The main metric by fifths of object size, at a resolution of training and at the largest; SVG text.
 
     Raises:
-        InputError: no row has a slice `size_quintile` on the split.
+        InputError: it was not broken down by `size_quintile`.
     """
-    series.check_rows(rows)
-    split = split or series.main_split(rows)
-    quintiles = [
-        series.lines(rows, split=split, slices={"size_quintile": number}, order=order, seen=seen)
-        for number in range(1, 6)
-    ]
-    chosen = list({line.label: line for lines in quintiles for line in lines if line.points}.values())
+    parts = study.parts(study.main.metric).get("size_quintile", [])
+    fifths = [study.lines(slices=part) for part in parts]
+    chosen = list({line.label: line for lines in fifths for line in lines if line.points}.values())
     shown = series.outer_resolutions(chosen)
     if not shown:
-        raise InputError(f"no row has accuracy by object size on split {split}")
-    order = series.run_order(rows, order)
+        raise InputError(f"no row has {study.main.metric} by object size on split {study.main.split}")
 
     def paint(figure: Figure) -> None:
         shape = (len(shown), 1) if narrow else (1, len(shown))
@@ -107,20 +84,20 @@ def quintile_plot(
             for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
                 at = {
                     number + 4 * shift: other.points[resolution]
-                    for number, lines in enumerate(quintiles)
+                    for number, lines in enumerate(fifths)
                     for other in lines
                     if other.label == line.label and resolution in other.points
                 }
-                draw_points(axes, line, list(at), list(at.values()), order)
+                draw_points(axes, line, list(at), list(at.values()), study.order)
             trained = " (as trained)" if all(line.seen.one == resolution for line in chosen) else ""
             axes.set_title(f"tested at {resolution} px{trained}")
-            axes.set_xticks(range(5), series.QUINTILES)
-            axes.set_xlim(-0.4, 4.4)
-            percent_axis(axes, None)
+            axes.set_xticks(range(len(parts)), [titled("size_quintile", part) for part in parts])
+            axes.set_xlim(-0.4, len(parts) - 0.6)
+            value_axis(axes, study.main)
         panels[-1].set_xlabel("object size, by fifths of the test images")
         for axes in panels[1:]:
-            axes.set_ylabel("top-1 accuracy (%)" if narrow else "")
-        legend(figure, chosen, order, narrow=narrow)
+            axes.set_ylabel(words.axis(study.main) if narrow else "")
+        legend(figure, chosen, study.order, narrow=narrow)
 
     height = 2.4 * len(shown) + 0.4 if narrow else 3.1
     height += 0.24 * style.legend_lines(len(chosen), narrow=narrow)
@@ -139,17 +116,21 @@ def _moved(axes: Axes, resolution: float, share: float) -> float:
 
 
 def draw_points(
-    axes: Axes, line: series.Line, x: Sequence[float], points: Sequence[series.Point], order: Sequence[str]
+    axes: Axes, line: series.Line, x: Sequence[float], points: Sequence[Measured], order: Sequence[str]
 ) -> None:
-    """A line through what was measured, in percent, with its 95 % intervals."""
+    """A line through what was measured, with its 95 % intervals where they are known."""
     dashed = line.paired and not line.tuned
     colour = style.colour(line.run, order)
-    limits = [point.interval() for point in points]
-    below = [100 * max(point.value - low, 0.0) for point, (low, _) in zip(points, limits, strict=True)]
-    above = [100 * max(high - point.value, 0.0) for point, (_, high) in zip(points, limits, strict=True)]
+    limits = [point.limits() or (point.value, point.value) for point in points]
+    below = [
+        words.scaled(max(point.value - low, 0.0), point.unit) for point, (low, _) in zip(points, limits, strict=True)
+    ]
+    above = [
+        words.scaled(max(high - point.value, 0.0), point.unit) for point, (_, high) in zip(points, limits, strict=True)
+    ]
     axes.errorbar(
         x,
-        [100 * point.value for point in points],
+        [_height(point) for point in points],
         yerr=[below, above],
         color=colour,
         marker=style.marker(line.run, order),
@@ -163,18 +144,25 @@ def draw_points(
     )
 
 
-def percent_axis(axes: Axes, chance: float | None, fit_to: Sequence[series.Point] = ()) -> None:
-    """0 to 100 %, or from the lowest to the highest limit of `fit_to`; a dashed line where guessing is."""
-    axes.set_ylim(0, 100)
-    axes.set_yticks(range(0, 101, 20))
-    if fit_to:
+def _height(point: Measured) -> float:
+    return words.scaled(point.value, point.unit)
+
+
+def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: Sequence[Measured] = ()) -> None:
+    """Fractions from 0 to 100 %, or from the lowest to the highest limit of `fit_to`, with a dashed line where guessing
+    is; of any other unit what is drawn."""
+    axes.set_ylabel(words.axis(one))
+    if one.unit == FRACTION:
+        axes.set_ylim(0, 100)
+        axes.set_yticks(range(0, 101, 20))
+    if one.unit == FRACTION and fit_to:
         from matplotlib.ticker import MaxNLocator
 
-        low, high = 100 * min(point.low for point in fit_to), 100 * max(point.high for point in fit_to)
+        limits = [limit for point in fit_to for limit in point.limits() or (point.value,)]
+        low, high = 100 * min(limits), 100 * max(limits)
         room = max(0.06 * (high - low), 0.5)
         axes.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.set_ylabel("top-1 accuracy (%)")
     # Markers at 0 or 100 % are drawn whole.
     for artist in [*axes.lines, *axes.collections]:
         artist.set_clip_on(False)
@@ -227,14 +215,14 @@ def _draw_trainings(
             axes.plot([begins, ends], [1, 1], linewidth=4, solid_capstyle="butt", color=colour, transform=at,
                       clip_on=False)  # fmt: skip
             axes.axvspan(begins, ends, color=colour, alpha=0.08, linewidth=0, zorder=0)
-        words = f"trained at {some_words(sizes)}"
+        said = f"trained at {some_words(sizes)}"
         if len(trainings) > 1:
-            words = f"{', '.join(runs) if len(runs) < 3 else f'{len(runs)} runs'}: {words}"
+            said = f"{', '.join(runs) if len(runs) < 3 else f'{len(runs)} runs'}: {said}"
         # On the side with more room, or above where there is little on either.
         left = math.log(begins / low) > math.log(high / ends)
         point, shift = ((low, 1), (0, 10)) if narrow else ((begins if left else ends, 1), (-7 if left else 7, 0))
         axes.annotate(
-            style.short(words, 42 if narrow else 60), point, xycoords=at, xytext=shift, textcoords="offset points",
+            style.short(said, 42 if narrow else 60), point, xycoords=at, xytext=shift, textcoords="offset points",
             ha="right" if left and not narrow else "left", va="center", fontsize=9.5, annotation_clip=False,
             parse_math=False,
         ).set_in_layout(narrow or place == len(trainings) - 1)  # fmt: skip
@@ -248,14 +236,14 @@ def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str])
 
     low, high = axes.get_ylim()
     ends = {line.label: list(line.points.items())[-1] for line in chosen}
-    heights = _spread([100 * (100 * ends[line.label][1].value - low) / (high - low) for line in chosen])
+    heights = _spread([100 * (_height(ends[line.label][1]) - low) / (high - low) for line in chosen])
     right = max(resolution for resolution, _ in ends.values())
     beside = offset_copy(axes.transData, axes.get_figure(root=True), x=24, units="points")
     for line, height in zip(chosen, heights, strict=True):
         resolution, point = ends[line.label]
         axes.annotate(
             style.short(line.label),
-            (resolution, 100 * point.value),
+            (resolution, _height(point)),
             xytext=(right, low + height / 100 * (high - low)),
             textcoords=beside,
             va="center",

@@ -5,39 +5,16 @@ Only rows of square images stand on the axis of resolutions; those of other view
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
-from sightline.results import DEVIATIONS, SQUARE, ResultRow, Slices, wilson
+from sightline.reports.words import printable
+from sightline.results import ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
-QUINTILES = ("smallest", "2nd", "3rd", "4th", "largest")
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One measured number: `value` is a fraction of `images` images, `patches` of an image in the mean."""
-
-    value: float
-    images: int
-    knob: float | None
-    patches: float = 0.0
-
-    def interval(self, deviations: float = DEVIATIONS) -> tuple[float, float]:
-        """Where the fraction lies with 95 %, or with another certainty (Wilson)."""
-        return wilson(self.value, self.images, deviations)
-
-    @property
-    def low(self) -> float:
-        return self.interval()[0]
-
-    @property
-    def high(self) -> float:
-        return self.interval()[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,122 +32,167 @@ class Line:
     tuned: bool
     paired: bool
     seen: SeenSizes
-    points: Mapping[int, Point] = field(default_factory=dict)
-    views: Mapping[str, Point] = field(default_factory=dict)
+    points: Mapping[int, ResultRow] = field(default_factory=dict)
+    views: Mapping[str, ResultRow] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The run's name with its detail, on one line."""
         return printable(self.run) + (f" ({self.detail})" if self.detail else "")
 
-
-def printable(text: object) -> str:
-    """`text` on one line without control characters, which neither a terminal nor XML should be handed."""
-    return "".join(char if char.isprintable() else " " for char in str(text))
-
-
-def check_rows(rows: Sequence[ResultRow]) -> None:
-    """Raise `InputError` unless there are rows, of one data set and task, with finite standard errors, of images."""
-    if not rows:
-        raise InputError("there are no result rows to report")
-    kinds = sorted({f"{row.data} / {row.task}" for row in rows})
-    if len(kinds) > 1:
-        raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
-    for row in rows:
-        shown = f"at {row.resolution} px" if row.view == SQUARE else f"at {row.view}"
-        if row.stderr is not None and not (math.isfinite(row.stderr) and row.stderr >= 0):
-            raise InputError(f"run {row.run}, {row.metric} {shown}: standard error {row.stderr}")
-        if row.images < 1:
-            raise InputError(f"run {row.run}, {row.metric} {shown}: {row.images} images")
+    @property
+    def name(self) -> str:
+        """The label, without the knob where that is the default: a sentence or a card then compares defaults."""
+        return printable(self.run) if self.detail == "default knob" else self.label
 
 
-def main_split(rows: Sequence[ResultRow]) -> str:
-    """The split that the curve shows: `test` if it was measured, else the first that is not a side measurement."""
-    splits = list(dict.fromkeys(row.split for row in rows))
-    if "test" in splits:
-        return "test"
-    return next((split for split in splits if split not in (HELD_OUT, "minival")), splits[0])
+@dataclass(frozen=True)
+class Study:
+    """Rows of one data set and task, as a page shows them.
 
-
-def run_order(rows: Iterable[ResultRow], names: Iterable[str] = ()) -> list[str]:
-    """Run names, `names` first and then as they appear; a run's place fixes its colour in every figure."""
-    return list(dict.fromkeys([*names, *(row.run for row in rows)]))
-
-
-def lines(
-    rows: Iterable[ResultRow],
-    metric: str = "top1",
-    *,
-    split: str,
-    slices: Slices = MappingProxyType({}),
-    order: Sequence[str] = (),
-    seen: Mapping[str, SeenSizes] | None = None,
-) -> list[Line]:
-    """The lines of one metric on one split, in run order, default knob before tuned; points by rising resolution.
-
-    Of all images, unless `slices` names a part of them.
-    Runs of several seeds are several lines, and so are several fixed knobs of one run; the labels then say which.
-    `seen` are the sizes of each run's training; a run that it lacks saw the one size that its rows name.
-
-    Raises:
-        InputError: two rows claim the same point.
+    `main` is a row of the metric that the curve shows, and of its split; `order` are names of runs, whose places fix
+    their colours; `seen` the sizes of each run's training (a run that it lacks saw the one size that its rows name);
+    `chance` is what guessing would give of that metric, a fraction, None where that is not known.
     """
-    chosen = [row for row in rows if row.metric == metric and row.split == split and row.slices == slices]
-    by_knob = _runs_with_several_knobs(chosen)
-    groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
-    for row in chosen:
-        fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
-        groups.setdefault((row.run, row.seed, row.tuned, fixed), []).append(row)
-    place = {name: index for index, name in enumerate(run_order(chosen, order))}
-    made = []
-    for key in sorted(groups, key=lambda key: (place[key[0]], key[1], key[2], key[3] or 0.0)):
-        run, seed, tuned, fixed = key
-        paired = any(other[:2] == (run, seed) and other[2] != tuned for other in groups)
-        details = []
-        if any(other[0] == run and other[1] != seed for other in groups):
-            details.append(f"seed {seed}")
-        if fixed is not None:
-            details.append(f"knob {fixed:g}")
-        elif tuned or paired:
-            details.append("tuned knob" if tuned else "default knob")
-        first = groups[key][0]
-        sizes = (seen or {}).get(run) or SeenSizes.of_one(first.train_resolution)
-        squares, views = _points(groups[key])
-        made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views))
-    return made
+
+    rows: Sequence[ResultRow]
+    main: ResultRow
+    order: Sequence[str]
+    seen: Mapping[str, SeenSizes]
+    chance: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[ResultRow],
+        names: Iterable[str] = (),
+        *,
+        seen: Mapping[str, SeenSizes] | None = None,
+        chance: float | None = None,
+    ) -> Study:
+        """Show the first metric, on `test` if that was measured, else on the first split that is no side measurement.
+
+        Args:
+            names: of runs, before those that only rows name.
+
+        Raises:
+            InputError: there are no rows, they are of several data sets or a metric in several units, or of no images.
+        """
+        if not rows:
+            raise InputError("there are no result rows to report")
+        kinds = sorted({f"{row.data} / {row.task}" for row in rows})
+        if len(kinds) > 1:
+            raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
+        units: dict[str, str] = {}
+        for row in rows:
+            if units.setdefault(row.metric, row.unit) != row.unit:
+                raise InputError(f"run {row.run}: {row.metric} in {row.unit!r}, of other rows in {units[row.metric]!r}")
+            if row.count < 1:
+                raise InputError(
+                    f"run {row.run}, {row.metric} on {row.split} at {_shown(row)}: {row.count} {row.counted}"
+                )
+        main = min((row for row in rows if not row.slices), key=lambda row: _rank(row.split), default=None)
+        if main is None:
+            raise InputError("all rows are of parts of the images")
+        return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), seen or {}, chance)
+
+    def metrics(self) -> list[ResultRow]:
+        """A row of each metric that was measured of all images on the main split, the main one first."""
+        first: dict[str, ResultRow] = {}
+        for row in self.rows:
+            if row.split == self.main.split and not row.slices:
+                first.setdefault(row.metric, row)
+        return list(first.values())
+
+    def parts(self, metric: str) -> dict[str, list[Slices]]:
+        """What a metric was broken down by on the main split -> the parts, in the order of the rows."""
+        found: dict[str, list[Slices]] = {}
+        for row in self.rows:
+            if row.slices and (row.metric, row.split) == (metric, self.main.split):
+                parts = found.setdefault(", ".join(row.slices), [])
+                if row.slices not in parts:
+                    parts.append(row.slices)
+        return found
+
+    def lines(
+        self, metric: str | None = None, *, split: str | None = None, slices: Slices = MappingProxyType({})
+    ) -> list[Line]:
+        """The lines of one metric on one split, in the order of runs, default knob before tuned; points by rising size.
+
+        The main ones unless given; of all images, unless `slices` names a part of them. Runs of several seeds are
+        several lines, and so are several fixed knobs of one run; the labels then say which.
+
+        Raises:
+            InputError: two rows claim the same point.
+        """
+        what = metric or self.main.metric, split or self.main.split, slices
+        chosen = [row for row in self.rows if (row.metric, row.split, row.slices) == what]
+        by_knob = _runs_with_several_knobs(chosen)
+        groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
+        for row in chosen:
+            fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
+            groups.setdefault((row.run, row.seed, row.tuned, fixed), []).append(row)
+        made = []
+        for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[2], key[3] or 0.0)):
+            run, seed, tuned, fixed = key
+            paired = any(other[:2] == (run, seed) and other[2] != tuned for other in groups)
+            details = []
+            if any(other[0] == run and other[1] != seed for other in groups):
+                details.append(f"seed {seed}")
+            if fixed is not None:
+                details.append(f"knob {fixed:g}")
+            elif tuned or paired:
+                details.append("tuned knob" if tuned else "default knob")
+            first = groups[key][0]
+            sizes = self.seen.get(run) or SeenSizes.of_one(first.train_resolution)
+            squares, views = _points(groups[key])
+            made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views))
+        return made
+
+    def curve(self) -> list[Line]:
+        """The lines that stand on the axis of resolutions.
+
+        Raises:
+            InputError: there is none.
+        """
+        chosen = [line for line in self.lines() if line.points]
+        if not chosen:
+            raise InputError(f"no row has metric {self.main.metric} on squares of split {self.main.split}")
+        return chosen
+
+
+def _rank(split: str) -> int:
+    return 0 if split == "test" else 2 if split in (HELD_OUT, "minival") else 1
+
+
+def _shown(row: ResultRow) -> str:
+    return row.view if row.resolution is None else f"{row.resolution} px"
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
-    found: dict[tuple[str, int, object], set[float | None]] = {}
+    found: dict[tuple[str, int, str], set[float | None]] = {}
     for row in rows:
         if not row.tuned:
-            found.setdefault((row.run, row.seed, (row.view, row.resolution)), set()).add(row.knob)
+            found.setdefault((row.run, row.seed, _shown(row)), set()).add(row.knob)
     return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
 
 
-def _points(rows: Sequence[ResultRow]) -> tuple[dict[int, Point], dict[str, Point]]:
-    squares: dict[int, Point] = {}
-    views: dict[str, Point] = {}
+def _points(rows: Sequence[ResultRow]) -> tuple[dict[int, ResultRow], dict[str, ResultRow]]:
+    squares: dict[int, ResultRow] = {}
+    views: dict[str, ResultRow] = {}
     for row in rows:
-        point = Point(row.value, row.images, row.knob, row.patches)
-        shown = row.view if row.resolution is None else f"{row.resolution} px"
-        if row.resolution in squares or shown in views:
-            raise InputError(f"run {row.run}: {row.metric} on {row.split} at {shown} is there twice")
+        if row.resolution in squares or _shown(row) in views:
+            raise InputError(f"run {row.run}: {row.metric} on {row.split} at {_shown(row)} is there twice")
         if row.resolution is None:
-            views[shown] = point
+            views[row.view] = row
         else:
-            squares[row.resolution] = point
+            squares[row.resolution] = row
     return dict(sorted(squares.items())), views
 
 
 def resolutions(chosen: Iterable[Line]) -> list[int]:
     """All resolutions at which any of the lines was measured, rising, in pixels."""
     return sorted({resolution for line in chosen for resolution in line.points})
-
-
-def views(chosen: Iterable[Line]) -> list[str]:
-    """All views other than squares in which any of the lines was measured, in their order."""
-    return list(dict.fromkeys(view for line in chosen for view in line.views))
 
 
 def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
@@ -184,20 +206,6 @@ def sizes_of_training(chosen: Iterable[Line]) -> list[tuple[SeenSizes, list[Line
     for line in chosen:
         found.setdefault((line.seen.low, line.seen.high), (line.seen, []))[1].append(line)
     return list(found.values())
-
-
-def best_lines(chosen: Sequence[Line], resolution: int) -> set[int]:
-    """Indices of the lines with the highest value at `resolution`; empty where fewer than two were measured, or all
-    are equal."""
-    values = {index: line.points[resolution].value for index, line in enumerate(chosen) if resolution in line.points}
-    if len(set(values.values())) < 2:
-        return set()
-    return {index for index, value in values.items() if value == max(values.values())}
-
-
-def groups(rows: Iterable[ResultRow]) -> list[str]:
-    """Names of the class groups that were measured, in the order of the rows."""
-    return list(dict.fromkeys(str(row.slices["group"]) for row in rows if set(row.slices) == {"group"}))
 
 
 def outer_resolutions(chosen: Sequence[Line]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from sightline.reports.series import printable
+from sightline.reports.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

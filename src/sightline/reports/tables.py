@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sightline.errors import InputError
-from sightline.reports import series
+from sightline.reports import grids, series
 from sightline.reports.content import SeenSizes
+from sightline.reports.grids import TextTable
+from sightline.reports.words import ASIDE, DASH, printable
 from sightline.results import ResultRow
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
 # A longer run name is cut in the first column, to leave room for numbers.
 _NAME_WIDTH = 30
@@ -22,162 +23,90 @@ _PARAGRAPH = 100
 _SLIVER = 20
 
 
-def accuracy_table(
-    rows: Sequence[ResultRow],
-    *,
-    metric: str = "top1",
-    split: str | None = None,
-    resolutions: Sequence[int] | None = None,
-    seen: Mapping[str, SeenSizes] | None = None,
-    ascii_only: bool = False,
-) -> Table:
-    """Accuracy in percent, a line a run and a column a resolution; under each number where it lies with 95 %.
-
-    A resolution that all runs were trained at is marked "trained", one that all saw among others "seen"; the best of a
-    column is bold and carries an asterisk, so that it is also seen where there is no bold. A run with a default and a
-    tuned knob has two lines. `split` is the test split unless given; `resolutions` chooses columns (all); `seen` are
-    the sizes of each run's training, the one that its rows name unless given.
-
-    Raises:
-        InputError: no row has this metric on this split.
-    """
-    series.check_rows(rows)
-    split = split or series.main_split(rows)
-    chosen = [line for line in series.lines(rows, metric, split=split, seen=seen) if line.points]
-    if not chosen:
-        raise InputError(f"no row has metric {metric} on split {split}")
-    shown = list(resolutions) if resolutions is not None else series.resolutions(chosen)
-    table = _numbers_table(ascii_only)
-    for resolution in shown:
-        _add_number(table, f"{resolution} px" + _mark(resolution, chosen))
-    for index, line in enumerate(chosen):
-        cells = []
-        for resolution in shown:
-            best = index in series.best_lines(chosen, resolution)
-            cells.append(_cell(line, line.points.get(resolution), best))
-        table.add_row(_name(line, ascii_only), *cells)
-    _add_counts(table, [[line.points.get(resolution) for line in chosen] for resolution in shown])
-    return table
-
-
-def view_table(rows: Sequence[ResultRow], *, split: str | None = None, ascii_only: bool = False) -> Table | None:
-    """As `accuracy_table`, a column a view that is no square of one size; None where none was measured."""
-    series.check_rows(rows)
-    chosen = [line for line in series.lines(rows, split=split or series.main_split(rows)) if line.views]
-    if not chosen:
-        return None
-    views = series.views(chosen)
-    table = _numbers_table(ascii_only)
-    for view in views:
-        _add_number(table, view)
-    for line in chosen:
-        cells = [_cell(line, line.views.get(view), False) for view in views]
-        table.add_row(_name(line, ascii_only), *cells)
-    _add_counts(table, [[line.views.get(view) for line in chosen] for view in views])
-    return table
-
-
-def _mark(resolution: int, chosen: Sequence[series.Line]) -> str:
-    if all(line.seen.one == resolution for line in chosen):
-        return "\ntrained"
-    return "\nseen" if all(line.seen.holds(resolution) for line in chosen) else ""
-
-
-def _numbers_table(ascii_only: bool) -> Table:
-    from rich.text import Text
-
-    table = _empty_table(ascii_only)
-    table.add_column(Text("run"), no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
-    return table
-
-
-def _add_number(table: Table, heading: str) -> None:
-    from rich.text import Text
-
-    table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
-
-
-def _name(line: series.Line, ascii_only: bool) -> Text:
-    from rich.text import Text
-
-    name = Text(_plain(line.run, ascii_only))
-    # Beside the two lines of an interval, and the value of a tuned knob.
-    for below in (line.detail, "", *(["its value"] if line.tuned else [])):
-        name.append(f"\n  {below}", style="dim")
-    return name
-
-
-def _cell(line: series.Line, point: series.Point | None, best: bool) -> Text:
-    from rich.text import Text
-
-    if point is None:
-        return Text("- ")
-    # The blank keeps the decimal points under each other beside a marked number.
-    cell = Text(f"{100 * point.value:.1f}", style="bold" if best else "").append("*" if best else " ")
-    for limit in point.interval():
-        cell.append(f"\n{100 * limit:.1f} ", style="not bold dim")
-    if line.tuned and point.knob is not None:
-        cell.append(f"\n{point.knob:g} ", style="not bold dim")
-    return cell
-
-
-def _add_counts(table: Table, columns: Sequence[Sequence[series.Point | None]]) -> None:
-    from rich.text import Text
-
-    texts = []
-    for points in columns:
-        counts = sorted({point.images for point in points if point is not None})
-        texts.append((f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}..{counts[-1]}") + " ")
-    table.add_row(Text("test images", style="dim"), *(Text(text, style="dim") for text in texts))
-
-
 def print_accuracy(
     rows: Sequence[ResultRow], console: Console | None = None, *, seen: Mapping[str, SeenSizes] | None = None
 ) -> None:
-    """Print the accuracy table, one for held-out fonts and one for other views than squares if they were measured.
+    """Print a table of each metric by run and resolution, one for held-out fonts and one for other views than squares
+    if they were measured; metrics that go with the main one are left to the page.
 
-    Where the columns do not fit the width of the console, the table continues below itself: no number is ever cut.
+    Under each number stands where it lies with 95 %; of a tuned knob also its value. A resolution that all runs were
+    trained at is marked "trained", one that all saw among others "seen"; the best of a column is bold and carries an
+    asterisk, so that it is also seen where there is no bold. Where the columns do not fit the width of the console, the
+    table continues below itself: no number is ever cut.
+
+    Args:
+        seen: run -> the sizes of its training, the one that its rows name unless given.
 
     Raises:
-        InputError: there are no rows of `top1`, or of several data sets.
+        InputError: there are no rows, or of several data sets.
     """
     console = console or _console()
-    series.check_rows(rows)
-    main = series.main_split(rows)
-    titles = {main: f"Top-1 accuracy in %, split {main}"}
-    if main != series.HELD_OUT and series.lines(rows, split=series.HELD_OUT):
-        titles[series.HELD_OUT] = "Top-1 accuracy in % in fonts not seen in training"
-    views = view_table(rows, ascii_only=_ascii_only(console))
-    for split, title in titles.items():
-        if views is not None and not any(line.points for line in series.lines(rows, split=split)):
-            continue
-        for number, table in enumerate(_fitting(rows, split, console, seen)):
-            _print_heading(console, title + (", continued" if number else ""))
-            console.print(table)
-    if views is not None:
-        _print_heading(console, f"Top-1 accuracy in %, split {main}, by view")
-        console.print(views)
-    console.print("Below each number: where it lies with 95 %.  *: highest of its column.", highlight=False)
+    study = series.Study.of(rows, seen=seen)
+    metrics = [one.metric for one in study.metrics() if one.metric == study.main.metric or one.metric not in ASIDE]
+    found = [grids.by_resolution(study, metric) for metric in metrics]
+    if study.main.split != series.HELD_OUT:
+        found.append(grids.by_resolution(study, study.main.metric, series.HELD_OUT))
+    found += [grids.by_view(study, metric) for metric in metrics]
+    found += [
+        table for metric in metrics for by in study.parts(metric) if by not in grids.BY
+        for table in grids.by_part(study, metric, by)
+    ]  # fmt: skip
+    shown = [table for table in found if table is not None]
+    for table in shown:
+        for number, part in enumerate(_fitting(table, console)):
+            _print_heading(console, table.caption + (", continued" if number else ""))
+            console.print(part)
+    said = ["Below each number: where it lies with 95 %."] if any(_has_limits(table) for table in shown) else []
+    extremes = sorted({table.extreme for table in shown if table.extreme})
+    said += [f" *: {' or '.join(extremes)} of its column."] if extremes else []
+    if said:
+        console.print(" ".join(said), highlight=False)
 
 
-def _fitting(
-    rows: Sequence[ResultRow], split: str, console: Console, seen: Mapping[str, SeenSizes] | None
-) -> list[Table]:
-    """Accuracy tables with as many columns each as the console is wide, at least one."""
-    ascii_only = _ascii_only(console)
+def _has_limits(table: TextTable) -> bool:
+    return any(cell.limits for line in table.lines for cell in line.cells)
+
+
+def _fitting(table: TextTable, console: Console) -> Iterator[Table]:
+    """Tables with as many columns each as the console is wide, at least one."""
     unbounded = console.options.update(max_width=10_000)
-    left = series.resolutions(series.lines(rows, split=split))
-    tables = []
-    while left or not tables:
-        count = max(len(left), 1)
-        table = accuracy_table(rows, split=split, resolutions=left, seen=seen, ascii_only=ascii_only)
-        while count > 1 and console.measure(table, options=unbounded).maximum > console.width:
-            count -= 1
-            fewer = left[:count]
-            table = accuracy_table(rows, split=split, resolutions=fewer, seen=seen, ascii_only=ascii_only)
-        tables.append(table)
-        left = left[count:]
-    return tables
+    first, last = 0, len(table.headings)
+    while first < last:
+        made = _numbers(table.part(first, last), _ascii_only(console))
+        if last - first > 1 and console.measure(made, options=unbounded).maximum > console.width:
+            last -= 1
+        else:
+            yield made
+            first, last = last, len(table.headings)
+
+
+def _numbers(table: TextTable, ascii_only: bool) -> Table:
+    from rich.text import Text
+
+    made = _empty_table(ascii_only)
+    made.add_column(Text(table.corner), no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
+    for heading in table.headings:
+        title = filter(None, (heading.title, heading.seen))
+        made.add_column(
+            Text("\n".join(_plain(one, ascii_only) for one in title), justify="right"), justify="right", no_wrap=True
+        )
+    for line in table.lines:
+        name = Text(_plain(line.label, ascii_only), style="" if line.colour else "dim")
+        if line.colour:
+            # Beside the two lines of an interval, and the value of a tuned knob.
+            for below in (line.detail, "", *(["its value"] if any(cell.knob for cell in line.cells) else [])):
+                name.append(f"\n  {below}", style="dim")
+        cells = []
+        for cell in line.cells:
+            # The blank keeps the decimal points under each other beside a marked number.
+            value = "-" if cell.value == DASH else cell.value.replace(",", "")
+            text = Text(value, style="bold" if cell.best else "" if line.colour else "dim")
+            text.append("*" if cell.best else " ")
+            for below in filter(None, (*cell.limits, cell.knob)):
+                text.append(f"\n{below} ", style="not bold dim")
+            cells.append(text)
+        made.add_row(name, *cells)
+    return made
 
 
 def simple_table(
@@ -294,7 +223,7 @@ def _shown(cell: object) -> str:
 
 
 def _plain(text: str, ascii_only: bool) -> str:
-    shown = series.printable(text)
+    shown = printable(text)
     return shown.encode("ascii", "replace").decode("ascii") if ascii_only else shown
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from sightline.errors import InputError
 from sightline.reports import explain, plots, series, style
 from sightline.reports.content import LossCurve, RunSummary, SeenSizes
+from sightline.results import Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,12 +92,11 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
         axes = figure.add_subplot()
         for run in runs:
             colour = style.colour(run.name, order)
-            points = [series.Point(point.top1, point.count, None) for point in run.validation]
             images = [point.images for point in run.validation]
-            axes.plot(images, [100 * point.value for point in points], color=colour, linewidth=1.8, zorder=3,
+            axes.plot(images, [100 * point.top1 for point in run.validation], color=colour, linewidth=1.8, zorder=3,
                       marker=style.marker(run.name, order), markersize=4)  # fmt: skip
-            low, high = [100 * point.low for point in points], [100 * point.high for point in points]
-            if len(points) == 1:
+            low, high = zip(*(_percents(point.measured) for point in run.validation), strict=True)
+            if len(images) == 1:
                 axes.vlines(images, low, high, color=colour, linewidth=1.2, zorder=3)
             else:
                 axes.fill_between(images, low, high, color=colour, alpha=0.16, linewidth=0)
@@ -104,13 +104,17 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
                 if point.step == run.best_step:
                     axes.plot(point.images, 100 * point.top1, color=colour, marker="*", markersize=14, zorder=4,
                               markeredgecolor=style.PAGE)  # fmt: skip
-        every = [series.Point(point.top1, point.count, None) for run in runs for point in run.validation]
-        plots.percent_axis(axes, None, every)
+        every = [point.measured for run in runs for point in run.validation]
+        plots.value_axis(axes, every[0], None, every)
         _images_axis(axes, narrow=narrow)
         _legend(figure, [run.name for run in runs], order, narrow=narrow)
 
     height = 2.9 + 0.24 * style.legend_lines(len(runs), narrow=narrow)
     return style.draw(style.width(narrow=narrow), height, paint)
+
+
+def _percents(one: Measured) -> list[float]:
+    return [100 * limit for limit in one.limits() or ()]
 
 
 def _images_axis(axes: Axes, *, narrow: bool) -> None:

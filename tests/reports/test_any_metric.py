@@ -1,0 +1,109 @@
+"""Rows of a metric that reports have never heard of make a page and a table, of which no sentence is false."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sightline.reports import style
+from sightline.reports.content import Report
+from sightline.reports.html import render
+from sightline.results import ResultRow
+from tests.reports.synthetic import row, run_summary
+from tests.reports.test_html import Page
+from tests.reports.test_plots import texts
+from tests.reports.test_tables import printed
+
+SIZES = (32, 64, 128)
+NEAR, FAR = (2.5, 3.25, 4.0), (2.75, 6.5, 12.125)
+# What is said of shares that were named rightly, and of nothing else.
+UNTRUE = (
+    "ccuracy", "Top-1", "top-1", "uessing", "named", "Wilson", "the share", "highest", "0 to 100", "points",
+)  # fmt: skip
+
+
+def error(run: str, value: float, size: int | None = 32, **changes: Any) -> ResultRow:
+    given = {"metric": "corner_error", "unit": "px", "count": 4096, "counted": "corners", "stderr": 0.25}
+    return row(run, value, size, **{**given, "better": "lower", "task": "corners", "data": "houses", **changes})
+
+
+def rows(**changes: Any) -> list[ResultRow]:
+    made = [error("near", value, size, **changes) for size, value in zip(SIZES, NEAR, strict=True)]
+    return made + [error("far", value, size, **changes) for size, value in zip(SIZES, FAR, strict=True)]
+
+
+def said(found: list[ResultRow], **changes: Any) -> str:
+    runs = [run_summary(name, about="", config={}, train_images=size) for name, size in (("near", 9), ("far", 8))]
+    return Page(render(Report("Corners", "sightline report a b", runs, found, **changes))).text
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(request, monkeypatch):
+    if "figures" not in request.fixturenames:
+        monkeypatch.setattr(style, "draw", lambda width, height, paint: f'<svg viewBox="0 0 {72 * width} 9"></svg>')
+
+
+@pytest.fixture
+def figures():
+    """Draw what is drawn."""
+
+
+def test_a_page_of_errors_in_pixels():
+    parts = [error("near", 7.5, 128, slices={"part": "roof"}), error("near", 1.5, 128, slices={"part": "wall"})]
+    shown = [error("near", 9.75, None, view="native", grid=None, patches=99.5)]
+    fonts = [error("near", 5.125, 32, split="heldout_fonts")]
+    text = said([*rows(), *parts, *shown, *fonts, error("near", 0.875, metric="depth_error", unit="m")])
+    for word in UNTRUE:
+        assert word not in text, word
+    # The lower is the better one, beyond the size of training; by 95 % of the standard error.
+    assert (
+        "Corner error: near holds up best on images larger than those of training: 4 px [3.51, 4.49] at 128 px" in text
+    )
+    assert "near less far: -5.688 px [-6.38, -4.995]" in text
+    for word in (
+        "Corner error by resolution", "Corner error in px, split test", "3.25 [2.76, 3.74]", "corners 4,096",
+        "Corner error in px by part, tested at 128 px", "roof", "1.5 [1.01, 1.99]", "Bold: the lowest number",
+        "Bars: where the number lies", "Depth error in m, split test", "0.875 [0.385, 1.365]", "9.75 [9.26, 10.24]",
+        "lies above that of the same size",
+    ):  # fmt: skip
+        assert word in text, word
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"better": ""}, "do not say which values are better"), ({"stderr": None}, "do not say how precisely")],
+)
+def test_no_verdict_that_the_rows_do_not_give(changes, reason):
+    text = said(rows(**changes))
+    assert reason in text
+    for word in (*UNTRUE, "holds up", "hold up", " less ", "lowest" if not changes.get("better", "lower") else "Bars"):
+        assert word not in text, word
+    assert "At 32 px: near 2.5 px" in text
+
+
+def test_no_difference_where_intervals_overlap():
+    close = [error(run, value, size) for run, value in (("near", 3.0), ("far", 3.125)) for size in SIZES]
+    text = said(close)
+    assert "No difference was found between near and far" in text
+    assert "holds up best" not in text
+
+
+def test_the_terminal_has_a_table_a_metric_and_of_its_parts():
+    parts = [error("far", 8.5, 64, slices={"part": "roof"})]
+    text = printed([*rows(), *parts, error("far", 0.875, metric="depth_error", unit="m", better="")])
+    for word in ("Corner error in px, split test", "2.5*", "3.74", "Depth error in m, split test", "0.875 ", "corners"):
+        assert word in text, word
+    assert "Corner error in px by part, tested at 64 px" in text
+    assert "*: lowest of its column" in text
+    assert "accuracy" not in text
+
+
+def test_the_figure_has_the_axis_of_its_unit(figures):
+    page = render(Report("Corners", "c", [], rows()))
+    assert "corner error (px)" in page
+    assert 'id="axis-fitted"' not in page
+    wide = page.split('<div class="wide">')[1]
+    written = texts(wide.partition("</svg>")[0].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ') + "</svg>")
+    assert {"near", "far", "32", "128", "corner error (px)"} <= set(written)
+    assert "80" not in written
