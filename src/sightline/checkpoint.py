@@ -22,13 +22,11 @@ from sightline.declared import declared_tensors, refuse_archive, refuse_folded
 from sightline.errors import InputError, StorageError
 from sightline.reading import RECORD, check_regular, nearest_file, parse_json, read_bytes
 from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
+from sightline.run_files import CHECKSUMS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHECKSUMS = "checksums.json"
-# The state of a training, beside the model in the checkpoint of a run.
-TRAINING = "training.safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
 

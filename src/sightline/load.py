@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from sightline import __version__
 from sightline.checkpoint import (
     CHECKSUMS,
-    TRAINING,
     check_state,
     folder_exists,
     load_tensors,
@@ -34,6 +33,7 @@ from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.reading import RECORD, read_bytes, read_json
+from sightline.run_files import TRAINING
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
 

@@ -22,8 +22,8 @@ from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
 from sightline.reading import CONFIGURATION, parse_json, read_bytes
 from sightline.replacing import write_file
+from sightline.run_files import OWNER
 
-OWNER = "owner.json"
 BEAT, DEAD_AFTER = 15.0, 300.0
 # Seconds for an owner that is saving while its folder is taken over; then it counts as hanging.
 PATIENCE = 60.0
@@ -149,7 +149,7 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock_of(folder), PATIENCE):
             line = _judge(folder, take_over)
-            write_file(folder / OWNER, (json.dumps(asdict(mine)) + "\n").encode())
+            write_file(folder / OWNER, json.dumps(asdict(mine)) + "\n")
     except OSError as error:
         raise StorageError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if line is not None and warn is not None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_text
 
-PREDICTIONS = "predictions.csv"
 _TRUTH = {"true": True, "false": False}
 
 

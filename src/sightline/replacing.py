@@ -12,8 +12,8 @@ from sightline.errors import StorageError
 from sightline.processes import is_alive
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a hard link to what was there keeps it.
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all, a text as UTF-8; a hard link to what was there keeps it.
 
     What a writer that was killed left beside it goes.
 
@@ -23,7 +23,7 @@ def write_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
     try:
         try:
-            temporary.write_bytes(content)
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
             # Else a power cut may leave the new name and none of the content.
             flush(temporary)
             temporary.replace(path)
@@ -34,6 +34,20 @@ def write_file(path: Path, content: bytes) -> None:
                 entry.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def make_parent(out: Path) -> None:
+    """Make the folder that a file is about to be written to; raises StorageError."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
+
+
+def write_out(path: Path, content: str | bytes) -> None:
+    """`write_file`, in a folder that is made where it is not there."""
+    make_parent(path)
+    write_file(path, content)
 
 
 def _left_beside(place: Path) -> Iterator[tuple[Path, int]]:

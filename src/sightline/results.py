@@ -14,7 +14,6 @@ from sightline.checks import require
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
 
-RESULTS = "results.jsonl"
 # Of the normal distribution: 95 % lie within so many standard deviations.
 DEVIATIONS = 1.959964
 FRACTION = "fraction"

@@ -10,7 +10,8 @@ import pytest
 from sightline.cli.run_answers import best_step, read_answers, read_validation
 from sightline.data.source import Example
 from sightline.errors import InputError
-from sightline.predictions import PREDICTIONS, Prediction, dump_predictions, read_predictions
+from sightline.predictions import Prediction, dump_predictions, read_predictions
+from sightline.run_files import PREDICTIONS
 
 SQUARE = {"resolution": 32}
 NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.cli.output import write_text
 from sightline.cli.progress import Bars
 from sightline.cli.run_answers import read_validation
 from sightline.cli.sparkline import sparkline
+from sightline.replacing import write_out
 from sightline.reports import working_page
 from sightline.reports.content import LossCurve, RunSummary
 from sightline.training.estimate import Expectation
@@ -84,7 +84,7 @@ class DemoWatch:
             for job in self._jobs
         ]
         state = "" if left is None else f"{_words(left).capitalize()} left, until {_clock(left)}."
-        write_text(self._page, working_page.render(runs, title=self._title, state=state, command=self._command))
+        write_out(self._page, working_page.render(runs, title=self._title, state=state, command=self._command))
 
 
 def _words(seconds: float) -> str:

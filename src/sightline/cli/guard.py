@@ -12,15 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sightline.checkpoint import CHECKSUMS
 from sightline.errors import InputError, SightlineError
-from sightline.owner import OWNER
 from sightline.reading import parse_json, read_json
+from sightline.run_files import CHECKPOINT, CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, RUN_FILES, WEIGHTS
 
-# What a run keeps in its folder; rows are its own to add to, a page may be written anew.
-PAGE = "report.html"
-RUN_FILES = ("config.yaml", "log.jsonl", "validation.jsonl", "results.jsonl", "predictions.csv", OWNER)
-CHECKPOINTS = ("checkpoint", "checkpoint.previous", "checkpoint.best")
 # By these a folder is told from any other that has a `config.yaml`.
 _CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}
 _LOG_KEYS = {"step", "images", "loss"}
@@ -106,9 +101,9 @@ def is_run(folder: Path) -> bool:
     """Whether a run wrote what is in a folder: a checkpoint, a log, or its whole configuration."""
     if any((folder / name / CHECKSUMS).is_file() for name in CHECKPOINTS):
         return True
-    if set(re.findall(r"^(\w+):", _head(folder / "config.yaml"), re.MULTILINE)) >= _CONFIG_KEYS:
+    if set(re.findall(r"^(\w+):", _head(folder / CONFIG), re.MULTILINE)) >= _CONFIG_KEYS:
         return True
-    return _first_line(folder / "log.jsonl") >= _LOG_KEYS
+    return _first_line(folder / LOG) >= _LOG_KEYS
 
 
 def is_rows(file: Path) -> bool:
@@ -127,10 +122,7 @@ def _first_line(file: Path) -> set[str]:
 
 def is_checkpoint(folder: Path) -> bool:
     """Whether a folder is one that `save_model` wrote."""
-    return (folder / CHECKSUMS).is_file() and any((folder / name).is_file() for name in _OF_A_MODEL)
-
-
-_OF_A_MODEL = ("config.json", "model.safetensors")
+    return (folder / CHECKSUMS).is_file() and any((folder / name).is_file() for name in (MODEL, WEIGHTS))
 
 
 def home_of(model: Path) -> Path:
@@ -147,7 +139,7 @@ def home_of(model: Path) -> Path:
     if place.name not in CHECKPOINTS or not is_run(place.parent):
         return home
     run = home.parent if home.name == place.name else place.parent
-    if place.name != CHECKPOINTS[0]:
+    if place.name != CHECKPOINT:
         raise InputError(
             f"{model}: is not the checkpoint that the rows of {run} are of; give {run}, or --out FILE for its own rows"
         )
@@ -163,7 +155,7 @@ def _refuse_owned(out: Path, option: str) -> None:
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
         # By a model's own files the folder would be taken for a model, not for the run.
-        for name in (*RUN_FILES, *CHECKPOINTS, *_OF_A_MODEL, CHECKSUMS):
+        for name in (*RUN_FILES, *CHECKPOINTS, MODEL, WEIGHTS, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
 
@@ -219,7 +211,7 @@ def _trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
     for folder in (model, *(model / name for name in CHECKPOINTS)):
         try:
-            spec = read_json(folder / "config.json", "")["training"]["config"]["data"]
+            spec = read_json(folder / MODEL, "")["training"]["config"]["data"]
         except (InputError, KeyError, TypeError):
             continue
         return spec if isinstance(spec, str) else None

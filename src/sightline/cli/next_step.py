@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from sightline import plugins
 from sightline.cascade_rows import CASCADE
-from sightline.predictions import PREDICTIONS
-from sightline.results import RESULTS
+from sightline.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +114,7 @@ def say_report(run: Run) -> None:
     """After what is measured of a run: its report; of a model alone what comes after that."""
     home = run_of(run.path)
     if run.training and (home / RESULTS).exists():
-        say_next("report", *to_compare(home), *writing("--out", home / "report.html"))
+        say_next("report", *to_compare(home), *writing("--out", home / PAGE))
     else:
         say_predict_or_export(run.path)
 
@@ -128,7 +127,7 @@ def writing(option: str, out: Path) -> tuple[str, ...]:
 def run_of(model: str | Path) -> Path:
     """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
     place = Path(model)
-    return place.parent if place.name.startswith("checkpoint") and (place.parent / "config.yaml").exists() else place
+    return place.parent if place.name.startswith(CHECKPOINT) and (place.parent / CONFIG).exists() else place
 
 
 def packed_beside(run: Path) -> Path:

@@ -9,24 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.checkpoint import CHECKSUMS, TRAINING
-from sightline.cli.guard import CHECKPOINTS, PAGE, RUN_FILES, Inputs, guard_file, guard_folder, is_rows, is_run
+from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError, StorageError
-from sightline.owner import OWNER, Owner, claim, refuse_owned
+from sightline.owner import Owner, claim, refuse_owned
 from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
-from sightline.replacing import write_file
+from sightline.replacing import make_parent, write_file
 from sightline.results import dump_rows, merge_rows, read_rows
+from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, RUN_FILES
 
 if TYPE_CHECKING:
     from sightline.results import ResultRow
 
-# What a run leaves in its folder, and in its checkpoints; anything else there is the user's.
+# What a run leaves in its folder; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
-_IN_CHECKPOINT = {
-    "model.safetensors", TRAINING, "config.json", CHECKSUMS, "log.jsonl", "validation.jsonl",
-    "results.jsonl", "predictions.csv", "data.listing", "left_out.jsonl",
-}  # fmt: skip
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
 
@@ -137,7 +133,7 @@ def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
 
 
 def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
-    yield from (file for file in sorted(folder.iterdir()) if file.name not in _IN_CHECKPOINT or file.is_dir())
+    yield from (file for file in sorted(folder.iterdir()) if file.name not in CHECKPOINT_FILES or file.is_dir())
 
 
 def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:
@@ -181,14 +177,6 @@ def claim_rows(out: Path) -> None:
         raise InputError(f"--out {out}: exists and holds no rows of a benchmark; it is not replaced")
 
 
-def make_parent(out: Path) -> None:
-    """Make the folder that a file is about to be written to; raises StorageError."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
-
-
 def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewer: bool = True) -> None:
     """Put rows into a file of rows; one that was measured again is replaced. Two at once lose none.
 
@@ -218,17 +206,6 @@ def _add(path: Path, text: Callable[[], str]) -> None:
     make_parent(path)
     try:
         with locked(path.with_name(f".{path.name}.writing-lock")):
-            write_text(path, text())
+            write_file(path, text())
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of a text, as UTF-8."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """`write_file`, in a folder that is made where it is not there."""
-    make_parent(path)
-    write_file(path, content)

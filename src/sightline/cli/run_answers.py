@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.errors import InputError, SightlineError
 from sightline.reading import read_json_lines
+from sightline.run_files import BEST, PREDICTIONS, VALIDATION
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
     from sightline.predictions import Prediction
     from sightline.reports.content import Answers, Sample, ValidationPoint
 
-VALIDATION = "validation.jsonl"
-BEST = "checkpoint.best"
 _MISTAKES = 12
 # Of a picture on the page, in pixels, where images have no one size.
 _HEIGHT = 128
@@ -71,7 +70,7 @@ def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Sour
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
-    from sightline.predictions import PREDICTIONS, read_predictions
+    from sightline.predictions import read_predictions
     from sightline.reports.answers import worst
     from sightline.reports.content import Answers
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightline.cli.config import apply_settings, check_config, dump_config
 from sightline.errors import InputError
+from sightline.run_files import CONFIG
 
 if TYPE_CHECKING:
     import torch
@@ -205,15 +206,15 @@ def save_config(resolved: TrainConfig, folder: Path) -> None:
     Raises:
         InputError: the run in the folder was begun with another configuration; names the key.
     """
-    from sightline.cli.output import write_text
     from sightline.cli.yaml_text import dump_yaml, read_yaml
+    from sightline.replacing import write_out
     from sightline.training.state import check_same_run
 
-    path = folder / "config.yaml"
+    path = folder / CONFIG
     if path.exists():
         check_same_run(read_yaml(path), resolved, folder)
     else:
-        write_text(path, dump_yaml(dump_config(resolved)))
+        write_out(path, dump_yaml(dump_config(resolved)))
 
 
 def _overlay(base: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

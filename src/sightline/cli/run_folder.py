@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sightline.cli.run_answers import best_step, read_answers, read_validation
 from sightline.errors import InputError, SightlineError
+from sightline.run_files import LOG, RESULTS
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
@@ -29,7 +30,7 @@ def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
     Raises:
         InputError: the folder is no run, or was not measured.
     """
-    from sightline.results import RESULTS, read_rows
+    from sightline.results import read_rows
     from sightline.training.run import open_run
 
     run = open_run(folder)
@@ -45,7 +46,7 @@ def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
 def _summary(run: Run, rows: list[ResultRow]) -> RunSummary:
     from sightline.reports.content import LossCurve, RunSummary
     from sightline.reports.seen import loss_kind, seen_sizes
-    from sightline.training.log import LOG, read_log
+    from sightline.training.log import read_log
 
     model, training, folder = run.model, run.training, run.path
     log = read_log(folder / LOG)

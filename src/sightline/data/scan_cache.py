@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
-import tempfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 
 from sightline.data.file_listing import FileListing
+from sightline.errors import StorageError
+from sightline.replacing import write_out
 
 CACHE_VARIABLE = "SIGHTLINE_CACHE"
 """Environment variable: the folder of the cache; empty for none."""
@@ -84,25 +86,18 @@ def keep(root: Path, listing: FileListing) -> None:
         "notes": listing.notes,
     }
     names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A name of its own: of two commands at once the later one stays.
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".writing", delete=False) as file:
-            try:
-                np.savez(
-                    file,
-                    names=np.frombuffer(names, np.uint8),
-                    stamps=listing.stamps,
-                    sizes=listing.sizes,
-                    samples=listing.samples,
-                    read=known,
-                    about=np.frombuffer(json.dumps(about).encode(), np.uint8),
-                )
-                file.close()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+    content = io.BytesIO()
+    np.savez(
+        content,
+        names=np.frombuffer(names, np.uint8),
+        stamps=listing.stamps,
+        sizes=listing.sizes,
+        samples=listing.samples,
+        read=known,
+        about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+    )
+    with contextlib.suppress(OSError, StorageError):
+        write_out(path, content.getvalue())
         listing.changed = False
         _drop_oldest(path)
 

@@ -23,6 +23,7 @@ from sightline.export.quiet import quiet
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
 from sightline.grid import Grid
 from sightline.models import Model
+from sightline.replacing import write_out
 
 METADATA = "sightline.json"
 """The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""
@@ -103,7 +104,8 @@ def export_model(
             if int8:
                 content = _quantised(content)
                 report(3, steps)
-    _write_whole(path, content)
+    # A link stays one; its file is replaced.
+    write_out(Path(os.path.realpath(path)), content)
     report(steps, steps)
     return ExportRecord(
         file=str(path),
@@ -211,21 +213,3 @@ def _check_writable(path: Path) -> None:
     if not os.access(above, os.W_OK):
         reason = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
         raise StorageError(f"{path}: cannot be written ({above}: {os.strerror(reason)})")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    # A link stays one; its file is replaced.
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -160,11 +160,11 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     from sightline.evaluation import evaluate
     from sightline.evaluation.accuracy import RunIdentity, planned_images
     from sightline.load import load_model, read_record
-    from sightline.predictions import PREDICTIONS, Prediction, dump_predictions
+    from sightline.predictions import Prediction, dump_predictions
     from sightline.replacing import write_file
-    from sightline.results import RESULTS, dump_rows, read_rows
+    from sightline.results import dump_rows, read_rows
+    from sightline.run_files import CHECKPOINT, PREDICTIONS, RESULTS
     from sightline.training.loop import train
-    from sightline.training.state import CHECKPOINT
 
     rows = job.out / RESULTS
     runtime.set_threads(job.threads)
@@ -203,5 +203,5 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         measured = evaluate(model, source, job.evaluate, identity, advance=advance, answers=answers)
         with owner.held():
             # The rows last: where they are, the run is done.
-            write_file(job.out / PREDICTIONS, dump_predictions(answers).encode())
-            write_file(rows, dump_rows(measured).encode())
+            write_file(job.out / PREDICTIONS, dump_predictions(answers))
+            write_file(rows, dump_rows(measured))

@@ -16,8 +16,6 @@ from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 from sightline.replacing import write_file
 
-LOG = "log.jsonl"
-VALIDATION = "validation.jsonl"
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
 

@@ -28,16 +28,16 @@ from sightline.grid import Grid
 from sightline.load import load_model, read_record, seal
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.owner import Owner, claim
+from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.classification import LINK_OF, classification_loss
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.course import Course, Step, course_of, planned_length, shown
 from sightline.training.ema import Ema
-from sightline.training.log import LOG, VALIDATION, restore_file, write_lines
+from sightline.training.log import restore_file, write_lines
 from sightline.training.optim import make_optimizer
 from sightline.training.same_data import check_same_data, minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
-    CHECKPOINT,
     RunState,
     drop_measured,
     drop_previous,

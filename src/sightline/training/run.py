@@ -16,8 +16,8 @@ from sightline.errors import InputError
 from sightline.evaluation.accuracy import RunIdentity
 from sightline.load import load_model, read_record, seal
 from sightline.models import Model
+from sightline.run_files import CHECKPOINT
 from sightline.training.config import renamed
-from sightline.training.state import CHECKPOINT
 
 
 @dataclass

@@ -13,11 +13,9 @@ from sightline.data.fingerprint import Fingerprint, counted, differences
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.load import read_record
+from sightline.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig, renamed
 from sightline.training.validation import SPLIT
-
-LISTING = "data.listing"
-"""The file of a checkpoint that names what its run was trained on, so that a difference can be named."""
 
 
 def data_record(found: Fingerprint, minival: str) -> tuple[dict[str, Any], dict[str, bytes]]:

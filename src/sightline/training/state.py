@@ -16,8 +16,6 @@ import torch
 
 from sightline import runtime
 from sightline.checkpoint import (
-    CHECKSUMS,
-    TRAINING,
     check_state,
     folder_exists,
     load_tensors,
@@ -31,21 +29,16 @@ from sightline.data.source import Source
 from sightline.errors import InputError, StorageError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import Model
-from sightline.predictions import PREDICTIONS
 from sightline.reading import read_json_lines
 from sightline.replacing import previous_of
-from sightline.results import RESULTS
+from sightline.run_files import BEST, CHECKPOINT, CHECKSUMS, LEFT_OUT, LOG, PREDICTIONS, RESULTS, TRAINING, VALIDATION
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.course import Position
 from sightline.training.ema import Ema
-from sightline.training.log import LOG, VALIDATION, older_log, text_of
+from sightline.training.log import older_log, text_of
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
 from sightline.training.same_data import data_record
 
-CHECKPOINT = "checkpoint"
-BEST = "checkpoint.best"
-# A file of its own, a line an image: the record of a model is bounded, and these may be many.
-LEFT_OUT = "left_out.jsonl"
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable")
 

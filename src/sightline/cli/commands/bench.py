@@ -72,9 +72,10 @@ def memory(
     from sightline import runtime
     from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
     from sightline.cli.next_step import say_next
-    from sightline.cli.output import claim_rows, write_text
+    from sightline.cli.output import claim_rows
     from sightline.cli.resolutions import parse_size
     from sightline.models import model_config
+    from sightline.replacing import write_out
     from sightline.reports.tables import print_table
 
     if unexpected:
@@ -114,7 +115,7 @@ def memory(
         print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
     refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)
     if out is not None:
-        write_text(out, rows)
+        write_out(out, rows)
     if json:
         return
     if available is not None and estimates["training step"].total > available:

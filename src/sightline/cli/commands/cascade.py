@@ -82,7 +82,7 @@ def cascade(
     from sightline.cli.guard import Inputs
     from sightline.cli.left_out import LeftOut
     from sightline.cli.next_step import say_report
-    from sightline.cli.output import claim_file, write_text
+    from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_numbers
     from sightline.evaluation.accuracy import labels_of, usual_images
@@ -95,6 +95,7 @@ def cascade(
         planned_looks,
         planned_tokens,
     )
+    from sightline.replacing import write_out
     from sightline.reports import cascade_page, cascade_plot, style
     from sightline.reports.seen import seen_sizes
     from sightline.results import dump_rows
@@ -149,7 +150,7 @@ def cascade(
     page = cascade_page.render(rows, _command(run, config, out), seen=seen, chance=chance)
     figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
     for name, content in zip((CASCADE, *_DRAWN), (text, *map(style.standalone, figures), page), strict=True):
-        write_text(out / name, content)
+        write_out(out / name, content)
     if json:
         print(text, end="")
         return

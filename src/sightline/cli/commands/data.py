@@ -203,8 +203,8 @@ def _draw(source: ImageFolder, sheet: Path) -> None:
 
     from PIL import Image
 
-    from sightline.cli.output import write_bytes
     from sightline.data.contact_sheet import contact_sheet
+    from sightline.replacing import write_out
 
     split = "test" if "test" in source.splits else source.splits[0]
     source, _ = source.check_readable(split, skip_unreadable="all")
@@ -213,4 +213,4 @@ def _draw(source: ImageFolder, sheet: Path) -> None:
     chosen = [there[number * len(there) // 48] for number in range(48)] if len(there) > 48 else there
     picture = io.BytesIO()
     Image.fromarray(contact_sheet(source, split, [(96, 96)], columns=12, rows=4, indices=chosen)).save(picture, "PNG")
-    write_bytes(sheet, picture.getvalue())
+    write_out(sheet, picture.getvalue())

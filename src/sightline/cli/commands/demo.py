@@ -46,15 +46,17 @@ def demo(
     from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import say_next, writing
-    from sightline.cli.output import claim_folder, write_text
+    from sightline.cli.output import claim_folder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
     from sightline.data.discovery import open_source
     from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
+    from sightline.replacing import write_out
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
+    from sightline.run_files import PAGE, RESULTS
     from sightline.training.jobs import run_jobs
     from sightline.training.loop import resolve
 
@@ -86,24 +88,24 @@ def demo(
             print("Quick: too few scenes to learn from, to see that everything works.")
         notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
         command = shlex.join(words)
-        waiting = [job for job in jobs if not (job.out / "results.jsonl").exists()]
+        waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
         with Bars() as bars:
-            watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / "report.html", title=_TITLE, command=command)
+            watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / PAGE, title=_TITLE, command=command)
             if waiting:
                 print("How long it takes here is said after the first steps, in half a minute.")
-                print(f"Curves as they come: {out / 'report.html'}", flush=True)
+                print(f"Curves as they come: {out / PAGE}", flush=True)
             run_jobs(jobs, watch, warn)
         owner.check()
         seconds = time.perf_counter() - started
         content = compose_report([job.out for job in jobs], command, title=_TITLE, notes=notes)
         content = dataclasses.replace(content, seconds_total=max(seconds, content.seconds_total / len(jobs)))
-        write_text(out / "results.jsonl", dump_rows(content.rows))
-        write_report(out / "report.html", content)
+        write_out(out / RESULTS, dump_rows(content.rows))
+        write_report(out / PAGE, content)
         print_accuracy(content.rows)
         expected = "" if watch.expected is None else f" ({watch.expected / 60:.1f} were expected)"
         print(f"Took {seconds / 60:.1f} minutes{expected}.")
-        print(f"rows: {out / 'results.jsonl'}")
-        print(f"open in a browser: {out / 'report.html'}")
+        print(f"rows: {out / RESULTS}")
+        print(f"open in a browser: {out / PAGE}")
         mine = Path("runs/digits")
         say_next("train", "--data", "digits", *writing("--out", mine))

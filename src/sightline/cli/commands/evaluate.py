@@ -78,10 +78,11 @@ def evaluate(
     from sightline.evaluation.accuracy import check_sizes, labels_of, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import seal
-    from sightline.predictions import PREDICTIONS, Prediction, read_predictions
+    from sightline.predictions import Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
-    from sightline.results import RESULTS, dump_rows, on_more, read_rows
+    from sightline.results import dump_rows, on_more, read_rows
+    from sightline.run_files import PREDICTIONS, RESULTS
     from sightline.training.run import open_run
 
     runtime.set_threads(threads)

@@ -28,9 +28,10 @@ def report(
     """
     from sightline.cli.guard import Inputs, home_of
     from sightline.cli.next_step import say_predict_or_export
-    from sightline.cli.output import claim_file, make_parent
+    from sightline.cli.output import claim_file
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
+    from sightline.replacing import make_parent
     from sightline.reports.html import write_report
     from sightline.reports.seen import by_run
     from sightline.reports.tables import print_accuracy

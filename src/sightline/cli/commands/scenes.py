@@ -48,11 +48,12 @@ def scenes(
 
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import say_next
-    from sightline.cli.output import claim_file, write_bytes
+    from sightline.cli.output import claim_file
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
     from sightline.errors import InputError
+    from sightline.replacing import write_out
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:
@@ -68,6 +69,6 @@ def scenes(
     picture = io.BytesIO()
     # As the name's ending says.
     Image.fromarray(sheet).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
-    write_bytes(out, picture.getvalue())
+    write_out(out, picture.getvalue())
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
     say_next("train", "--data", f"scenes:{task}")

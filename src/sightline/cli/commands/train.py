@@ -99,10 +99,11 @@ def train(
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
-    from sightline.predictions import PREDICTIONS, Prediction
+    from sightline.predictions import Prediction
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
+    from sightline.run_files import CONFIG, PREDICTIONS, RESULTS
     from sightline.training.loop import Progress, resolve
     from sightline.training.loop import train as run
     from sightline.training.run import open_run
@@ -127,7 +128,7 @@ def train(
         settings,
         recipe,
         summarise=sources.summary,
-        began=(lambda wanted: folder_of(wanted) / "config.yaml") if resume else None,
+        began=(lambda wanted: folder_of(wanted) / CONFIG) if resume else None,
     )
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
@@ -166,7 +167,7 @@ def train(
             claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, warn=warn)
         )
         save_config(resolved, folder)
-        again = ["sightline", "train", "--config", str(folder / "config.yaml"), "--out", str(folder), "--resume"]
+        again = ["sightline", "train", "--config", str(folder / CONFIG), "--out", str(folder), "--resume"]
         again += [
             *(["--threads", str(threads)] if threads else []),
             *(["--device", device] if device != "auto" else []),
@@ -215,7 +216,7 @@ def train(
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.
             add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-            add_rows(folder / "results.jsonl", rows, anew=last is not None)
+            add_rows(folder / RESULTS, rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")
         return
