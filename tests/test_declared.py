@@ -17,7 +17,7 @@ from sightline.convert.weights import read_weights
 from sightline.errors import InputError
 from sightline.load import load_model, save_model
 from sightline.models import VisionTransformer, ViTConfig, create_model
-from tests.tiny import reseal
+from tests.tiny import put, reseal
 
 SMALL = {"image_size": 16, "depth": 2, "dim": 48, "heads": 4, "num_classes": 5}
 
@@ -36,7 +36,7 @@ def folder(tmp_path):
 
     def rewrite(**changes) -> Path:
         record = json.loads(file.read_text())
-        record["model"].update(changes)
+        put(record, **changes)
         file.write_text(json.dumps(record))
         reseal(tmp_path / "m")
         return tmp_path / "m"
@@ -54,7 +54,7 @@ def folder(tmp_path):
         ({"mlp_ratio": 1e30}, ["mlp_ratio", "expected at most 1,000"]),
         ({"num_registers": 10**8}, ["num_registers 100000000: expected at most"]),
         ({"image_size": 16 * 10**9}, ["image_size 16000000000: expected at most"]),
-        ({"image_size": 400_000}, ["weights do not fit", "expected [10000000000, 48]"]),
+        ({"table_grid": [100_000] * 2}, ["weights do not fit", "expected [10000000000, 48]"]),
         ({"num_classes": 10**9, "class_names": None}, ["num_classes 1000000000: expected at most"]),
     ],
 )

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from sightline.encodings.base import without_knobs
 from sightline.errors import InputError, StorageError
 from sightline.load import read_record
 from sightline.models import create_model
-from tests.tiny import reseal, tree
+from tests.tiny import put, reseal, tree
 
 SMALL = {"image_size": 16, "depth": 2, "dim": 48, "heads": 4, "num_classes": 5}
 PAIRS = ["rope_mixed+learned_1d", "lookhere_45+sincos_2d", "rpe_learned+rope_axial", "alibi_2d+factorized"]
@@ -70,7 +71,7 @@ def test_every_field_of_the_configuration_comes_back(model, tmp_path):
 def test_defaults_are_written_out(model, tmp_path):
     """A default that changes later must not change weights that were trained with today's."""
     save_model(model("lookhere_90"), tmp_path / "m")
-    options = read_record(tmp_path / "m")["model"]["encoding_options"]
+    options = read_record(tmp_path / "m")["architecture"]["encoding_options"]
     assert {"directions", "global_slope", "layer_slopes", "rounding", "distance", "fill"} <= set(options)
 
 
@@ -176,7 +177,7 @@ def changed(**changes):
 
 
 def in_model(**changes):
-    return lambda record: record["model"].update(changes)
+    return lambda record: put(record, **changes)
 
 
 def in_training(**changes):
@@ -186,8 +187,8 @@ def in_training(**changes):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (changed(format=2), "expected format 1"),
-        (changed(model=[]), "not the configuration of a model"),
+        (changed(format=3), "expected format 2"),
+        (changed(preparation=[]), "not the configuration of a model"),
         (changed(training=[]), "not the configuration of a model"),
         (in_training(config=3), "training.config is not a group of keys"),
         (changed(knob="x"), "config.json: knob"),
@@ -278,3 +279,28 @@ def test_drop_path_that_rises_comes_back(model, tmp_path):
     again = load_model(tmp_path / "m")
     assert again.config.drop_path == (0.0, 0.4)
     assert [round(block.drop_path.rate, 6) for block in again.blocks] == [0.0, 0.2, 0.4]
+
+
+@pytest.mark.parametrize("version", ["9f2ed97", "33b8073"])
+def test_a_folder_that_keeps_everything_in_one_group(version, tmp_path):
+    """As 0.1 and its successors wrote it; saved again, it is in parts and the same model."""
+    place = Path(__file__).parent / "runs" / version / "uniform"
+    written = json.loads(next(place.rglob("checkpoint/config.json")).read_text())
+    assert written["format"] == 1
+    one = load_model(place)
+    for name in ("depth", "encoding", "image_size", "pool", "mean", "class_names", "num_classes"):
+        kept = written["model"][name]
+        assert getattr(one.config, name) == (tuple(kept) if isinstance(kept, list) else kept), name
+    assert one.config.score_link == written["model"].get("score_link", one.config.score_link)
+    save_model(one, tmp_path / "m")
+    record = read_record(tmp_path / "m")
+    assert record["format"] == 2
+    parts = ("architecture", "head", "preparation", "labels")
+    assert [record[part].get("name") for part in parts] == ["vit", "linear", None, None]
+    assert set(record["preparation"]) == {"image_size", "mean", "std", "interpolation", "crop"}
+    assert set(record["labels"]) == {"class_names"}
+    two = load_model(tmp_path / "m")
+    assert two.config == one.config
+    for name, tensor in one.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            assert torch.equal(two.state_dict()[name], tensor), name

@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "i
 def forget(folder: Path) -> None:
     """Make a folder one that an older version wrote."""
     record = json.loads((folder / "config.json").read_text())
-    del record["model"]["score_link"]
+    del record["score_link"]
     (folder / "config.json").write_text(json.dumps(record))
     reseal(folder)
 

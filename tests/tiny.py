@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sightline.models.record import parted
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 INPUTS = Path(__file__).parent / "faults" / "inputs"
@@ -55,6 +56,17 @@ def pictures(folder: Path, classes: Sequence[str] = ("a", "b"), count: int = 4) 
                 size = (*draws.integers(8, 40, 2).tolist(), 3)
                 Image.fromarray(draws.integers(0, 256, size, dtype=np.uint8)).save(there / f"{number}.png")
     return f"imagefolder:{folder}"
+
+
+def put(record: dict[str, Any], **fields: Any) -> None:
+    """Change fields of the configuration in a model's `config.json`, each in its part."""
+    for part, values in parted(fields).items():
+        if part not in ("architecture", "head", "preparation", "labels"):
+            record[part] = values
+            continue
+        if part == "architecture" and "architecture" not in fields:
+            del values["name"]
+        record[part].update(values)
 
 
 def digest(file: Path) -> str:

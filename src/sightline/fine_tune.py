@@ -71,8 +71,7 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes.setdefault("table_grid", trained.train_grid)
     if changes.get("num_classes", trained.num_classes) != trained.num_classes:
         changes.setdefault("class_names", None)
-    config = models.changed(trained, **changes)
-    return config.replace(table_grid=None) if config.table_grid == config.grid_of(config.image_size) else config
+    return models.changed(trained, **changes).plain()
 
 
 def _differing(trained: Model, model: Model) -> set[str]:

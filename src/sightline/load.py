@@ -24,20 +24,20 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
-from sightline.checks import configure
 from sightline.convert import import_weights, origin_link
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.declared import refuse_size
 from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
-from sightline.models import Model, ViTConfig, make_model
+from sightline.models import Model, make_model
+from sightline.models.record import are_parts, config_of, parted, parts_of
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
 
-FORMAT = 1
+FORMAT = 2
 
 
 def model_files(
@@ -58,7 +58,7 @@ def model_files(
     record = {
         "format": FORMAT,
         "sightline": __version__,
-        "model": dataclasses.asdict(config),
+        **parts_of(config),
         "knob": None if inner.knob is None else inner.knob.value,
         "training": dict(training or {}),
     }
@@ -112,10 +112,13 @@ def read_record(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: has no config.json")
     file = files["config.json"]
     record = read_json(file, "the configuration of a model")
-    parts = (record, record.get("model"), record.get("training", {})) if isinstance(record, dict) else ()
-    if not parts or not all(isinstance(part, dict) for part in parts) or record.get("format") != FORMAT:
+    if isinstance(record, dict) and record.get("format") == 1 and isinstance(record.get("model"), dict):
+        # As 0.1 wrote it, all in one group.
+        record = {**record, **parted(record.pop("model")), "format": FORMAT}
+    if not isinstance(record, dict) or record.get("format") != FORMAT or not are_parts(record):
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")
-    record.setdefault("training", {})
+    if not isinstance(record.setdefault("training", {}), dict):
+        raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")
     if not isinstance(record["training"].get("config", {}), dict):
         raise InputError(f"{file}: training.config is not a group of keys")
     return record
@@ -218,8 +221,8 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
         raise InputError(f"{path}: has no model.safetensors")
     declared = read_declared(file)
     try:
-        config = configure(ViTConfig, record["model"], "model")
-        if "score_link" not in record["model"]:
+        config = config_of(record)
+        if "score_link" not in record:
             # Of an older version: the loss that trained it tells, or where it came from.
             loss = record["training"].get("config", {}).get("loss")
             config = config.replace(score_link=LINK_OF.get(loss) or origin_link(config))

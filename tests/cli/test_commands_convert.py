@@ -18,7 +18,7 @@ from sightline.models import create_model
 from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
 from tests.parity.golden_files import FOLDER, golden
-from tests.tiny import reseal, tree
+from tests.tiny import put, reseal, tree
 
 TINY = ["--set", "model=vit_tiny_patch16_224", "--set", "depth=1", "--set", "img_size=32", "--set", "num_classes=4"]
 
@@ -213,7 +213,7 @@ def test_a_rule_that_was_changed_is_found_however_small_its_effect(field, value,
     cli("convert", "timm", source, tmp_path / "m", *TINY)
     config = tmp_path / "m" / "config.json"
     record = json.loads(config.read_text())
-    record["model"][field] = value
+    put(record, **{field: value})
     config.write_text(json.dumps(record))
     reseal(tmp_path / "m")
     code, out, _ = cli("verify", tmp_path / "m", "--against", source, "--project", "timm", "--json")
@@ -248,8 +248,8 @@ def test_how_the_original_was_built_is_not_what_it_is(cli, source, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model": {"origin": "x"}}, "origin 'x'"),
-        ({"model": {"origin": {"project": "big_vision"}}}, "origin"),
+        ({"origin": "x"}, "origin 'x'"),
+        ({"origin": {"project": "big_vision"}}, "origin"),
         ({"fingerprint": "x"}, "fingerprint"),
         ({"fingerprint": [1, 2]}, "fingerprint"),
         ({"fingerprint": [{"size": [16, 16]}, {"size": [12, 20]}]}, "fingerprint"),
@@ -266,7 +266,7 @@ def test_a_record_that_was_edited_is_one_line(change, says, cli, refused, tmp_pa
     config = tmp_path / "m" / "config.json"
     record = json.loads(config.read_text())
     for key, value in change.items():
-        record[key] = {**record[key], **value} if isinstance(value, dict) else value
+        record[key] = value
     config.write_text(json.dumps(record))
     reseal(tmp_path / "m")
     refused("verify", tmp_path / "m", "--against", tmp_path / "w.safetensors", "--project", "big_vision", says=[says])

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import sightline
 from sightline.data.image_file import read_image
-from tests.tiny import INPUTS, reseal, tree
+from tests.tiny import INPUTS, put, reseal, tree
 
 
 def picture(height, width, seed=0):
@@ -362,7 +362,8 @@ def test_names_and_indices_belong_together(cli, run_copy):
     """The name is that of the class at the index, and the answer goes by the names that the checkpoint has."""
     file = run_copy / "checkpoint" / "config.json"
     record = json.loads(file.read_text())
-    record["model"]["class_names"] = names = [f"name {9 - index}" for index in range(10)]
+    names = [f"name {9 - index}" for index in range(10)]
+    put(record, class_names=names)
     file.write_text(json.dumps(record))
     reseal(run_copy / "checkpoint")
     code, out, _ = cli("predict", run_copy, INPUTS / "good.jpg", "--topk", 10, "--json")
@@ -377,7 +378,7 @@ def test_the_preprocessing_is_the_checkpoints(cli, run_copy, tmp_path):
     original = json.loads(file.read_text())
     said = []
     for change in ({}, {"mean": [0.1] * 3}, {"std": [0.9] * 3}, {"interpolation": "bilinear"}, {"crop": 0.5}):
-        file.write_text(json.dumps({**original, "model": {**original["model"], **change}}))
+        file.write_text(json.dumps({**original, "preparation": {**original["preparation"], **change}}))
         reseal(run_copy / "checkpoint")
         code, out, _ = cli(
             "predict", run_copy, tmp_path / "a.jpg", "--resolution", 16, "--json", "--precision", "float32"

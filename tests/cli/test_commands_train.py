@@ -67,7 +67,7 @@ def test_joined_encodings_with_options_of_a_part(cli):
     assert cli("train", *TINY, *settings, "--out", "a")[0] == 0
     assert cli("train", "--config", "a/config.yaml", "--out", "b", "--threads", 1)[0] == 0
     assert weights(Path("a")) == weights(Path("b"))
-    saved = json.loads(Path("a/checkpoint/config.json").read_text())["model"]["encoding_options"]
+    saved = json.loads(Path("a/checkpoint/config.json").read_text())["architecture"]["encoding_options"]
     assert saved["rope_mixed.theta"] == 50
 
 

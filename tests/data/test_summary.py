@@ -100,7 +100,7 @@ def test_found_14_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(nam
     assert tuple(saved["model_options"]["mean"]) == seen.mean
     assert (saved["packing"] is None) == (name == "imagefolder")
     record = json.loads((out / "checkpoint" / "config.json").read_text())
-    assert tuple(record["model"]["std"]) == seen.std
+    assert tuple(record["preparation"]["std"]) == seen.std
     # The run goes on with what it began with, not with what a recipe says of the data today.
     assert cli(*words, "--resume")[0] == 0
 

@@ -91,9 +91,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / f"models_test_{name}.py").write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(plugins.FOLDERS, "")
+        patch.setattr(plugins, "given", [])
+        patch.setattr(plugins, "__path__", list(plugins.__path__))
         plugins.add(folder)
         yield folder
-    plugins.__path__.remove(str(folder))
 
 
 def images() -> list[Tensor]:

@@ -12,6 +12,7 @@ from sightline.convert import export_weights, import_weights
 from sightline.convert.timm import build
 from sightline.data.preprocessing import preprocessing
 from sightline.models import create_model
+from sightline.models.record import config_of
 from tests.contract.randomise import randomise_parameters
 
 SMALL = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 10}
@@ -54,8 +55,8 @@ def test_found_10_older_folders_have_one_size(tmp_path):
     model = create_model("vit_micro_patch4", encoding="learned_1d", image_size=16, **SMALL)
     sightline.save_model(model, tmp_path / "m")
     record = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert record["model"].pop("table_grid") is None
-    assert sightline.models.ViTConfig(**record["model"]).train_grid == (4, 4)
+    assert record["architecture"].pop("table_grid") == [4, 4]
+    assert config_of(record).train_grid == (4, 4)
 
 
 @torch.no_grad()

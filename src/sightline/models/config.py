@@ -269,6 +269,10 @@ class ViTConfig(Preparation, Labels):
             return 0
         return round(self.dim * (self.mlp_ratio if self.pool_mlp_ratio is None else self.pool_mlp_ratio))
 
+    def plain(self) -> ViTConfig:
+        """The same without a `table_grid` that `image_size` says already."""
+        return self.replace(table_grid=None) if self.table_grid == self.grid_of(self.image_size) else self
+
     def replace(self, **changes: Any) -> ViTConfig:
         """A copy with fields changed, checked anew."""
         return dataclasses.replace(self, **changes)

@@ -26,7 +26,7 @@ def model_card(record: Mapping[str, Any], repository: str, rows: Sequence[Result
 def _metadata(record: Mapping[str, Any], repository: str, rows: Sequence[ResultRow]) -> str:
     lines = ["---", "library_name: sightline", "pipeline_tag: image-classification", "tags:"]
     lines += [f"- {tag}" for tag in ("vision-transformer", "image-classification", "sightline")]
-    lines += [f"- {json.dumps(part)}" for part in record["model"]["encoding"].split("+")]
+    lines += [f"- {json.dumps(part)}" for part in record["architecture"]["encoding"].split("+")]
     cited = [row for row in rows if row.metric in _CITED and not row.slices]
     if cited:
         lines += ["model-index:", f"- name: {json.dumps(repository.split('/')[-1])}", "  results:"]
@@ -46,7 +46,7 @@ def _metadata(record: Mapping[str, Any], repository: str, rows: Sequence[ResultR
 
 
 def _text(record: Mapping[str, Any], repository: str) -> list[str]:
-    model = record["model"]
+    model = {**record["architecture"], **record["head"], **record["preparation"]}
     image_size = model["image_size"]
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     patch, classes = model["patch_size"], model["num_classes"]
@@ -62,8 +62,9 @@ def _text(record: Mapping[str, Any], repository: str) -> list[str]:
     ]
     if record.get("knob") is not None:
         facts.append(("Extrapolation parameter", f"{record['knob']:g}"))
-    if model.get("origin"):
-        facts.append(("Imported from", f"{model['origin']['project']}: `{json.dumps(model['origin']['config'])}`"))
+    origin = record.get("origin")
+    if origin:
+        facts.append(("Imported from", f"{origin['project']}: `{json.dumps(origin['config'])}`"))
     training = record.get("training", {}).get("config")
     if training:
         facts.append(("Trained on", f"{training.get('data')}, {training.get('images')} images"))
