@@ -79,18 +79,19 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     assert sum(store.most_bytes for store in STORES.values()) <= 32 << 20
     for store in STORES.values():
         store.clear()
-        monkeypatch.setattr(store, "most_bytes", 40_000)
+        monkeypatch.setattr(store, "most_bytes", 100_000)
     model = create_model("vit_micro_patch4", encoding=encoding, **MODEL).eval()
     filled = set()
     with use_backend("tiles"), torch.no_grad():
         for rows, cols in [(3, 4), (9, 11), (12, 7), (17, 18), (3, 4), (20, 5)]:
             model(torch.randn(1, 3, 4 * rows, 4 * cols))
             for name, store in STORES.items():
-                assert store.held_bytes <= 40_000, name
+                assert store.held_bytes <= 100_000, name
                 assert store.held_bytes == sum(size for _, size in store._values.values())
                 filled |= {name} if len(store) else set()
     assert "coordinates" in filled
-    assert encoding != "lookhere_90" or len(filled) == len(STORES)
+    elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
+    assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere
     for store in STORES.values():
         store.clear()
 

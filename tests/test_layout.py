@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sightline import layout as layouts
+from sightline import segment
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import Kept
@@ -24,7 +24,7 @@ grids = st.tuples(st.integers(1, 6), st.integers(1, 6))
 @pytest.fixture
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> Kept:
     cache = Kept("a test's", 1 << 14)
-    monkeypatch.setattr(layouts, "_COORDS", cache)
+    monkeypatch.setattr(segment, "_COORDS", cache)
     return cache
 
 

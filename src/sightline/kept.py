@@ -12,6 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+
 T = TypeVar("T")
 
 STORES: dict[str, Kept] = {}
@@ -67,6 +70,17 @@ class Kept:
                 _, (_, freed) = self._values.popitem(last=False)
                 self.held_bytes -= freed
 
+    def tensor(self, key: Hashable, device: torch.device, make: Callable[[], Tensor]) -> Tensor:
+        """The tensor of a key (`device` is part of it), to be read and not written: made without gradients, and kept
+        where it may be."""
+        if not may_keep(device):
+            return make()
+        found = self.get(key)
+        if found is None:
+            found = born_free(make)
+            self.put(key, found, found.nbytes)
+        return found
+
     def clear(self) -> None:
         """Give up everything."""
         with self._lock:
@@ -79,6 +93,25 @@ class Kept:
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+def may_keep(device: torch.device) -> bool:
+    """Whether what is made now may be used again: no compiler, no transform of torch.func and no fake tensor is at
+    work, whose sizes are symbols and whose tensors are gone afterwards."""
+    return not torch.compiler.is_compiling() and not transforming() and type(torch.empty(0, device=device)) is Tensor
+
+
+def transforming() -> bool:
+    """Whether grad, vmap or another of torch.func's transforms is under way; a private question, whose safe answer is
+    no."""
+    asked = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return asked is not None and not torch.compiler.is_compiling() and asked()
+
+
+def born_free(make: Callable[[], T]) -> T:
+    """What `make` gives, without a history; a tensor born under inference mode could never be used in training."""
+    with torch.inference_mode(False), torch.no_grad():
+        return make()
 
 
 def kept(most_bytes: int, size: Callable[..., int]) -> Callable[[Callable[..., T]], Callable[..., T]]:

@@ -2,78 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.checks import require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.kept import Kept
+from sightline.kept import born_free, may_keep
+from sightline.segment import Segment, grid_coords, row_major_index, windows_of
 
-_COORDS = Kept("coordinates", 4 << 20)
-
-
-def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> Tensor:
-    """The (y, x) of each patch of a grid, row-major or in tiles: int64 [rows * cols, 2].
-
-    Cached by (grid, tile, device), never by the token count; not while compiling or exporting, where the sizes may be
-    symbolic, nor where tensors are fake, which neither come from the cache nor go into it.
-    """
-    key = (grid, tile, device)
-    symbolic = torch.compiler.is_compiling() or type(grid.rows) is not int or type(grid.cols) is not int
-    caching = not symbolic and type(torch.empty(0, device=device)) is Tensor
-    if caching and (found := _COORDS.get(key)) is not None:
-        return found
-    # A tensor born under inference mode could never be used in training.
-    with torch.inference_mode(False):
-        rows = torch.arange(grid.rows, device=device).unsqueeze(1).expand(grid.rows, grid.cols)
-        cols = torch.arange(grid.cols, device=device).unsqueeze(0).expand(grid.rows, grid.cols)
-        coords = torch.stack((rows, cols), dim=-1).reshape(grid.rows * grid.cols, 2)
-        if tile is not None:
-            y, x = coords.unbind(-1)
-            tiles_across = (grid.cols + tile.cols - 1) // tile.cols
-            of_tile = (y // tile.rows) * tiles_across + x // tile.cols
-            # Stable: inside a tile the order stays row-major, also in the smaller tiles at the edges.
-            coords = coords[of_tile.argsort(stable=True)]
-    if caching:
-        _COORDS.put(key, coords, coords.nbytes)
-    return coords
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """The patches of one image: its own grid, and which of them are here.
-
-    Attributes:
-        grid: the grid of the whole image, also when patches were dropped.
-        coords: int64 [1 or rows, patches, 2] as (y, x) in cells.
-        complete: every patch of the grid is here, in the order that `tile` says.
-        tile: None for row-major order; else tiles of this many rows and columns follow each other row-major, and so
-            do the patches in each (sparse back ends: neighbours in the image are neighbours in memory).
-    """
-
-    grid: Grid
-    coords: Tensor
-    complete: bool = True
-    tile: Grid | None = None
-
-    @property
-    def row_major(self) -> bool:
-        """Every patch of the grid is here, in row-major order."""
-        return self.complete and self.tile is None
-
-    @property
-    def patches(self) -> int:
-        """How many patches of the image are here."""
-        return self.coords.shape[1]
-
-    @property
-    def indices(self) -> Tensor:
-        """The row-major index of each patch in its grid: int64 [1 or rows, patches]."""
-        return self.coords[..., 0] * self.grid.cols + self.coords[..., 1]
+T = TypeVar("T")
 
 
 class TokenLayout:
@@ -95,13 +38,32 @@ class TokenLayout:
         self.rows = rows
         self.num_prefix_tokens = num_prefix_tokens
         self.padding = padding
-        # One object for all layers: back ends keep what they made for a layout as long as it lives.
+        self.lengths = [num_prefix_tokens + segment.patches for segment in self.segments]
+        """Slots of each image of one row, its prefix tokens included."""
+        self.slots = sum(self.lengths) + padding
+        """Slots of one row, its padding included."""
+        self._made: dict[Hashable, object] = {}
+        # One object for all layers, so that what is made once a layout is made once here too.
         self._unpadded = self._like(self.segments, padding=0) if padding else None
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is made of this layout alone: once, for all layers and as long as the layout lives.
+
+        Args:
+            key: everything else that it hangs on, as a class, a configuration and a knob. What is made of weights has
+                no place here: it is made without gradients.
+            make: called for the first who asks, and for each where nothing may be kept (`kept.may_keep`).
+        """
+        if not may_keep(self.device) or type(self.segments[0].coords if self.segments else None) is not Tensor:
+            return make()
+        if key not in self._made:
+            self._made[key] = born_free(make)
+        return self._made[key]  # type: ignore[return-value]
 
     @classmethod
     def uniform(
         cls,
-        grid: Grid | tuple[int, int],
+        grid: Sequence[int],
         rows: int,
         *,
         num_prefix_tokens: int = 1,
@@ -116,7 +78,7 @@ class TokenLayout:
     @classmethod
     def packed(
         cls,
-        grids: Iterable[Grid | tuple[int, int]],
+        grids: Iterable[Sequence[int]],
         *,
         num_prefix_tokens: int = 1,
         device: torch.device | str = "cpu",
@@ -147,7 +109,7 @@ class TokenLayout:
         for number, segment in enumerate(self.segments):
             index = indices if isinstance(indices, Tensor) else self._indices(number, indices[number]).unsqueeze(0)
             every = grid_coords(segment.grid, index.device).expand(index.shape[0], -1, -1)
-            coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, 2))
+            coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, len(segment.grid)))
             segments.append(Segment(segment.grid, coords, complete=False))
         return self._like(segments)
 
@@ -188,14 +150,47 @@ class TokenLayout:
         return TokenLayout(segments, rows=self.rows, num_prefix_tokens=count)
 
     def tiled(self, tile: Grid) -> TokenLayout:
-        """The same whole images in tiles, as `Segment.tile`; an image with dropped patches stays as it is."""
+        """The same whole images in tiles, as `Segment.tile`; one with dropped patches, and a window, stay as they are.
+
+        Raises:
+            InputError: a grid has not two axes.
+        """
         segments = [
             Segment(segment.grid, grid_coords(segment.grid, self.device, tile).unsqueeze(0), tile=tile)
-            if segment.complete
+            if segment.complete and segment.window is None
             else segment
             for segment in self.segments
         ]
         return self._like(segments)
+
+    def windows(self, size: Sequence[int] | int, shift: Sequence[int] | None = None) -> TokenLayout:
+        """A layout whose images are windows of these: tokens of two windows do not meet (Swin section 3.2).
+
+        `lay` puts tokens that are laid out as here into the order of the windows, and `row_major` puts them back.
+        Windows of one size follow each other. Where the sides of an image are no multiples of the window's, those at
+        its edges are smaller; nothing is padded. A shift moves the first borders to it, and what is cut off before
+        them is a window of its own: what Swin's cyclic shift wraps around never meets across the wrap. `grid` and
+        `coords` are the window's own, `window` and `image_coords` of a segment the image's.
+
+        Args:
+            size: of a window in patches, one side an axis, or one for all.
+            shift: where the first window after the border begins, less than `size`; 0 where None.
+
+        Raises:
+            InputError: not so, or this layout has prefix tokens (which belong to no window), dropped patches, tiles
+                or windows.
+        """
+        size = Grid.checked(size, "windows", axes=self.axes)
+        shift = (0,) * self.axes if shift is None else tuple(shift)
+        if len(shift) != self.axes:
+            raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
+        for first, side in zip(shift, size, strict=True):
+            require_whole("windows: shift", first, 0)
+            if first >= side:
+                raise InputError(f"windows: shift {shift}: expected less than the window's {size!r}")
+        if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
+            raise InputError("windows: expected whole images in row-major order, without prefix tokens")
+        return self._like(windows_of(self.segments, size, shift))
 
     def patches_only(self) -> TokenLayout:
         """The same images without their prefix tokens and the padding."""
@@ -211,16 +206,6 @@ class TokenLayout:
         )
 
     @property
-    def lengths(self) -> list[int]:
-        """Slots of each image of one row, its prefix tokens included."""
-        return [self.num_prefix_tokens + segment.patches for segment in self.segments]
-
-    @property
-    def slots(self) -> int:
-        """Slots of one row, its padding included."""
-        return sum(self.lengths) + self.padding
-
-    @property
     def images(self) -> int:
         """Images in all rows."""
         return self.rows * len(self.segments)
@@ -230,52 +215,55 @@ class TokenLayout:
         return self.segments[0].coords.device if self.segments else torch.device("cpu")
 
     @property
+    def axes(self) -> int:
+        """How many axes the images' grids have."""
+        return len(self.segments[0].grid) if self.segments else 2
+
+    @property
     def coords(self) -> Tensor:
-        """(y, x) of each slot, 0 at prefix and padding slots: int64 [1 or rows, slots, 2]."""
-        return self._per_slot([segment.coords for segment in self.segments])
+        """The place of each slot, 0 at prefix and padding slots: int64 [1 or rows, slots, axes]."""
+        return self.once("coords", lambda: self.join(torch.cat([segment.coords for segment in self.segments], dim=1)))
 
     @property
     def grids(self) -> Tensor:
-        """(rows, cols) of the image of each slot, (1, 1) at padding slots: int64 [1, slots, 2]."""
-        pieces = []
-        grids, lengths = [segment.grid for segment in self.segments], self.lengths
-        if self.padding:
-            grids, lengths = [*grids, Grid(1, 1)], [*lengths, self.padding]
-        for grid, length in zip(grids, lengths, strict=True):
-            side = [torch.full((1, length), size, device=self.device) for size in grid]
-            pieces.append(torch.stack(side, dim=-1))
-        return torch.cat(pieces, dim=1)
+        """The grid of the image of each slot, of ones at padding slots: int64 [1, slots, axes]."""
+
+        def make() -> Tensor:
+            grids = [(segment.grid, length) for segment, length in zip(self.segments, self.lengths, strict=True)]
+            pieces = []
+            for grid, length in [*grids, *([((1,) * self.axes, self.padding)] if self.padding else [])]:
+                pieces.append(torch.stack([torch.full((1, length), side, device=self.device) for side in grid], dim=-1))
+            return torch.cat(pieces, dim=1)
+
+        return self.once("grids", make)
 
     @property
     def image_ids(self) -> Tensor:
         """The image of each slot, counted over all rows, -1 at padding slots: int64 [rows, slots]."""
-        row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.lengths)]
-        first = torch.arange(self.rows, device=self.device).unsqueeze(1) * len(self.segments)
-        images = torch.cat(row).unsqueeze(0) + first
-        return F.pad(images, (0, self.padding), value=-1) if self.padding else images
+
+        def make() -> Tensor:
+            row = [torch.full((length,), number, device=self.device) for number, length in enumerate(self.lengths)]
+            first = torch.arange(self.rows, device=self.device).unsqueeze(1) * len(self.segments)
+            images = torch.cat(row).unsqueeze(0) + first
+            return F.pad(images, (0, self.padding), value=-1) if self.padding else images
+
+        return self.once("image ids", make)
 
     @property
     def is_prefix(self) -> Tensor:
         """True at prefix slots: bool [slots]."""
-        pieces = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.lengths]
-        if self.padding:
-            pieces.append(torch.zeros(self.padding, dtype=torch.bool, device=self.device))
-        return torch.cat(pieces)
 
-    def _per_slot(self, per_patch: Sequence[Tensor], prefix: Tensor | None = None) -> Tensor:
-        """Join values of patches [1 or rows, patches, ...] with those of prefix slots (0 unless given) and of padding
-        slots (0)."""
-        count = self.num_prefix_tokens
-        pieces = list(per_patch)
-        if count:
-            pieces = []
-            for values in per_patch:
-                shape = (values.shape[0], count, *values.shape[2:])
-                pieces += [values.new_zeros(shape) if prefix is None else prefix.to(values).expand(shape), values]
-        if self.padding:
-            values = per_patch[0]
-            pieces.append(values.new_zeros((values.shape[0], self.padding, *values.shape[2:])))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+        def make() -> Tensor:
+            first = [torch.arange(length, device=self.device) < self.num_prefix_tokens for length in self.lengths]
+            return F.pad(torch.cat(first), (0, self.padding)) if self.padding else torch.cat(first)
+
+        return self.once("is prefix", make)
+
+    @property
+    def starts(self) -> Tensor:
+        """The first slot of each image of a row: int64 [images of a row]."""
+        first = [0, *itertools.accumulate(self.lengths)][:-1]
+        return self.once("starts", lambda: torch.tensor(first, device=self.device))
 
     def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Lay patch tokens and prefix tokens into slots.
@@ -287,9 +275,19 @@ class TokenLayout:
         Returns:
             [1 or rows, slots, ...]; zeros at padding slots.
         """
-        counts = [segment.patches for segment in self.segments]
-        pieces = [patches] if len(counts) == 1 else list(patches.split(counts, dim=1))
-        return self._per_slot(pieces, prefix)
+        count, inner = self.num_prefix_tokens, patches.shape[2:]
+        pieces = [patches]
+        if count:
+            shape = (patches.shape[0], count, *inner)
+            first = patches.new_zeros(shape) if prefix is None else prefix
+            counts = [segment.patches for segment in self.segments]
+            images = pieces if len(counts) == 1 else patches.split(counts, dim=1)
+            pieces = []
+            for image in images:
+                pieces += [first.to(patches).expand(shape), image]
+        if self.padding:
+            pieces.append(patches.new_zeros((patches.shape[0], self.padding, *inner)))
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
 
     def split(self, tokens: Tensor) -> list[Tensor]:
         """The slots of each image: a list of [rows, its slots, ...], one for each segment; none of padding."""
@@ -299,49 +297,52 @@ class TokenLayout:
 
     def lay(self, patches: Tensor) -> Tensor:
         """Row-major patches of each image to the order of this layout: [rows, patches and padding of a row, ...]."""
-        bare = TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0, padding=self.padding)
-        return bare._reordered(patches, inverse=False)
+        order = TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0, padding=self.padding)._order()
+        return patches if order is None else patches.index_select(1, order)
 
     def row_major(self, tokens: Tensor) -> Tensor:
         """Tokens [rows, slots, ...] with each image's patches in row-major order; dropped ones do not come back."""
-        return self._reordered(tokens, inverse=True)
+        order = self._order()
+        return tokens if order is None else tokens.index_select(1, self.once("back", order.argsort))
 
-    def _reordered(self, tokens: Tensor, *, inverse: bool) -> Tensor:
-        if all(segment.row_major or not segment.complete for segment in self.segments):
-            return tokens
-        count = self.num_prefix_tokens
-        pieces = []
-        for image, segment in zip(self.split(tokens), self.segments, strict=True):
-            if segment.complete:
-                order = segment.indices[0].argsort() if inverse else segment.indices[0]
-                image = torch.cat((image[:, :count], image[:, count:][:, order]), dim=1)
-            pieces.append(image)
-        if self.padding:
-            pieces.append(tokens[:, -self.padding :])
-        return torch.cat(pieces, dim=1)
+    def _order(self) -> Tensor | None:
+        """Where each slot's token stands while images are row-major: int64 [slots]; None where nothing moves."""
+        if all(one.window is None and (one.row_major or not one.complete) for one in self.segments):
+            return None
+
+        def make() -> Tensor:
+            order = torch.arange(self.slots, device=self.device)
+            start = self.num_prefix_tokens
+            for segment, length in zip(self.segments, self.lengths, strict=True):
+                if segment.window is not None:
+                    index = row_major_index(segment.image_coords[0], segment.window.grid) + segment.window.start
+                    order[start : start + segment.patches] = index
+                elif segment.complete:
+                    order[start : start + segment.patches] = segment.indices[0] + start
+                start += length
+            return order
+
+        return self.once("order", make)
 
     def __reduce__(self):
         """Pickled as grids and kept indices: the coordinates are made again."""
         pieces = [
-            (tuple(segment.grid), segment.tile, None if segment.complete else segment.indices)
+            (tuple(segment.grid), segment.tile, segment.window, None if segment.complete else segment.indices)
             for segment in self.segments
         ]
         return _rebuild, (pieces, self.rows, self.num_prefix_tokens, self.padding, str(self.device))
 
     def __repr__(self) -> str:
-        grids = ", ".join(f"{segment.grid.rows}x{segment.grid.cols}" for segment in self.segments)
+        grids = ", ".join("x".join(map(str, segment.grid)) for segment in self.segments)
         padding = f", padding={self.padding}" if self.padding else ""
         return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens}{padding})"
 
 
 def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str) -> TokenLayout:
     segments = []
-    for sides, tile, indices in pieces:
+    for sides, tile, window, indices in pieces:
         grid = Grid(*sides)
         coords = grid_coords(grid, torch.device(device), tile if indices is None else None)
-        segments.append(
-            Segment(grid, coords.unsqueeze(0), tile=tile)
-            if indices is None
-            else Segment(grid, coords[indices], complete=False)
-        )
+        coords = coords.unsqueeze(0) if indices is None else coords[indices]
+        segments.append(Segment(grid, coords, indices is None, tile, window))
     return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding)

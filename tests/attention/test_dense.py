@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -163,19 +164,19 @@ DIRECTED = Pattern((Directed((View(((1, 0),)), View()), (0.5, 0.25), (False, Fal
 
 
 @pytest.mark.parametrize(
-    ("grids", "dropped", "pattern", "batched"),
+    ("grids", "dropped", "pattern", "expected"),
     [
-        ([(3, 5)] * 4, False, None, True),
-        ([(3, 5)] * 4, False, DIRECTED, True),
+        ([(3, 5)] * 4, False, None, 1),
+        ([(3, 5)] * 4, False, DIRECTED, 1),
         # As many slots are enough where nothing looks at where they stand.
-        ([(3, 5), (5, 3), (1, 15)], False, None, True),
-        ([(3, 5), (5, 3), (1, 15)], False, DIRECTED, False),
-        ([(3, 5)] * 3, True, None, True),
-        ([(3, 5)] * 3, True, DIRECTED, False),
-        ([(3, 5), (3, 5), (3, 4)], False, None, False),
+        ([(3, 5), (5, 3), (1, 15)], False, None, 1),
+        ([(3, 5), (5, 3), (1, 15)], False, DIRECTED, 3),
+        ([(3, 5)] * 3, True, None, 1),
+        ([(3, 5)] * 3, True, DIRECTED, 3),
+        ([(3, 5), (3, 5), (3, 4)], False, None, 2),
     ],
 )
-def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, batched, monkeypatch):
+def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, expected, monkeypatch):
     """One call, and what each image gives alone, gradients too."""
     torch.manual_seed(0)
     layout = TokenLayout.packed(grids, num_prefix_tokens=2)
@@ -185,11 +186,12 @@ def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, bat
     calls, real = [], dense._one_image
     monkeypatch.setattr(dense, "_one_image", lambda *given: calls.append(given[0].shape) or real(*given))
     results = []
-    for alike in (dense._alike, lambda *_: False):
-        monkeypatch.setattr(dense, "_alike", alike)
+    for runs in (dense._runs, lambda _, queries, keys: [dense._Run(one, one, 1) for one in keys.segments]):
+        monkeypatch.setattr(dense, "_runs", runs)
+        layout = copy.copy(layout)
         out = dense.Dense()(*inputs, pattern, layout, layout)
         results.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
-    assert len(calls) == (1 if batched else len(grids)) + len(grids)
+    assert len(calls) == expected + len(grids)
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline import layout as layouts
+from sightline import segment
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import StorageError
 from sightline.export import (
@@ -66,16 +66,16 @@ def test_a_pt2_file_says_how_to_prepare_images(exported):
     assert_the_same(file, model)
     with zipfile.ZipFile(file) as parts:
         # No path of the machine that it was made on.
-        assert not any(str(Path(layouts.__file__).parent).encode() in parts.read(name) for name in parts.namelist())
+        assert not any(str(Path(segment.__file__).parent).encode() in parts.read(name) for name in parts.namelist())
 
 
 def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
-    assert str(Path(layouts.__file__).parent).encode() not in onnx_file.read_bytes()
+    assert str(Path(segment.__file__).parent).encode() not in onnx_file.read_bytes()
 
 
 def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
     cache = Kept("a test's", 1 << 14)
-    monkeypatch.setattr(layouts, "_COORDS", cache)
+    monkeypatch.setattr(segment, "_COORDS", cache)
     model = small("lookhere_90", "cls", drop_path=0.5).train()
     handlers, disabled = list(logging.getLogger().handlers), logging.root.manager.disable
     before = {name: value.clone() for name, value in model.state_dict().items()}

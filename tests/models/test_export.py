@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim, export
 
-from sightline import layout as layouts
+from sightline import segment
 from sightline.encodings import list_encodings
 from sightline.kept import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
@@ -46,7 +46,7 @@ def test_each_pooling_exports(pool: str) -> None:
 @torch.no_grad()
 def test_an_export_leaves_no_fake_tensor_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Kept("a test's", 1 << 14)
-    monkeypatch.setattr(layouts, "_COORDS", cache)
+    monkeypatch.setattr(segment, "_COORDS", cache)
     model = build("rope_mixed", depth=1, dim=48)
     exported(model, images((6, 9)))
     assert model(images((6, 9))).isfinite().all()

@@ -100,9 +100,8 @@ def estimate_memory(
     require("optimizer", optimizer, tuple(_MOMENTS))
     require_whole("batch", batch, 1)
     traits = _traits(config)
-    return _estimate(
-        config, traits, Grid.checked(image_size, "image_size"), batch, dtype, training, optimizer, ema, device
-    )
+    height, width = Grid.checked(image_size, "image_size")
+    return _estimate(config, traits, (height, width), batch, dtype, training, optimizer, ema, device)
 
 
 class _UncountableError(InputError):

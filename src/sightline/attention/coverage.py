@@ -105,7 +105,7 @@ def _append(pieces: list[Rectangle], new: Rectangle) -> None:
         pieces.append(new)
 
 
-@kept(4 << 20, lambda order, *_: order.nbytes)
+@kept(2 << 20, lambda order, *_: order.nbytes)
 def query_order(tiles: tuple[QueryTile, ...], grid: Grid, prefix: int) -> Tensor:
     """The slot of each query in the order of the tiles, reversed inside each: int64 [prefix + cells]."""
     with torch.inference_mode(False):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.grid import Grid
-from sightline.kept import Kept
-from sightline.layout import Segment
+from sightline.kept import Kept, may_keep
+from sightline.layout import TokenLayout
+from sightline.segment import Segment, row_major_index
 
 Distance = Literal["linear", "sqrt", "square"]
 Outside = Literal["inf", "max", "zero"]
@@ -31,7 +33,8 @@ class Term(ABC):
         """The bias by displacement (dy, dx) = key - query in cells.
 
         Returns:
-            float32 [heads, 2 rows - 1, 2 cols - 1]; displacement (dy, dx) stands at [dy + rows - 1, dx + cols - 1].
+            float32 [heads, 2 rows - 1, 2 cols - 1]; displacement (dy, dx) stands at [dy + rows - 1, dx + cols - 1]; and
+            so on where a grid has more axes.
         """
 
     def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
@@ -98,21 +101,21 @@ class Directed(Term):
     rounding: Rounding = "exact"
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
-        """As `Term.relative`, to be read and not written: small ones are kept, since a pack asks for many."""
-        elements = len(self.views) * (2 * grid.rows - 1) * (2 * grid.cols - 1)
-        # Neither symbolic sizes nor fake tensors come from what is kept, nor go into it.
-        if torch.compiler.is_compiling() or type(elements) is not int or elements > _KEPT_ELEMENTS:
+        """As `Term.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
+        grid = grid.planar("a directed pattern")
+        if type(grid.cells) is not int or not may_keep(device):
             return self._relative(grid, device)
-        if type(torch.empty(0, device=device)) is not Tensor:
+        cover = self.covering(grid)
+        if len(self.views) * (2 * cover.rows - 1) * (2 * cover.cols - 1) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
-        key = (self, grid, device)
-        table = _TABLES.get(key)
-        if table is None:
-            # A tensor born under inference mode could never be used in training.
-            with torch.inference_mode(False), torch.no_grad():
-                table = self._relative(grid, device)
-            _TABLES.put(key, table, table.nbytes)
-        return table
+        table = _TABLES.tensor((self, cover, device), device, lambda: self._relative(cover, device))
+        top, left = cover.rows - grid.rows, cover.cols - grid.cols
+        return table[:, top : top + 2 * grid.rows - 1, left : left + 2 * grid.cols - 1]
+
+    def covering(self, grid: Grid) -> Grid:
+        """A grid whose table holds that of `grid` in its middle, the same one for many."""
+        # What stands outside a view may depend on the grid itself.
+        return grid if self.outside == "max" else Grid(*(-(-side // _COVER_STEP) * _COVER_STEP for side in grid))
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)
@@ -153,9 +156,12 @@ class Directed(Term):
         return -bias.float()
 
 
-# Tables of displacements by (term, grid, device), of no more than 128 KiB each.
+# Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells.
 _TABLES = Kept("tables of displacements", 12 << 20)
-_KEPT_ELEMENTS = 2**15
+_KEPT_ELEMENTS = 2**18
+_COVER_STEP = 16
+# Where the pairs of an image find their displacements in such a table.
+_PLACES = Kept("places in tables of displacements", 4 << 20)
 
 
 def _float64_device(device: torch.device) -> torch.device:
@@ -168,7 +174,7 @@ class Table(Term):
     """A learned bias for each displacement, made for each grid, with gradients (BEiT).
 
     Attributes:
-        values: grid -> [heads, 2 rows - 1, 2 cols - 1], by displacement key - query.
+        values: grid -> [heads, 2 rows - 1, 2 cols - 1], by displacement key - query, or one axis for each of the grid.
         extra: [3, heads] as `Term.prefix`, or None.
     """
 
@@ -206,6 +212,14 @@ class Pattern:
         total = functools.reduce(torch.add, relative)
         return total, functools.reduce(torch.add, by_key) if by_key else None
 
+    def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
+        """How the biases of images of a layout are read from one table; None where each needs its own."""
+        terms = [term for term in self.terms if isinstance(term, Directed)]
+        alone = [term for term in terms if term.outside == "max" or any(term.from_centre)]
+        if alone or len(terms) < len(self.terms) or any(len(one.coords) > 1 for one in images):
+            return None
+        return layout.once("spread", lambda: Spread.of(images, terms[0], layout))
+
     def bias(
         self,
         queries: Segment,
@@ -236,6 +250,52 @@ class Pattern:
         return total.to(dtype)
 
 
+class Spread(NamedTuple):
+    """Which entries of a table of displacements the pairs of several images are.
+
+    Attributes:
+        cover: the grid of the table.
+        places: int32 [pairs of all that stand apart], 0 for a pair with a prefix slot, else 1 + the table's index.
+        images: of each image where its pairs start and how many slots it has.
+    """
+
+    cover: Grid
+    places: Tensor
+    images: list[tuple[int, int]]
+
+    @property
+    def pairs(self) -> int:
+        return self.places.shape[0]
+
+    @classmethod
+    def of(cls, images: Sequence[Segment], term: Directed, layout: TokenLayout) -> Spread:
+        prefix = layout.num_prefix_tokens
+        cover = term.covering(Grid(*(max(sides) for sides in zip(*(one.grid for one in images), strict=True))))
+        by_kind: dict[object, tuple[int, int]] = {}
+        places, start = [], 0
+        for one in images:
+            if one.kind not in by_kind:
+                by_kind[one.kind] = start, prefix + one.patches
+                key = (one.kind, prefix, cover, layout.device)
+                make = partial(_places, one, prefix, cover)
+                places.append(_PLACES.tensor(key, layout.device, make) if one.complete else make())
+                start += places[-1].shape[0]
+        return cls(cover, torch.cat(places), [by_kind[one.kind] for one in images])
+
+    def biases(self, pattern: Pattern) -> list[Tensor]:
+        """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""
+        table = pattern.tables(self.cover, self.places.device)[0].flatten(1)
+        values = F.pad(table, (1, 0)).index_select(1, self.places)
+        return [values[:, start : start + n * n].view(1, -1, n, n) for start, n in self.images]
+
+
+def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:
+    coords = image.coords[0]
+    shift = coords.unsqueeze(0) - coords.unsqueeze(1) + (coords.new_tensor(cover) - 1)
+    index = row_major_index(shift, Grid(*(2 * side - 1 for side in cover))) + 1
+    return F.pad(index, (prefix, 0, prefix, 0)).int().flatten()
+
+
 def _render(
     term: Term,
     queries: Segment,
@@ -249,7 +309,7 @@ def _render(
     table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
     if by_key is None:
         table = table.to(dtype)
-    if not (queries.row_major and keys.row_major):
+    if len(grid) != 2 or not (queries.row_major and keys.row_major):
         bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
     elif torch.compiler.is_compiling():
         bias = _spread_by_index(table, grid)
@@ -262,9 +322,9 @@ def _render(
 
 
 def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
-    """A table of displacements at pairs of any tokens: coords [1 or rows, n, 2] -> [1 or rows, heads, n, m]."""
+    """A table of displacements at pairs of any tokens: coords [1 or rows, n, axes] -> [1 or rows, heads, n, m]."""
     shift = keys.unsqueeze(1) - queries.unsqueeze(2)
-    return table[:, shift[..., 0] + (grid.rows - 1), shift[..., 1] + (grid.cols - 1)].transpose(0, 1)
+    return table[(slice(None), *(shift[..., axis] + (side - 1) for axis, side in enumerate(grid)))].transpose(0, 1)
 
 
 def _spread_by_index(table: Tensor, grid: Grid) -> Tensor:

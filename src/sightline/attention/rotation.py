@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sightline.errors import InputError
+from sightline.kept import born_free, may_keep
 
 Pairing = Literal["adjacent", "halves"]
 
@@ -24,6 +26,15 @@ class Rotation:
 
     angles: Tensor
     pairing: Pairing = "adjacent"
+
+    def turns(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of the angles, for all layers that share them where they have no gradients."""
+        free = not self.angles.requires_grad and type(self.angles) is Tensor and may_keep(self.angles.device)
+        return self._kept_turns if free else (self.angles.cos(), self.angles.sin())
+
+    @cached_property
+    def _kept_turns(self) -> tuple[Tensor, Tensor]:
+        return born_free(lambda: (self.angles.cos(), self.angles.sin()))
 
     def __add__(self, other: Rotation) -> Rotation:
         """Both rotations, one after the other."""
@@ -41,7 +52,7 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     Returns:
         The same shape and dtype; norms and q . k of equal positions are unchanged.
     """
-    cos, sin = rotation.angles.cos(), rotation.angles.sin()
+    cos, sin = rotation.turns()
     wide = x.float()
     if rotation.pairing == "adjacent":
         a, b = wide.unflatten(-1, (-1, 2)).unbind(-1)

@@ -102,7 +102,8 @@ def _image_size(resolution: object) -> tuple[int, int]:
         raise InputError(
             f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
         )
-    return Grid.checked(resolution, "resolution")  # pyright: ignore[reportArgumentType]  # it refuses other types
+    height, width = Grid.checked(resolution, "resolution")  # pyright: ignore[reportArgumentType]  # it refuses others
+    return height, width
 
 
 def preprocessing(model: Any) -> Preprocessing:

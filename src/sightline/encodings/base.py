@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -98,6 +98,8 @@ class PositionEncoding(nn.Module):
     """What happens on a grid other than the training grid, in a line."""
     symmetric: ClassVar[bool] = False
     """Swapping rows and columns changes nothing."""
+    axes: ClassVar[int | None] = 2
+    """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A knob is part of the state: where one can be turned, it is kept as torch keeps what is no tensor."""
@@ -109,7 +111,17 @@ class PositionEncoding(nn.Module):
         super().__init__()
         self.config = config
         self.shape = shape
-        self.name = type(self).__name__
+        self.name = next(iter(self.names), type(self).__name__)
+        self.check_axes(len(shape.train_grid))
+
+    def check_axes(self, given: int) -> None:
+        """Refuse grids of another number of axes.
+
+        Raises:
+            InputError: it is for so many others.
+        """
+        if self.axes is not None and given != self.axes:
+            raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {self.axes})")
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         """Embeddings added to the tokens before `layer`: [1 or rows, slots, dim], or None."""
@@ -175,8 +187,8 @@ class AddedEncoding(PositionEncoding):
     """An embedding for each patch, added to the tokens before the first layer."""
 
     @abstractmethod
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
-        """The embedding of each patch: float32 [rows * cols, dim], row-major."""
+    def embedding(self, grid: Sequence[int]) -> Tensor:
+        """The embedding of each patch: float32 [cells, dim], row-major."""
 
     def prefix_embedding(self) -> Tensor | None:
         """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
@@ -185,13 +197,11 @@ class AddedEncoding(PositionEncoding):
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0:
             return None
-        pieces = []
-        for segment in layout.segments:
-            table = self.embedding(segment.grid)
-            if segment.row_major:
-                pieces.append(table.unsqueeze(0))
-            else:
-                pieces.append(table[segment.indices])
+        self.check_axes(layout.axes)
+        tables = {segment.grid: self.embedding(segment.grid) for segment in layout.segments}
+        pieces = [
+            tables[one.grid].unsqueeze(0) if one.row_major else tables[one.grid][one.indices] for one in layout.segments
+        ]
         rows = max(piece.shape[0] for piece in pieces)
         patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
         return layout.join(patches, self.prefix_embedding())
@@ -202,30 +212,47 @@ class RotaryEncoding(PositionEncoding):
 
     Attributes:
         pairing: which channels are turned together.
+        reads_grid: the angles hang on the image's grid too; else those of all images are made by one call.
     """
 
     pairing: Pairing = "adjacent"
+    reads_grid: bool = True
 
     @abstractmethod
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         """Angles at coordinates.
 
         Args:
-            coords: int64 [1 or rows, patches, 2] as (y, x) in cells.
+            coords: int64 [1 or rows, patches, axes] in cells, (y, x) where there are two.
             grid: the grid of the image that the patches are of.
 
         Returns:
             float32 [1 or rows, 1 or heads, patches, head_dim / 2].
         """
 
-    def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
-        pieces = [self.angles(segment.coords, segment.grid, layer) for segment in layout.segments]
-        # Slots stand in dimension 1 for `join`, heads before them for attention.
-        patches = torch.cat(pieces, dim=2).transpose(1, 2)
-        return Rotation(layout.join(patches).transpose(1, 2), self.pairing)
+    def shares(self, layer: int) -> Hashable:
+        """All that the angles of a layer hang on beside the layout, which are then made once for all layers where it
+        is equal; None where it is a weight, or not known: they are made in every layer."""
+        return None
 
-    def rotation_angles(self, grid: Grid | tuple[int, int], layer: int = 0) -> Tensor:
-        """Angles on a whole grid: float32 [1 or heads, rows * cols, head_dim / 2]."""
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation:
+        self.check_axes(layout.axes)
+        shared = self.shares(layer)
+
+        def make() -> Rotation:
+            if self.reads_grid or torch.compiler.is_compiling():
+                pieces = [self.angles(segment.coords, segment.grid, layer) for segment in layout.segments]
+            else:
+                places = [segment.coords for segment in layout.segments]
+                pieces = [self.angles(torch.cat(places, dim=1), layout.segments[0].grid, layer)]
+            # Slots stand in dimension 1 for `join`, heads before them for attention.
+            patches = torch.cat(pieces, dim=2).transpose(1, 2)
+            return Rotation(layout.join(patches).transpose(1, 2), self.pairing)
+
+        return make() if shared is None else layout.once(("rotation", type(self), shared), make)
+
+    def rotation_angles(self, grid: Sequence[int], layer: int = 0) -> Tensor:
+        """Angles on a whole grid: float32 [1 or heads, cells, head_dim / 2]."""
         _require_layer(layer, self.shape)
         segment = _segment(grid, self)
         return self.angles(segment.coords, segment.grid, layer)[0]
@@ -239,9 +266,10 @@ class PatternEncoding(PositionEncoding):
         """The pattern of a layer, for any grid."""
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern:
+        self.check_axes(layout.axes)
         return self.layer_pattern(layer)
 
-    def bias_matrix(self, grid: Grid | tuple[int, int], layer: int = 0, num_prefix_tokens: int = 1) -> Tensor:
+    def bias_matrix(self, grid: Sequence[int], layer: int = 0, num_prefix_tokens: int = 1) -> Tensor:
         """The bias of a layer on a whole grid.
 
         Args:
@@ -260,9 +288,9 @@ def _require_layer(layer: int, shape: TrunkShape) -> None:
         raise InputError(f"layer {layer}: expected 0 to {shape.depth - 1}")
 
 
-def _segment(grid: Grid | tuple[int, int], module: nn.Module) -> Segment:
+def _segment(grid: Sequence[int], module: PositionEncoding) -> Segment:
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    return TokenLayout.uniform(Grid.checked(grid), 1, device=device).segments[0]
+    return TokenLayout.uniform(Grid.checked(grid, axes=module.axes), 1, device=device).segments[0]
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -22,6 +22,7 @@ class Combined(PositionEncoding):
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
     source: ClassVar = "the sources of its parts"
     new_grid: ClassVar = "the rules of its parts"
+    axes: ClassVar = None
 
     def __init__(self, parts: Sequence[PositionEncoding], shape: TrunkShape) -> None:
         super().__init__(tuple(part.config for part in parts), shape)

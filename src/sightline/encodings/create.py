@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sightline.checks import configure
@@ -21,7 +21,7 @@ def create_encoding(
     heads: int,
     dim: int,
     head_dim: int | None = None,
-    train_grid: Grid | tuple[int, int] = (14, 14),
+    train_grid: Sequence[int] | int = 14,
     num_prefix_tokens: int = 1,
     **config: Any,
 ) -> PositionEncoding:
@@ -30,7 +30,8 @@ def create_encoding(
     Args:
         name: a registered name (`list_encodings()`), or some joined by "+", as "rope_mixed+learned_1d".
         depth, heads, dim: the transformer's; head_dim: too, where it is not dim / heads.
-        train_grid: (rows, cols) of the training resolution, in patches.
+        train_grid: (rows, cols) of the training resolution, in patches; as many sides as its
+            grids have axes, or one for all.
         num_prefix_tokens: CLS and register tokens.
         **config: fields of the encoding's `Config`. Where several are joined, a field that more than one has is
             given as "part.field".
@@ -38,8 +39,10 @@ def create_encoding(
     Raises:
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
-    shape = TrunkShape(depth, heads, dim, Grid.checked(train_grid, "train_grid"), num_prefix_tokens, head_dim)
     names, known = _parts(name), registry()
+    axes = next((known[part].axes for part in names if known[part].axes), 2) if isinstance(train_grid, int) else None
+    grid = Grid.checked(train_grid, "train_grid", axes)
+    shape = TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim)
     shared = _share_options(names, config)
     parts = []
     for part, options in zip(names, shared, strict=True):

@@ -1,27 +1,29 @@
-"""The folder is the registry: every encoding file in `added/`, `rotation/` and `pattern/` is found here."""
+"""Every encoding file in `added/`, `rotation/` and `pattern/`, among the plug-ins and in other packages."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 import logging
-import pkgutil
 import sys
 from pathlib import Path
 from types import ModuleType
 
+from sightline import plugins
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.reading import check_regular
+from sightline.registry import modules
 
 _LOG = logging.getLogger("sightline")
 KINDS = ("added", "rotation", "pattern")
 ENTRY_POINTS = "sightline.encodings"
 
 _found: dict[str, type[PositionEncoding]] = {}
+# The folders of plug-ins that were looked into.
+_folders: set[str] = set()
 
 
 def _register(module: ModuleType, where: str) -> list[str]:
@@ -43,12 +45,12 @@ def _register(module: ModuleType, where: str) -> list[str]:
 
 def registry() -> dict[str, type[PositionEncoding]]:
     """Every registered name and the class that builds it."""
-    if "none" not in _found:
+    new = set(plugins.__path__) - _folders
+    if "none" not in _found or new:
         for kind in KINDS:
-            package = importlib.import_module(f"sightline.encodings.{kind}")
-            for info in pkgutil.iter_modules(package.__path__):
-                module = importlib.import_module(f"{package.__name__}.{info.name}")
-                _register(module, info.name)
+            for module in modules(f"sightline.encodings.{kind}"):
+                _register(module, str(module.__file__))
+        _folders.update(new)
         for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
             _register_point(point)
     return _found

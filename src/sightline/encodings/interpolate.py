@@ -9,6 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.grid import Grid
+from sightline.kept import Kept
+
+_AXES = Kept("axes of BEiT's interpolation", 2 << 20)
 
 Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned"]
 INTERPOLATIONS: tuple[Interpolation, ...] = (
@@ -70,6 +73,11 @@ def beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     Returns:
         float32 [new, old]; each row sums to 1.
     """
+    key = (old, new, device)
+    return _AXES.tensor(key, device, lambda: _beit_axis(*key)) if type(new) is int else _beit_axis(*key)
+
+
+def _beit_axis(old: int, new: int, device: torch.device) -> Tensor:
     half = old // 2
     offsets = torch.arange(new, device=device, dtype=torch.float64)
     offsets = offsets - offsets[-1] / 2

@@ -95,7 +95,7 @@ def _compare(size: tuple[int, int], grid: Grid, expected: list[Tensor], found: l
     difference = (ours - theirs).abs()
     return CheckRow(
         size=size,
-        grid=grid,
+        grid=(grid.rows, grid.cols),
         images=len(ours),
         difference=difference.max().item(),
         mean_difference=difference.mean().item(),

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from sightline.attention.transforms import transforming
 from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import CLASSIFIERS, TokenHead, patches_of

@@ -1,7 +1,8 @@
-"""The readable reference: one image at a time, with the bias of one layer built when it is needed."""
+"""The readable reference: each image for itself, with the bias of one layer built when it is needed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from sightline import runtime
 from sightline.attention.backends.base import Backend
 from sightline.attention.pattern import Pattern
-from sightline.attention.transforms import transforming
 from sightline.errors import InputError
+from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
 
 # Most tokens at which bfloat16 on a CPU is not left to SDPA in bfloat16, whose backward pass of short images is slow.
@@ -39,33 +40,77 @@ class Dense(Backend):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
         if len(keys.segments) == 1:
-            return _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys)
-        if q.shape[0] == 1 and _alike(pattern, queries) and _alike(pattern, keys):
-            # Images that differ in nothing but their content are a batch: one call, not one an image.
-            count = len(keys.segments)
-            q, k, v = (x[0].unflatten(1, (count, -1)).transpose(0, 1) for x in (q, k, v))
-            # Still one row to `_form`: a neighbour of another kind would end the likeness, and may change no image.
-            out = _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys, 1)
-            return out.transpose(0, 1).flatten(1, 2).unsqueeze(0)
-        parts = zip(
-            q.split(queries.lengths, dim=2),
-            k.split(keys.lengths, dim=2),
-            v.split(keys.lengths, dim=2),
-            queries.segments,
-            keys.segments,
-            strict=True,
-        )
-        return torch.cat([_one_image(qi, ki, vi, pattern, qs, ks, queries, keys) for qi, ki, vi, qs, ks in parts], 2)
+            return _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys, q.shape[0])
+        return _pack(q, k, v, pattern, queries, keys)
 
 
-def _alike(pattern: Pattern | None, layout: TokenLayout) -> bool:
-    """Whether all images of a pack have as many slots and, where a pattern looks at it, stand alike."""
-    if torch.compiler.is_compiling():
-        return False
-    first = layout.segments[0]
-    if pattern is None:
-        return all(one.patches == first.patches for one in layout.segments)
-    return all(one.complete and (one.grid, one.tile) == (first.grid, first.tile) for one in layout.segments)
+class _Run(NamedTuple):
+    """So many images of a pack, one after the other, that differ in nothing but their content: one call."""
+
+    query: Segment
+    key: Segment
+    images: int
+
+    def batch(self, x: Tensor) -> Tensor:
+        """[rows, heads, slots of all, head_dim] -> [rows * images, heads, slots of one, head_dim]."""
+        return x if self.images == 1 else x.unflatten(2, (self.images, -1)).transpose(1, 2).flatten(0, 1)
+
+    def row(self, x: Tensor) -> Tensor:
+        """The inverse of `batch`."""
+        return x if self.images == 1 else x.unflatten(0, (-1, self.images)).transpose(1, 2).flatten(2, 3)
+
+
+def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> list[_Run]:
+    """A pack in runs of images that have as many slots and, where a pattern looks at it, stand alike."""
+
+    def kind(pair: tuple[Segment, Segment]) -> object:
+        if torch.compiler.is_compiling():
+            return id(pair[1])
+        return [one.patches if pattern is None else one.kind for one in pair]
+
+    pairs = zip(queries.segments, keys.segments, strict=True)
+    alike = [list(run) for _, run in itertools.groupby(pairs, kind)]
+    return [_Run(query, key, len(run)) for run in alike for query, key in run[:1]]
+
+
+def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> Tensor:
+    """Run by run, with the biases of all made at once where they fit."""
+    if queries is keys:
+        runs = keys.once(("runs", pattern is None), lambda: _runs(pattern, queries, keys))
+    else:
+        runs = _runs(pattern, queries, keys)
+    lengths = [
+        [run.images * (at.num_prefix_tokens + getattr(run, side).patches) for run in runs]
+        for at, side in ((queries, "query"), (keys, "key"))
+    ]
+    spread = None
+    if pattern is not None and queries is keys and not torch.compiler.is_compiling():
+        spread = pattern.spread([run.key for run in runs], keys)
+        if spread is not None and 4 * q.shape[1] * spread.pairs > BIAS_BYTES:
+            spread = None
+
+    def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        outs = []
+        biases = itertools.repeat(None) if spread is None or pattern is None else spread.biases(pattern)
+        parts = (q.split(lengths[0], 2), k.split(lengths[1], 2), v.split(lengths[1], 2))
+        for run, bias, *qkv in zip(runs, biases, *parts, strict=False):
+            # `_form` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
+            qi, ki, vi = map(run.batch, qkv)
+            out = _one_image(qi, ki, vi, pattern, run.query, run.key, queries, keys, q.shape[0], bias)
+            outs.append(run.row(out))
+        return torch.cat(outs, 2)
+
+    if spread is not None and _made_again(q, q.shape[1] * spread.pairs):
+        return checkpoint(attended, q, k, v, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
+    return attended(q, k, v)
+
+
+def _made_again(q: Tensor, elements: int) -> bool:
+    """Whether a bias of so many elements is made again for the backward pass: SDPA keeps its mask, a bias a layer.
+
+    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms, which have
+    neither such saving nor the hooks that checkpoints need."""
+    return torch.is_grad_enabled() and elements > 4 * q.numel() and not transforming()
 
 
 def _one_image(
@@ -77,32 +122,36 @@ def _one_image(
     key: Segment,
     queries: TokenLayout,
     keys: TokenLayout,
-    batch: int | None = None,
+    batch: int,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    form = _form(q, k, q.shape[0] if batch is None else batch)
+    form = _form(q, k, batch)
     if pattern is None:
         return form(q, k, v, None)
     dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
     whole = _Part(slice(None), query, queries.num_prefix_tokens)
 
-    def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole) -> Tensor:
-        bias = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, dtype, part.heads)
-        if bias.shape[1] != q.shape[1]:
-            raise InputError(f"attention: a pattern of {bias.shape[1]} heads for queries of {q.shape[1]}")
-        return form(q, k, v, bias)
+    def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole, made: Tensor | None = None) -> Tensor:
+        if made is None:
+            made = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, dtype, part.heads)
+        if made.shape[1] != q.shape[1]:
+            raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
+        return form(q, k, v, made.to(dtype))
 
+    if bias is not None:
+        return biased(q, k, v, made=bias)
     # What a short image keeps for the backward pass costs less than making it again.
     if torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
     images = max(query.coords.shape[0], key.coords.shape[0])
+    pairs = images * q.shape[2] * k.shape[2]
+    again = _made_again(q, q.shape[1] * pairs)
     by_head = []
-    for heads in _heads_at_once(q.shape[1], images * q.shape[2] * k.shape[2] * dtype.itemsize):
+    for heads in _heads_at_once(q.shape[1], pairs * dtype.itemsize):
         rows = []
         for part, block in _query_blocks(heads, query, key, queries.num_prefix_tokens, images * k.shape[2]):
             here = (q[:, heads, block], k[:, heads], v[:, heads])
-            # SDPA would keep its mask for the backward pass, a bias for every layer.
-            # Under torch.func's transforms there is no such saving, nor the hooks that checkpoints need.
-            if torch.is_grad_enabled() and not transforming():
+            if again:
                 rows.append(checkpoint(biased, *here, part, use_reentrant=False, preserve_rng_state=False))
             else:
                 rows.append(biased(*here, part))

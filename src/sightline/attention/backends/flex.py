@@ -45,7 +45,7 @@ class Flex(Backend):
     _ran = False
 
     def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-        if pattern is None or queries is not keys or torch.compiler.is_compiling():
+        if pattern is None or queries is not keys or keys.axes != 2 or torch.compiler.is_compiling():
             return False
         if type(q) not in (Tensor, torch.nn.Parameter):
             return False
@@ -60,7 +60,7 @@ class Flex(Backend):
 
     def orders(self, pattern: Pattern | None, layout: TokenLayout) -> bool:
         large = layout.slots >= MIN_SLOTS
-        return large and pattern is not None and self.runs_on(layout.device) and _knows(pattern)
+        return large and layout.axes == 2 and pattern is not None and self.runs_on(layout.device) and _knows(pattern)
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
         return q.device.type == "cuda" and keys.slots >= MIN_SLOTS

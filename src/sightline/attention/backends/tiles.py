@@ -47,6 +47,7 @@ class Tiles(Backend):
             pattern is not None
             and all(isinstance(term, Directed) for term in pattern.terms)
             and queries is keys
+            and keys.axes == 2
             and q.device.type == "cpu"
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]

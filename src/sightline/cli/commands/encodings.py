@@ -28,7 +28,7 @@ def encodings(name: str | None = None, /, *, json: bool = False) -> None:
     for each, cls in sorted(registry().items()):
         if name not in (None, each):
             continue
-        knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=(8, 8)).knob
+        knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=8).knob
         kind = cls.__module__.split(".")[-2] if cls.__module__.startswith("sightline.encodings.") else "outside"
         shown = f"{knob.name} = {knob.default:g}" if knob else None
         rows.append((each, kind, cls.source, cls.new_grid, shown))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -86,7 +87,7 @@ class Factorized(AddedEncoding):
         elif config.table == "fourier":
             self.rows, self.cols = (nn.Parameter(config.scale * torch.randn(self.width // 2)) for _ in range(2))
 
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+    def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
         by_row, by_col = (self._axis(axis, side, longer_side(grid.rows, grid.cols)) for axis, side in enumerate(grid))
         by_row = by_row.unsqueeze(1).expand(grid.rows, grid.cols, self.width)

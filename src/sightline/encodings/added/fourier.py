@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +14,7 @@ from sightline.checks import require, require_bool, require_number, require_whol
 from sightline.encodings.base import AddedEncoding, TrunkShape, without_autocast
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.layout import grid_coords
+from sightline.segment import grid_coords
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Fourier(AddedEncoding):
             nn.init.zeros_(last.bias)
             self.mlp = nn.Sequential(nn.Linear(features, shape.dim), nn.GELU(), last)
 
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+    def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
         weight = self.frequencies.weight
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ class Learned1d(AddedEncoding):
             self.prefix = nn.Parameter(torch.empty(shape.num_prefix_tokens, shape.dim))
             nn.init.trunc_normal_(self.prefix, std=0.02)
 
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+    def embedding(self, grid: Sequence[int]) -> Tensor:
         return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)
 
     def prefix_embedding(self) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,7 +13,7 @@ from sightline.checks import require, require_whole
 from sightline.encodings.base import AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_table
 from sightline.grid import Grid
-from sightline.layout import grid_coords
+from sightline.segment import grid_coords
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Learned2d(AddedEncoding):
         self.table = nn.Parameter(torch.empty(self.side**2, shape.dim))
         nn.init.trunc_normal_(self.table, std=0.02)
 
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+    def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
         side = longer_side(grid.rows, grid.cols)
         if self.config.lookup == "absolute":

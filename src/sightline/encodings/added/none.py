@@ -21,3 +21,4 @@ class NoEncoding(PositionEncoding):
     source: ClassVar = "ViT (2021), appendix D.4"
     new_grid: ClassVar = "nothing to do"
     symmetric: ClassVar = True
+    axes: ClassVar = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -13,7 +14,10 @@ from sightline.encodings.base import AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.layout import grid_coords
+from sightline.kept import Kept
+from sightline.segment import grid_coords
+
+_TABLES = Kept("sines and cosines", 4 << 20)
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,11 @@ class Sincos2d(AddedEncoding):
 
     def _table(self, grid: Grid) -> Tensor:
         device = self.anchor.device
+        key = (self.config, self.shape.dim, grid, device)
+        known = all(type(side) is int for side in grid)
+        return _TABLES.tensor(key, device, lambda: self._made(grid, device)) if known else self._made(grid, device)
+
+    def _made(self, grid: Grid, device: torch.device) -> Tensor:
         where = torch.device("cpu") if device.type == "mps" else device
         quarter = self.shape.dim // 4
         steps = quarter - 1 if self.config.order == "big_vision" else quarter
@@ -70,7 +79,7 @@ class Sincos2d(AddedEncoding):
         }[self.config.order]
         return torch.cat(ordered, dim=-1).float().to(device)
 
-    def embedding(self, grid: Grid | tuple[int, int]) -> Tensor:
+    def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
         if self.config.new_grid == "extend":
             return self._table(grid)

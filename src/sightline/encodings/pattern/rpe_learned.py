@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -63,7 +64,7 @@ class RpeLearned(PatternEncoding):
 
         return Pattern((Table(values, table[cells:] if self.shape.num_prefix_tokens else None),))
 
-    def resized(self, table: Tensor, grid: Grid | tuple[int, int]) -> Tensor:
+    def resized(self, table: Tensor, grid: Sequence[int]) -> Tensor:
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
         grid = Grid(*grid)
         trained = self.shape.train_grid

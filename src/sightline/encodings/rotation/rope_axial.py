@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -70,6 +71,7 @@ class RopeAxial(RotaryEncoding):
             raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
         self.theta = float(config.theta)
         self.pairing = config.pairing
+        self.reads_grid = config.coordinates != "extended"
 
     @property
     def knob(self) -> Knob:
@@ -78,6 +80,9 @@ class RopeAxial(RotaryEncoding):
 
     def _turn_knob(self, value: float) -> None:
         self.theta = value
+
+    def shares(self, layer: int) -> Hashable:
+        return self.config, self.theta, self.shape.head_dim, self.shape.train_grid
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         where = self._places(coords, grid)

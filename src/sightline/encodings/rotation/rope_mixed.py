@@ -41,6 +41,7 @@ class RopeMixed(RotaryEncoding):
     Config: ClassVar = RopeMixedConfig
     source: ClassVar = "RoPE-ViT (2024), equation 14"
     new_grid: ClassVar = "angles at the new coordinates, counted from 0"
+    reads_grid = False
 
     def __init__(self, config: RopeMixedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)

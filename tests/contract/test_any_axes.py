@@ -1,0 +1,215 @@
+"""Grids of three axes: an encoding over (t, y, x) in one file of a plug-in folder, and what is for two declines."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline import plugins
+from sightline.attention import attend, rotate, use_backend
+from sightline.attention.pattern import Directed, Pattern, View
+from sightline.encodings import create_encoding, discovery, list_encodings
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models.block import Block
+from sightline.models.config import ViTConfig
+
+CLIP, OTHER = Grid(2, 3, 5), Grid(3, 2, 2)
+SHAPE = {"depth": 2, "heads": 4, "dim": 48, "train_grid": CLIP}
+
+FILE = '''
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from torch import nn
+from sightline.attention.pattern import Pattern, Table
+from sightline.encodings import PositionEncoding, RotaryEncoding
+from sightline.attention import Rotation
+from sightline.layout import grid_coords
+
+@dataclass(frozen=True)
+class TubesConfig:
+    base: float = 30.0
+
+class Tubes(RotaryEncoding):
+    """A third of the channel pairs turn with t, y and x each; a learned bias for each displacement of the three; and
+    a learned embedding for each frame."""
+
+    names: ClassVar = {"tubes": {}}
+    Config: ClassVar = TubesConfig
+    source: ClassVar = "this test"
+    new_grid: ClassVar = "the same coordinates"
+    axes: ClassVar = 3
+
+    def __init__(self, config, shape):
+        super().__init__(config, shape)
+        self.slopes = nn.Parameter(torch.rand(shape.depth, shape.heads, 3))
+        self.frames = nn.Parameter(torch.randn(8, shape.dim))
+
+    def added(self, layer, layout):
+        if layer:
+            return None
+        patches = torch.cat([self.frames[one.coords[..., 0]] for one in layout.segments], dim=1)
+        return layout.join(patches)
+
+    def angles(self, coords, grid, layer):
+        pairs = self.shape.head_dim // 6
+        frequencies = self.config.base ** (-torch.arange(pairs).float() / pairs)
+        return (coords.float().unsqueeze(-1) * frequencies).flatten(-2).unsqueeze(1)
+
+    def pattern(self, layer, layout):
+        def values(grid):
+            shifts = [torch.arange(1 - side, side).abs() for side in grid]
+            places = torch.stack(torch.meshgrid(*shifts, indexing="ij"), dim=-1).float()
+            return -(places @ self.slopes[layer].T).permute(3, 0, 1, 2)
+        return Pattern((Table(values),))
+'''
+
+
+@pytest.fixture
+def tubes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The name of an encoding whose file is a plug-in, which is gone after the test."""
+    (tmp_path / "tubes.py").write_text(FILE)
+    list_encodings()
+    monkeypatch.setattr(discovery, "_found", dict(discovery._found))
+    monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
+    monkeypatch.setenv(plugins.FOLDERS, os.environ.get(plugins.FOLDERS, ""))
+    plugins.add(tmp_path)
+    yield "tubes"
+    sys.modules.pop(f"{plugins.__name__}.tubes", None)
+
+
+def tokens(layout: TokenLayout, dim: int = 48) -> Tensor:
+    return torch.randn(layout.rows, layout.slots, dim, generator=torch.Generator().manual_seed(0))
+
+
+def by_hand(x: Tensor, encoding, grid: Grid, prefix: int) -> Tensor:
+    """Softmax attention of one clip with q = k = v = x [heads, slots, head_dim], every pair looked at alone."""
+    cells = [(t, y, z) for t in range(grid[0]) for y in range(grid[1]) for z in range(grid[2])]
+    frequencies = 30.0 ** (-torch.arange(2).float() / 2)
+    turned = x.clone()
+    for slot, place in enumerate(cells, prefix):
+        angle = torch.tensor(place).float().repeat_interleave(2) * frequencies.repeat(3)
+        a, b = x[:, slot, 0::2], x[:, slot, 1::2]
+        turned[:, slot, 0::2] = a * angle.cos() - b * angle.sin()
+        turned[:, slot, 1::2] = a * angle.sin() + b * angle.cos()
+    scores = turned @ turned.transpose(1, 2) / x.shape[-1] ** 0.5
+    for i, one in enumerate(cells, prefix):
+        for j, other in enumerate(cells, prefix):
+            shift = torch.tensor([abs(a - b) for a, b in zip(one, other, strict=True)]).float()
+            scores[:, i, j] -= encoding.slopes[1] @ shift
+    return scores.softmax(-1) @ x
+
+
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiles", "flex"])
+@torch.no_grad()
+def test_attention_over_three_axes_is_what_each_pair_says(tubes: str, backend: str) -> None:
+    encoding = create_encoding(tubes, **SHAPE)
+    layout = TokenLayout.packed([CLIP, OTHER], num_prefix_tokens=2)
+    x = tokens(layout).unflatten(-1, (4, 12)).transpose(1, 2)
+    turned = rotate(x, encoding.rotation(1, layout))
+    with use_backend(backend):
+        found = attend(turned, turned, x, encoding.pattern(1, layout), layout)
+    first = 2 + CLIP.cells
+    expected = [by_hand(x[0, :, :first], encoding, CLIP, 2), by_hand(x[0, :, first:], encoding, OTHER, 2)]
+    assert (found[0] - torch.cat(expected, dim=1)).abs().max() < 1e-5
+
+
+def test_packed_with_another_is_each_alone_through_blocks(tubes: str) -> None:
+    """Whole clips, and with tokens dropped; gradients too."""
+    encoding = create_encoding(tubes, **SHAPE)
+    torch.manual_seed(0)
+    blocks = [Block(ViTConfig(dim=48, depth=2, heads=4), layer) for layer in range(2)]
+
+    def run(x: Tensor, layout: TokenLayout) -> Tensor:
+        for layer, block in enumerate(blocks):
+            x = block(x, layer, layout, encoding)
+        return x
+
+    weights = [encoding.slopes, encoding.frames, *blocks[0].parameters()]
+    pack = TokenLayout.packed([CLIP, OTHER], num_prefix_tokens=1)
+    kept = [torch.tensor([0, 7, 29, 16]), torch.tensor([11, 2])]
+    for layout in (pack, pack.keep(kept)):
+        x = tokens(layout)
+        packed = run(x, layout)
+        alone = []
+        for part, segment in zip(layout.split(x), layout.segments, strict=True):
+            alone.append(run(part, TokenLayout((segment,), rows=1, num_prefix_tokens=1)))
+        assert (packed - torch.cat(alone, dim=1)).abs().max() < 1e-5
+        grads = [
+            torch.autograd.grad(out.square().sum(), weights, allow_unused=True)
+            for out in (packed, torch.cat(alone, dim=1))
+        ]
+        for one, other in zip(*grads, strict=True):
+            assert (one is None) == (other is None)
+            assert one is None or (one - other).norm() <= 1e-5 * other.norm() + 1e-6
+    moved = pack.keep([torch.tensor([1, 7, 29, 16]), kept[1]])
+    assert not torch.allclose(run(tokens(moved), moved), packed), "where a token stands changes nothing"
+
+
+def test_a_layout_of_three_axes() -> None:
+    layout = TokenLayout.packed([CLIP, OTHER], num_prefix_tokens=1)
+    assert layout.axes == 3
+    assert layout.coords.shape == (1, 1 + 30 + 1 + 12, 3)
+    assert layout.coords[0, 1:31].tolist() == [[t, y, x] for t in range(2) for y in range(3) for x in range(5)]
+    assert layout.grids[0, 3].tolist() == [2, 3, 5]
+    assert layout.pad_to(50).grids[0, -1].tolist() == [1, 1, 1]
+    kept = layout.keep([torch.tensor([29, 3]), [11]])
+    assert kept.segments[0].coords.tolist() == [[[1, 2, 4], [0, 0, 3]]]
+    assert kept.segments[0].indices.tolist() == [[29, 3]]
+    assert (CLIP.rows, CLIP.cols, CLIP.cells, repr(CLIP)) == (3, 5, 30, "Grid(2, 3, 5)")
+    for one in (layout, kept):
+        again = pickle.loads(pickle.dumps(one))
+        assert torch.equal(again.coords, one.coords)
+        assert [segment.grid for segment in again.segments] == [CLIP, OTHER]
+    assert "2x3x5" in repr(layout)
+
+
+def test_what_is_for_two_axes_declines_in_one_line() -> None:
+    layout = TokenLayout.uniform(CLIP, 1)
+    for name in list_encodings():
+        if name != "none":
+            with pytest.raises(InputError, match=r"^encoding \w+: a grid of 3 axes \(expected 2\)$"):
+                create_encoding(name, depth=1, heads=12, dim=96, train_grid=CLIP)
+            encoding = create_encoding(name, depth=1, heads=12, dim=96)
+            with pytest.raises(InputError, match=rf"^encoding {name}: a grid of 3 axes \(expected 2\)$"):
+                _ = [hook(0, layout) for hook in (encoding.added, encoding.rotation, encoding.pattern)]
+    with pytest.raises(
+        InputError, match=r"^tiles: a grid of 3 axes, Grid\(2, 3, 5\) \(expected 2: rows and columns\)$"
+    ):
+        layout.tiled(Grid(8, 16))
+    q = torch.randn(1, 1, layout.slots, 4)
+    directed = Pattern((Directed((View(),), (1.0,), (False,)),))
+    for backend in ("dense", "tiles", "flex"):
+        with use_backend(backend), pytest.raises(InputError, match=r"^a directed pattern: a grid of 3 axes"):
+            attend(q, q, q, directed, layout)
+    for wrong in ((2, 0, 5), (), (2, 3.0, 5)):
+        with pytest.raises(InputError, match="train_grid"):
+            create_encoding("none", depth=1, heads=1, dim=4, train_grid=wrong)
+
+
+def test_none_knows_every_grid() -> None:
+    layout = TokenLayout.uniform(CLIP, 2)
+    encoding = create_encoding("none", **SHAPE)
+    x = torch.randn(2, 4, layout.slots, 12)
+    assert torch.equal(attend(x, x, x, encoding.pattern(0, layout), layout), F.scaled_dot_product_attention(x, x, x))
+
+
+def test_found_through_plugins_of_the_command_line(tubes: str, tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "sightline", "encodings", "--plugins", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert "tubes" in said.stdout
