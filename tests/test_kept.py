@@ -14,7 +14,8 @@ from sightline import heap
 from sightline.attention import products, use_backend
 from sightline.heap import pass_of_size
 from sightline.kept import STORES, Kept, kept
-from sightline.models import create_model, trunk
+from sightline.models import create_model
+from sightline.models import model as models
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
@@ -188,6 +189,6 @@ def test_found_23_what_a_pass_left_is_given_back_when_its_layers_are_done(monkey
     model, done = create_model("vit_micro_patch4", depth=2, dim=48, heads=4, num_classes=2), []
     for block in model.blocks:
         block.register_forward_hook(lambda *_: done.append("layer"))
-    monkeypatch.setattr(trunk, "pass_of_size", lambda _: done.append("given back"))
+    monkeypatch.setattr(models, "pass_of_size", lambda _: done.append("given back"))
     model(torch.randn(1, 3, 12, 20))
     assert done == ["layer", "layer", "given back"]
