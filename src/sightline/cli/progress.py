@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 _QUIET_SECONDS = 15.0
@@ -43,9 +42,13 @@ class TimeLeft:
 
 
 class Bars:
-    """Named bars, made when they are first moved. A context manager."""
+    """Named bars, made when they are first moved. A context manager.
 
-    def __init__(self) -> None:
+    Args:
+        late: seconds in which nothing is shown, and what is shown after them is for a terminal alone.
+    """
+
+    def __init__(self, late: float = 0.0) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -61,19 +64,18 @@ class Bars:
             console=self._console,
             disable=not self._terminal,
         )
+        self._late, self._began = late, time.monotonic()
         self._tasks: dict[str, Any] = {}
         self._started: dict[str, float] = {}
         self._said: dict[str, float] = {}
         self._left: dict[str, TimeLeft] = {}
 
     def __enter__(self) -> Bars:
-        self._progress.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.__exit__(kind, error, trace)
+    def __exit__(self, *fault: object) -> None:
+        if self._tasks:
+            self._progress.stop()
 
     def counter(self, name: str, total: int) -> Callable[[int], None]:
         """What moves a bar on by so many."""
@@ -95,11 +97,14 @@ class Bars:
         left = known.words(now, done, total)
         if self._terminal:
             if name not in self._tasks:
+                if self._late and (now - self._began < self._late or done >= total):
+                    return
+                self._progress.start()
                 self._tasks[name] = self._progress.add_task(name, total=total, note=note, left=left)
             self._progress.update(self._tasks[name], completed=done, total=total, note=note, left=left)
             return
         finished = done >= total
-        if now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished:
+        if self._late or (now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished):
             return
         self._said[name] = now
         passed = now - started

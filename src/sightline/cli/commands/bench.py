@@ -6,19 +6,14 @@ import argparse
 import json as json_module
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 import sightline
 from sightline.errors import InputError
-
-if TYPE_CHECKING:
-    import torch
-
-    from sightline.analysis.memory import MemoryEstimate
 
 # Where a checkout keeps the benchmarks that compute something; an installed package has none.
 BENCHMARKS = Path(sightline.__file__).resolve().parents[2] / "benchmarks"
@@ -69,6 +64,8 @@ def memory(
     device
         auto, cpu, cuda, cuda:1, mps: whose memory it is.
     """
+    import torch
+
     from sightline import runtime
     from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
     from sightline.cli.next_step import say_next
@@ -99,7 +96,13 @@ def memory(
         (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
         for part in (*_PARTS, "total")
     ]
-    rows = _memory_rows(estimates, model=model, encoding=encoding, size=size, batch=batch, dtype=dtype, where=where)
+    said = {"benchmark": "memory", "model": model, "encoding": encoding, "resolution": list(size)}
+    machine = {"hardware": runtime.hardware(where), "torch": str(torch.__version__), "commit": runtime.commit()}
+    rows = ""
+    for name, one in estimates.items():
+        sizes = {f"{part}_bytes": getattr(one, part) for part in (*_PARTS, "total", "stored_bias")}
+        asked_of = {"tokens": one.tokens, "batch": batch, "dtype": dtype, "pass": name}
+        rows += json_module.dumps({**said, **asked_of, **sizes, "device": str(where), **machine}) + "\n"
     available = runtime.available_memory(where)
     if json:
         print(rows, end="", flush=True)
@@ -124,50 +127,11 @@ def memory(
         say_next("bench", "model", "--quick")
 
 
-def _memory_rows(
-    estimates: Mapping[str, MemoryEstimate],
-    *,
-    model: str,
-    encoding: str,
-    size: tuple[int, int],
-    batch: int,
-    dtype: str,
-    where: torch.device,
-) -> str:
-    """A JSON object a line, one for each pass."""
-    import torch
+def _passed_on(name: str, what: str) -> Callable[..., int]:
+    def run(*arguments: _PassedOn) -> int:
+        return _run(name, arguments)
 
-    from sightline import runtime
-
-    machine = {
-        "device": str(where),
-        "hardware": runtime.hardware(where),
-        "torch": str(torch.__version__),
-        "commit": runtime.commit(),
-    }
-    rows = [
-        {
-            "benchmark": "memory",
-            "model": model,
-            "encoding": encoding,
-            "resolution": list(size),
-            "tokens": one.tokens,
-            "batch": batch,
-            "dtype": dtype,
-            "pass": name,
-            **{f"{part}_bytes": getattr(one, part) for part in _PARTS},
-            "total_bytes": one.total,
-            "stored_bias_bytes": one.stored_bias,
-            **machine,
-        }
-        for name, one in estimates.items()
-    ]
-    return "".join(json_module.dumps(row) + "\n" for row in rows)
-
-
-@bench.command
-def attention(*arguments: _PassedOn) -> int:
-    """Measure attention's back ends side by side: runs benchmarks/attention.py of a checkout.
+    run.__doc__ = f"""Measure {what}: runs benchmarks/{name}.py of a checkout.
 
     Parameters
     ----------
@@ -175,20 +139,11 @@ def attention(*arguments: _PassedOn) -> int:
         Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
         benchmarks/results), --threads N, --device cpu or cuda.
     """
-    return _run("attention", arguments)
+    return run
 
 
-@bench.command(name="model")
-def whole_model(*arguments: _PassedOn) -> int:
-    """Measure whole models, forward and training step: runs benchmarks/model.py of a checkout.
-
-    Parameters
-    ----------
-    arguments
-        Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
-        benchmarks/results), --threads N, --device cpu or cuda.
-    """
-    return _run("model", arguments)
+bench.command(_passed_on("attention", "attention's back ends side by side"), name="attention")
+bench.command(_passed_on("model", "whole models, forward and training step"), name="model")
 
 
 def _run(name: str, arguments: tuple[str, ...]) -> int:

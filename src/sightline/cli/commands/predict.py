@@ -6,8 +6,6 @@ import inspect
 import json as json_module
 import os
 import sys
-import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -16,14 +14,10 @@ from sightline.cli.options import Device, MaxPixels, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
-    import torch
-
-    from sightline.cli.progress import Bars
     from sightline.evaluation.answer import Answer, Unanswered
     from sightline.models import ViTConfig
     from sightline.models.head import ScoreLink
 
-# A bar for less than this many seconds would only flicker.
 _QUIET_SECONDS = 2.0
 
 
@@ -62,11 +56,14 @@ def predict(
         Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
+    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.checks import require
     from sightline.cli.next_step import say_export
+    from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_view
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
+    from sightline.data.views import View
     from sightline.evaluation.answer import Unanswered, answer_images
     from sightline.load import load_model
     from sightline.patchify import check_multiples
@@ -89,10 +86,18 @@ def predict(
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size, near="nearest to {}")
-    _refuse_what_cannot_fit(config, view, max_tokens, what=model, device=where)
+    # A size, or a number of patches, that is hopeless on this machine.
+    if isinstance(view, tuple):
+        refuse_what_cannot_fit(config, view, what=model, device=where, loaded=True)
+    elif max_tokens is not None:
+        refuse_patches_that_cannot_fit(
+            config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
+        )
     say = _Teller(config, topk=topk, precision=precision, json=json)
     missing: list[Unanswered] = []
-    with _Progress(len(files)) as progress:
+    # A bar for less than some seconds would only flicker.
+    with Bars(late=_QUIET_SECONDS) as bars:
+        advance = bars.counter("predicting", len(files))
         answers = answer_images(
             loaded, files, view, max_tokens, precision=precision, max_pixels=max_pixels or MAX_PIXELS
         )
@@ -100,7 +105,7 @@ def predict(
             for outcome in outcomes:
                 say(outcome)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unanswered)]
-            progress.move(len(outcomes))
+            advance(len(outcomes))
     if missing and len(files) > 1:
         _complain(_summary(missing, len(files)))
     if not json and len(missing) < len(files):
@@ -124,25 +129,6 @@ def _refuse_options(images: tuple[str, ...]) -> None:
         if word.startswith("-") and word != STDIN and not os.path.lexists(word):
             hint = nearest(word.partition("=")[0], options)
             raise InputError(f"predict: {word}: no such option and no such file{hint} (options: {', '.join(options)})")
-
-
-def _refuse_what_cannot_fit(
-    config: ViTConfig,
-    view: tuple[int, int] | str,
-    max_tokens: int | None,
-    *,
-    what: str,
-    device: torch.device,
-) -> None:
-    """Refuse a size, or a number of patches, that is hopeless on this machine."""
-    from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.data.views import View
-
-    if isinstance(view, tuple):
-        refuse_what_cannot_fit(config, view, what=what, device=device, loaded=True)
-    elif max_tokens is not None:
-        asked = f"--resolution {View('native' if view == 'native' else 'tokens', max_tokens).name}"
-        refuse_patches_that_cannot_fit(config, max_tokens, asked=asked, what=what, device=device)
 
 
 class _Teller:
@@ -192,33 +178,6 @@ class _Teller:
         on_screen = self._out is not None and self._out.isatty()
         # Flushed, so that a kill loses no answer that was made.
         print(_on_one_line(line), file=sys.stdout if on_screen else self._out, flush=True)
-
-
-class _Progress:
-    """A bar on stderr with the expected end: in a terminal, and only for what takes long. A context manager."""
-
-    def __init__(self, total: int) -> None:
-        self._done, self._total = 0, total
-        self._started = time.monotonic()
-        self._stack = ExitStack()
-        self._bars: Bars | None = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *fault: Any) -> None:
-        self._stack.close()
-
-    def move(self, count: int) -> None:
-        """`count` more images are done."""
-        from sightline.cli.progress import Bars
-
-        self._done += count
-        late = time.monotonic() - self._started >= _QUIET_SECONDS
-        if self._bars is None and late and self._done < self._total and sys.stderr is not None and sys.stderr.isatty():
-            self._bars = self._stack.enter_context(Bars())
-        if self._bars is not None:
-            self._bars.move("predicting", self._done, self._total)
 
 
 def _complain(line: str) -> None:
