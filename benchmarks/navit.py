@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from measure import RESULTS, Parser, destination, print_table, write
+from recipe_plot import RecipeCurve, interval, recipe_plot
 
 from sightline import runtime
 from sightline.evaluation import EvaluateConfig
 from sightline.recipes import recipe
-from sightline.reports.recipe_plot import RecipeCurve, interval, recipe_plot
 from sightline.reports.style import standalone
 from sightline.results import as_written, read_rows
 from sightline.training.jobs import Job, JobProgress, run_jobs

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 
 from sightline.reports import series
 from sightline.reports.content import RunSummary, SeenSizes
 from sightline.reports.words import TIMES, capital, span, title
 from sightline.results import ResultRow
-
-# By name or by the family that a name starts with ("lookhere_90"). An encoding from elsewhere says it in
-# `RunSummary.about`; one without either is shown without words.
-_ENCODINGS = {
-    "none": "Is told nothing about position: to it, an image is a bag of patches.",
-    "learned_1d": "Adds a learned vector for each place to the patches; on another size the table of vectors is "
-    "stretched like a picture.",
-    "learned_2d": "Adds a learned vector for the row and one for the column to each patch.",
-    "sincos_2d": "Adds fixed waves of many lengths, one set for the row and one for the column, to each patch.",
-    "factorized": "Adds one embedding for the row and one for the column, so that unseen pairs of both still mean "
-    "something.",
-    "fourier": "Adds learned waves over the row and column of each patch.",
-    "rpe_learned": "Learns a bonus or penalty for each displacement between two patches, added to attention.",
-    "alibi_2d": "Every head pays less attention to a patch the farther away it is, in all directions alike.",
-    "rope_axial": "Rotates queries and keys by angles that grow with row and column, so that attention depends on the "
-    "displacement between two patches. It hides nothing: every head sees the whole image.",
-    "rope_dinov3": "Rotates queries and keys by angles that go from edge to edge of the image, whatever its size. It "
-    "hides nothing: every head sees the whole image.",
-    "rope_mixed": "Rotates queries and keys by angles along directions that each head learns. Every head sees the "
-    "whole image.",
-    "lookhere": "Gives most heads one direction to look in: such a head sees only the patches on that side, and pays "
-    "less attention to those farther away. The remaining heads look all around.",
-}
-
-_SCENES = (
-    " The scenes are drawn by the program from a description, sharp at every resolution: a larger image shows the "
-    "same kind of scene with more pixels, and nothing is ever upscaled."
-)
-_DATA = {
-    "glyphs": "Each picture shows one of 24 letters and digits at some place and size, slightly turned, on a textured "
-    "ground; the model has to name it. Many look alike (b d p q): it has to see where strokes lie relative to each "
-    "other." + _SCENES,
-    "pairs": "Each picture shows two different shapes out of disc, square, triangle and ring; the model has to say "
-    "which two and whether one is left of, right of, above or below the other: 24 answers. Knowing the shapes but not "
-    "their places gives 25 %." + _SCENES,
-    "digits": "Each picture is a small handwritten digit; the model has to name it. Other resolutions are made by "
-    "resampling the same pictures.",
-}
 
 
 def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
@@ -58,13 +23,21 @@ def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
 
 
 def _family_words(name: str) -> str:
-    families = [family for family in _ENCODINGS if name == family or name.startswith(family + "_")]
-    return _ENCODINGS[max(families, key=len)] if families else ""
+    known = _about()["encodings"]
+    families = [family for family in known if name == family or name.startswith(family + "_")]
+    return known[max(families, key=len)] if families else ""
 
 
 def data_words(row: ResultRow) -> str:
     """What is seen in the images and what has to be said about them; for unknown data only its name."""
-    return next((_DATA[kind] for kind in (row.task, row.data) if kind in _DATA), f"The images are those of {row.data}.")
+    known = _about()["data"]
+    said = [known[kind] for kind in dict.fromkeys((row.task, row.data)) if kind in known]
+    return " ".join(said) or f"The images are those of {row.data}."
+
+
+@functools.cache
+def _about() -> dict[str, dict[str, str]]:
+    return tomllib.loads(files("sightline.reports").joinpath("about.toml").read_text("utf-8"))
 
 
 def metric_words(metric: str) -> str:

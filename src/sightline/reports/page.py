@@ -5,13 +5,12 @@ from __future__ import annotations
 from importlib.resources import files
 
 
-def render(template: str, *, title: str, command: str, **values: object) -> str:
-    """The HTML text of a page; equal values give equal text, and a value is text, whatever it looks like.
+def render(template: str, **values: object) -> str:
+    """The text of a page; equal values give equal text, and in HTML a value is text, whatever it looks like.
 
     Args:
-        template: a file of this folder, which fills the blocks of `page.html`.
-        title: the heading.
-        command: the line that makes the page again.
+        template: a file of this folder; one in HTML fills the blocks of `page.html`, which wants a `title` and the
+            `command` that makes the page again.
         **values: what the template names.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -19,9 +18,9 @@ def render(template: str, *, title: str, command: str, **values: object) -> str:
     folder = files("sightline.reports")
     environment = Environment(
         loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,
+        autoescape=template.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(title=title, command=command, **values)
+    return environment.get_template(template).render(**values)

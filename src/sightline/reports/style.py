@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.resources import as_file, files
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sightline.reports.words import printable
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A4038", "#6E6E78")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
-# Colours that the HTML page replaces by its own (text, lines, masked cells, ground): figures follow dark mode.
+# Colours that the HTML page replaces by its own (text, lines, masked cells, ground): figures follow dark mode. They
+# stand in figure.mplstyle too.
 INK = "#1d2129"
 FAINT = "#8b909a"
 GRID = "#e3e5e9"
@@ -75,36 +77,12 @@ def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings: dict[str, Any] = {
-        "svg.hashsalt": "sightline",
-        "svg.fonttype": "none",
-        "font.family": "DejaVu Sans",
-        "font.size": 10,
-        "text.color": INK,
-        "text.usetex": False,
-        "axes.facecolor": "none",
-        "axes.labelcolor": INK,
-        "axes.edgecolor": FAINT,
-        "axes.titlesize": 10.5,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.8,
-        "xtick.color": FAINT,
-        "ytick.color": FAINT,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "hatch.linewidth": 0.8,
-        "hatch.color": FAINT,
-    }
     buffer = StringIO()
     with mpl.rc_context(), warnings.catch_warnings():
         # The user's own matplotlibrc must not change the report.
         mpl.rcdefaults()
-        mpl.rcParams.update(settings)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        with as_file(files("sightline.reports").joinpath("figure.mplstyle")) as look:
+            mpl.rc_file(look, use_default_template=False)
         # A name in a script that the measuring font lacks is still shown by the reader's font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(width, height), layout="constrained")

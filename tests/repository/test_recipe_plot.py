@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import runpy
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
 from sightline.errors import InputError
-from sightline.reports.recipe_plot import RecipeCurve, interval, recipe_plot
 
+_SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks" / "recipe_plot.py"))
+RecipeCurve, interval, recipe_plot = (_SCRIPT[name] for name in ("RecipeCurve", "interval", "recipe_plot"))
 VIT = RecipeCurve({16: [0.4, 0.5, 0.3], 32: [0.8, 0.9, 0.7]}, [24_000] * 3)
 NAVIT = RecipeCurve({16: [0.6, 0.7, 0.5], 32: [0.8, 0.9, 0.7]}, [51_000, 51_400, 51_200])
 
