@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from sightline.errors import StoppedError
 
@@ -115,9 +114,9 @@ def deferred() -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def way_on(command: Sequence[str]) -> Iterator[None]:
+def way_on(command: str) -> Iterator[None]:
     """Add the command that goes on to what ends the work inside."""
-    said = f"go on with: {shlex.join(command)}"
+    said = f"go on with: {command}"
     try:
         yield
     except StoppedError as error:

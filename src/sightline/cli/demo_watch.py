@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.cli.progress import Bars
-from sightline.cli.run_answers import read_validation
+from sightline.cli.run_folder import read_validation
 from sightline.cli.sparkline import sparkline
 from sightline.replacing import write_out
 from sightline.reports import working_page

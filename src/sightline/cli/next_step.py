@@ -78,6 +78,11 @@ def again(*words: object, name: str = "sightline") -> str:
     return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
 
 
+def warn(line: str) -> None:
+    """On stderr what may be other than is thought, and ends nothing."""
+    print(f"sightline: warning: {line}", file=sys.stderr)
+
+
 def command(*words: object) -> str:
     """As `again`, by the name that it was called by where `sightline` is not on the path."""
     called = Path(sys.argv[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sightline.data.summary import Summary
     from sightline.models import ViTConfig
     from sightline.training.config import TrainConfig
+
+_QUIET_SECONDS = 0.5
 
 
 class TrainingSources:
@@ -46,14 +49,10 @@ class TrainingSources:
         """
         from sightline.cli.progress import Bars
 
-        source = self.open(config)
-        with Bars() as bars:
-
-            def progress(done: int, total: int) -> None:
-                # What takes no time is not worth a line: more may yet be refused.
-                if done < total or sys.stderr.isatty():
-                    bars.move("reading headers of train", done, total)
-
+        # What takes no time is not worth a line: more may yet be refused.
+        with Bars(late=_QUIET_SECONDS) as bars:
+            progress = functools.partial(bars.move, "reading headers of train")
+            source = self.open(config)
             source, _ = source.check_readable("train", skip_unreadable=config.skip_unreadable, progress=progress)
             self._summary = source.summary()
         return self._summary

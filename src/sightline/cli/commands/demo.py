@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
 import time
 from pathlib import Path
 
@@ -45,7 +43,7 @@ def demo(
     from sightline import runtime, signals
     from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import say_next, writing
+    from sightline.cli.next_step import again, say_next, warn, writing
     from sightline.cli.output import claim_folder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
@@ -66,18 +64,14 @@ def demo(
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
-    words = ["sightline", "demo", *(["--seed", str(seed)] if seed else []), *(["--quick"] if quick else [])]
-    words += ["--out", str(out)]
-    again = [*words, *(["--device", device] if device != "cpu" else []), "--resume"]
-
-    def warn(line: str) -> None:
-        print(f"sightline: warning: {line}", file=sys.stderr)
-
+    words = ("demo", *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
+    command = again(*words)
+    way_on = again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
         claim_folder(
             out, inputs=Inputs(), resume=resume, overwrite=overwrite, take_over=take_over, inside=ENCODINGS, warn=warn
         ) as owner,
-        signals.way_on(again),
+        signals.way_on(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
@@ -87,7 +81,6 @@ def demo(
         if quick:
             print("Quick: too few scenes to learn from, to see that everything works.")
         notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
-        command = shlex.join(words)
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
         with Bars() as bars:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json as json_module
 
+from sightline.cli.options import Json
 
-def encodings(name: str | None = None, /, *, json: bool = False) -> None:
+
+def encodings(name: str | None = None, /, *, json: Json = False) -> None:
     """List the position encodings: what each is, and its knob; of one, from which paper, and its rule for a new grid.
 
     A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/GLOSSARY.md).
@@ -14,8 +16,6 @@ def encodings(name: str | None = None, /, *, json: bool = False) -> None:
     ----------
     name
         Show this one with everything that is known of it.
-    json
-        Print a JSON object a line instead of a table.
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.discovery import registry

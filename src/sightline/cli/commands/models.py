@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json as json_module
 
+from sightline.cli.options import Json
 
-def models(*, json: bool = False) -> None:
-    """List the registered models: width, depth, heads, parameters and training resolution.
 
-    Parameters
-    ----------
-    json
-        Print a JSON object a line instead of a table.
-    """
+def models(*, json: Json = False) -> None:
+    """List the registered models: width, depth, heads, parameters and training resolution."""
     import torch
 
     from sightline.cli.next_step import say_next

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +26,7 @@ def report(
         Replace the page if it exists.
     """
     from sightline.cli.guard import Inputs, home_of
-    from sightline.cli.next_step import say_predict_or_export
+    from sightline.cli.next_step import again, say_predict_or_export
     from sightline.cli.output import claim_file
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
@@ -40,8 +39,7 @@ def report(
         raise InputError("report: expected at least one folder of a run")
     runs = tuple(map(home_of, runs))
     claim_file(out, inputs=Inputs(models=runs), overwrite=overwrite)
-    command = shlex.join(["sightline", "report", *map(str, runs), "--out", str(out)])
-    content = compose_report(runs, command, title=title)
+    content = compose_report(runs, again("report", *runs, "--out", out), title=title)
     make_parent(out)
     write_report(out, content)
     print_accuracy(content.rows, seen=by_run(content.runs))

@@ -85,13 +85,12 @@ def train(
         Take the folder also from a run that seems to be at work in it; that one ends.
     """
     import contextlib
-    import sys
     from dataclasses import asdict, replace
 
     from sightline import runtime, signals
     from sightline.cli.guard import Inputs
     from sightline.cli.left_out import LeftOut
-    from sightline.cli.next_step import say_export, say_next
+    from sightline.cli.next_step import again, say_export, say_next, warn
     from sightline.cli.output import add_predictions, add_rows, check_folder, claim_folder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import TrainingSources, check_model, named_after, save_config, training_config
@@ -159,20 +158,13 @@ def train(
                 progress=lambda done, total: bars.move("comparing files", done, total),
             )
         resolved = replace(resolve(going_on(asked, before), source, where), init_from=asked.init_from)
-
-        def warn(line: str) -> None:
-            print(f"sightline: warning: {line}", file=sys.stderr)
-
         owner = held.enter_context(
             claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, warn=warn)
         )
         save_config(resolved, folder)
-        again = ["sightline", "train", "--config", str(folder / CONFIG), "--out", str(folder), "--resume"]
-        again += [
-            *(["--threads", str(threads)] if threads else []),
-            *(["--device", device] if device != "auto" else []),
-        ]
-        held.enter_context(signals.way_on(again))
+        rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
+        way_on = again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
+        held.enter_context(signals.way_on(way_on))
         last: Progress | None = None
 
         def observe(at: Progress) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json as json_module
 from pathlib import Path
 
+from sightline.cli.options import Json
 
-def verify(dest: Path, *, against: Path, project: str, json: bool = False) -> int:
+
+def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> int:
     """Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.
 
     Weights are compared bit by bit. Outputs are compared with those of the original model where its project is
@@ -20,8 +22,6 @@ def verify(dest: Path, *, against: Path, project: str, json: bool = False) -> in
         The source that it was made from.
     project
         As given to `sightline convert`.
-    json
-        Print a JSON object a line instead of a table.
     """
     import dataclasses
 

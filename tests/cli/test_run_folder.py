@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from sightline.cli.run_answers import best_step, read_answers, read_validation
+from sightline.cli.run_folder import best_step, read_answers, read_validation
 from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.predictions import Prediction, dump_predictions, read_predictions
