@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
@@ -258,12 +257,6 @@ class TokenLayout:
             return F.pad(torch.cat(first), (0, self.padding)) if self.padding else torch.cat(first)
 
         return self.once("is prefix", make)
-
-    @property
-    def starts(self) -> Tensor:
-        """The first slot of each image of a row: int64 [images of a row]."""
-        first = [0, *itertools.accumulate(self.lengths)][:-1]
-        return self.once("starts", lambda: torch.tensor(first, device=self.device))
 
     def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Lay patch tokens and prefix tokens into slots.

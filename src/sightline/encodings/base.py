@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,15 @@ class Knob:
     candidates: tuple[float, ...]
 
 
+class Tunable(NamedTuple):
+    """What `Knob` says of every encoding of a kind."""
+
+    name: str
+    low: float
+    high: float
+    candidates: tuple[float, ...]
+
+
 KNOB_STATE = "_extra_state"
 """How the name of a knob's value ends in a state dict."""
 
@@ -98,13 +107,15 @@ class PositionEncoding(nn.Module):
     """What happens on a grid other than the training grid, in a line."""
     symmetric: ClassVar[bool] = False
     """Swapping rows and columns changes nothing."""
+    tunable: ClassVar[Tunable | None] = None
+    """The field of its configuration that is its knob, which the attribute of that name holds as it is now."""
     axes: ClassVar[int | None] = 2
     """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A knob is part of the state: where one can be turned, it is kept as torch keeps what is no tensor."""
         super().__init_subclass__(**kwargs)
-        if "_turn_knob" in vars(cls) and "get_extra_state" not in vars(cls):
+        if {"_turn_knob", "tunable"} & set(vars(cls)) and "get_extra_state" not in vars(cls):
             cls.get_extra_state, cls.set_extra_state = _knob_state, _restore_knob
 
     def __init__(self, config: Any, shape: TrunkShape) -> None:
@@ -113,6 +124,8 @@ class PositionEncoding(nn.Module):
         self.shape = shape
         self.name = next(iter(self.names), type(self).__name__)
         self.check_axes(len(shape.train_grid))
+        if self.tunable is not None:
+            setattr(self, self.tunable.name, float(getattr(config, self.tunable.name)))
 
     def check_axes(self, given: int) -> None:
         """Refuse grids of another number of axes.
@@ -138,7 +151,10 @@ class PositionEncoding(nn.Module):
     @property
     def knob(self) -> Knob | None:
         """The extrapolation parameter, or None where there is none."""
-        return None
+        if self.tunable is None:
+            return None
+        name, low, high, candidates = self.tunable
+        return Knob(name, getattr(self, name), float(getattr(self.config, name)), low, high, candidates)
 
     def set_knob(self, value: float) -> None:
         """Set the extrapolation parameter.
@@ -156,7 +172,8 @@ class PositionEncoding(nn.Module):
         self._turn_knob(float(value))
 
     def _turn_knob(self, value: float) -> None:
-        raise NotImplementedError
+        assert self.tunable is not None
+        setattr(self, self.tunable.name, value)
 
     def _load_from_state_dict(
         self,

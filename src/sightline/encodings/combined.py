@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import functools
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -12,6 +14,11 @@ from sightline.attention.rotation import Rotation
 from sightline.encodings.base import Knob, PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
+
+
+def _sum(parts: Iterable[Any]) -> Any:
+    """The sum of those that there are, or None."""
+    return functools.reduce(operator.add, present) if (present := [one for one in parts if one is not None]) else None
 
 
 class Combined(PositionEncoding):
@@ -43,25 +50,13 @@ class Combined(PositionEncoding):
         return [part for part in self.parts if isinstance(part, PositionEncoding)]
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        total = None
-        for part in self._parts():
-            one = part.added(layer, layout)
-            total = one if total is None else total if one is None else total + one
-        return total
+        return _sum(part.added(layer, layout) for part in self._parts())
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        total = None
-        for part in self._parts():
-            one = part.rotation(layer, layout)
-            total = one if total is None else total if one is None else total + one
-        return total
+        return _sum(part.rotation(layer, layout) for part in self._parts())
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        total = None
-        for part in self._parts():
-            one = part.pattern(layer, layout)
-            total = one if total is None else total if one is None else total + one
-        return total
+        return _sum(part.pattern(layer, layout) for part in self._parts())
 
     def _tuned(self) -> PositionEncoding | None:
         return next((part for part in self._parts() if part.knob is not None), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -207,7 +206,7 @@ def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured,
     Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them.
     """
     terms = tuple(term for term in pattern.terms if isinstance(term, Directed))
-    device, cache = layout.device, _cache_of(layout)
+    device = layout.device
     grids = _table_grids(terms, layout)
     views = tuple(term.views for term in terms if term.outside == "inf")
     key = (views, len(terms[0].views), tuple(grids), rows, device)
@@ -215,36 +214,30 @@ def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured,
     with torch.inference_mode(False):
         by_key = None
         if any(any(term.from_centre) for term in terms):
-            by_key = _remember(cache, ("by key", terms), lambda: _by_key(terms, layout))
+            by_key = _remember(layout, ("by key", terms), lambda: _by_key(terms, layout))
         view = sight(views, len(terms[0].views), device)
-        captured = _remember(cache, ("slots", *key), lambda: _capture(layout, grids, view, rows))
+        captured = _remember(layout, ("slots", *key), lambda: _capture(layout, grids, view, rows))
         blocks = _remember(
-            cache, ("blocks", *key, pruned), lambda: _find_blocks(layout, view, terms, pattern.prune_below, by_key)
+            layout, ("blocks", *key, pruned), lambda: _find_blocks(layout, view, terms, pattern.prune_below, by_key)
         )
         flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
         table = _table(terms, tuple(dict.fromkeys(grids)), device)
     return captured._replace(table=table, by_key=flat), blocks
 
 
-# What was made for layouts of whole images, by what they are made of, and for others as long as these live.
-_BY_VALUE: dict[Any, dict[Any, Any]] = {}
-_BY_LAYOUT: weakref.WeakKeyDictionary[TokenLayout, dict[Any, Any]] = weakref.WeakKeyDictionary()
-_CACHE_LIMIT = 64
+# What was made for layouts of whole images, by what they are made of; for others it lives as long as they do.
+_BY_VALUE: dict[Any, Any] = {}
+_CACHE_LIMIT = 256
 
 
-def _cache_of(layout: TokenLayout) -> dict[Any, Any]:
+def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     if not all(segment.complete for segment in layout.segments):
-        return _BY_LAYOUT.setdefault(layout, {})
-    images = tuple((segment.grid, segment.tile) for segment in layout.segments)
-    return _remember(_BY_VALUE, (images, layout.num_prefix_tokens, layout.device), dict)
-
-
-def _remember(cache: dict[Any, Any], key: Any, make: Any) -> Any:
+        return layout.once(key, make)
+    key = tuple(segment.kind for segment in layout.segments), layout.num_prefix_tokens, layout.device, key
     # Put last again: the one that was not used for longest goes first.
-    value = cache.pop(key) if key in cache else make()
-    cache[key] = value
-    if len(cache) > _CACHE_LIMIT:
-        del cache[next(iter(cache))]
+    _BY_VALUE[key] = value = _BY_VALUE.pop(key) if key in _BY_VALUE else make()
+    if len(_BY_VALUE) > _CACHE_LIMIT:
+        del _BY_VALUE[next(iter(_BY_VALUE))]
     return value
 
 

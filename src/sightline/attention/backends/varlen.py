@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from typing import Any
 
 import torch
@@ -62,9 +61,6 @@ def _kernel() -> Any:
     return varlen_attn
 
 
-_ENDS: weakref.WeakKeyDictionary[TokenLayout, Tensor] = weakref.WeakKeyDictionary()
-
-
 def cumulative_lengths(layout: TokenLayout) -> Tensor:
     """Where each image of all rows starts in [rows * slots] tokens, and where the last one ends.
 
@@ -73,9 +69,8 @@ def cumulative_lengths(layout: TokenLayout) -> Tensor:
     Returns:
         int32 [images + 1].
     """
-    if layout not in _ENDS:
-        # A tensor born under inference mode could never be used in training.
-        with torch.inference_mode(False):
-            lengths = torch.tensor([0, *layout.lengths * layout.rows])
-            _ENDS[layout] = lengths.cumsum(0).to(torch.int32).to(layout.device)
-    return _ENDS[layout]
+
+    def make() -> Tensor:
+        return torch.tensor([0, *layout.lengths * layout.rows]).cumsum(0).to(torch.int32).to(layout.device)
+
+    return layout.once("cumulative lengths", make)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sightline.attention.pattern import Directed, Pattern, View
 from sightline.checks import require_number
-from sightline.encodings.base import Knob, PatternEncoding, TrunkShape
+from sightline.encodings.base import PatternEncoding, Tunable
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,9 @@ class Alibi2d(PatternEncoding):
     Config: ClassVar = Alibi2dConfig
     source: ClassVar = "ALiBi (2022), section 3; CROMA (2023); LookHere (2024), baseline"
     new_grid: ClassVar = "the same distances in cells; nothing is resized"
+    tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0))
+    global_slope: float
     symmetric: ClassVar = True
-
-    def __init__(self, config: Alibi2dConfig, shape: TrunkShape) -> None:
-        super().__init__(config, shape)
-        self.global_slope = float(config.global_slope)
-
-    @property
-    def knob(self) -> Knob:
-        candidates = (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0)
-        return Knob("global_slope", self.global_slope, float(self.config.global_slope), 0.0, 1e6, candidates)
-
-    def _turn_knob(self, value: float) -> None:
-        self.global_slope = value
 
     def layer_pattern(self, layer: int) -> Pattern:
         heads = self.shape.heads

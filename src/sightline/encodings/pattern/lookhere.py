@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
 from sightline.checks import require, require_number
-from sightline.encodings.base import Knob, PatternEncoding, TrunkShape
+from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
 from sightline.errors import InputError, choose
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
@@ -80,29 +80,18 @@ _ACCEPTED = (
 _UNDIRECTED_SLOPES = (1 / 4, 1 / 16, 1 / 64, 1 / 256)
 
 
-@dataclass(frozen=True)
-class _Preset:
+class _Preset(NamedTuple):
+    """In the public code's language, and its eight views, clockwise, the first one so many degrees from up."""
+
     language: str
-    clockwise: tuple[_Head, ...]
-    """The eight directions, clockwise from up."""
-
-
-def _clockwise(cardinal: tuple[_Head, ...], diagonal: tuple[_Head, ...], order: Sequence[int]) -> tuple[_Head, ...]:
-    up, down, left, right = cardinal
-    up_right, down_right, down_left, up_left = (diagonal[index] for index in order)
-    return (up, up_right, right, down_right, down, down_left, left, up_left)
+    field_of_view: float
+    first: float = 0.0
 
 
 PRESETS: dict[str, _Preset] = {
-    "lookhere_180": _Preset("halves-diagonals-none", _clockwise(_HALVES, _DIAGONALS, (0, 2, 3, 1))),
-    "lookhere_90": _Preset("triangles-corners-none", _clockwise(_TRIANGLES, _CORNERS, (1, 3, 2, 0))),
-    "lookhere_45": _Preset(
-        "eighths1-eighths2-none",
-        (
-            *(_EIGHTHS2[0], _EIGHTHS1[3], _EIGHTHS2[3], _EIGHTHS2[1]),
-            *(_EIGHTHS1[1], _EIGHTHS2[2], _EIGHTHS1[2], _EIGHTHS1[0]),
-        ),
-    ),
+    "lookhere_180": _Preset("halves-diagonals-none", 180),
+    "lookhere_90": _Preset("triangles-corners-none", 90),
+    "lookhere_45": _Preset("eighths1-eighths2-none", 45, 22.5),
 }
 
 
@@ -167,7 +156,8 @@ def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
     for index in range(directed):
         direction = 8 * index // directed
         used[direction] += 1
-        dealt.append((preset.clockwise[direction], 2.0 ** -used[direction]))
+        view = look(preset.first + 45 * direction, preset.field_of_view)
+        dealt.append((_Head(view), 2.0 ** -used[direction]))
     return dealt + [(_NONE, slope) for slope in _spread(heads - directed)]
 
 
@@ -331,6 +321,8 @@ class LookHere(PatternEncoding):
     Config: ClassVar = LookHereConfig
     source: ClassVar = "LookHere (2024), section 3, equation 1"
     new_grid: ClassVar = "the same geometry in cells; nothing is resized"
+    tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0))
+    global_slope: float
 
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -349,16 +341,7 @@ class LookHere(PatternEncoding):
                 raise InputError(
                     f"lookhere {where}: {len(one)} given for {shape.heads} heads, expected {_LOOKING} for each"
                 )
-        self.global_slope = float(config.global_slope)
         self.heads_of_layer = [_deal(one, shape.heads) for one in layers]
-
-    @property
-    def knob(self) -> Knob:
-        candidates = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-        return Knob("global_slope", self.global_slope, float(self.config.global_slope), 0.0, 1e6, candidates)
-
-    def _turn_knob(self, value: float) -> None:
-        self.global_slope = value
 
     def layer_slope(self, layer: int) -> float:
         """The slope of a layer, evenly spaced from the first to the last."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.attention.rotation import Pairing
 from sightline.checks import require, require_number
-from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape
+from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -64,22 +64,17 @@ class RopeAxial(RotaryEncoding):
     Config: ClassVar = RopeAxialConfig
     source: ClassVar = "RoPE-ViT (2024), equations 12 and 13; DINOv3 (2025), section 3.2"
     new_grid: ClassVar = "angles at the new coordinates (extended), or the image's own span (squeezed, centred)"
+    tunable: ClassVar = Tunable(
+        "theta", 1.0 + 1e-6, 1e9, (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
+    )
+    theta: float
 
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         if shape.head_dim % 4:
             raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
-        self.theta = float(config.theta)
         self.pairing = config.pairing
         self.reads_grid = config.coordinates != "extended"
-
-    @property
-    def knob(self) -> Knob:
-        candidates = (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
-        return Knob("theta", self.theta, float(self.config.theta), 1.0 + 1e-6, 1e9, candidates)
-
-    def _turn_knob(self, value: float) -> None:
-        self.theta = value
 
     def shares(self, layer: int) -> Hashable:
         return self.config, self.theta, self.shape.head_dim, self.shape.train_grid

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_number
-from sightline.encodings.base import Knob, RotaryEncoding, TrunkShape
+from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -41,13 +41,14 @@ class RopeMixed(RotaryEncoding):
     Config: ClassVar = RopeMixedConfig
     source: ClassVar = "RoPE-ViT (2024), equation 14"
     new_grid: ClassVar = "angles at the new coordinates, counted from 0"
+    tunable: ClassVar = Tunable("theta", 1.0 + 1e-6, 1e9, (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0))
+    theta: float
     reads_grid = False
 
     def __init__(self, config: RopeMixedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         if shape.head_dim % 4:
             raise InputError(f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
-        self.theta = float(config.theta)
         direction = torch.rand(shape.depth, shape.heads, 1) * 2 * math.pi
         magnitude = 1.0 / (config.theta ** self._exponents(direction.device))
         turned = torch.cat((direction.expand(-1, -1, magnitude.shape[0]), direction + math.pi / 2 + 0 * magnitude), -1)
@@ -55,14 +56,6 @@ class RopeMixed(RotaryEncoding):
 
     def _exponents(self, device: torch.device) -> Tensor:
         return torch.arange(0, self.shape.head_dim, 4, device=device).float() / self.shape.head_dim
-
-    @property
-    def knob(self) -> Knob:
-        candidates = (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
-        return Knob("theta", self.theta, float(self.config.theta), 1.0 + 1e-6, 1e9, candidates)
-
-    def _turn_knob(self, value: float) -> None:
-        self.theta = value
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 always.
