@@ -37,8 +37,9 @@ def build_app() -> App:
 
     app = App(
         name="sightline",
-        help="Plain vision transformers at any resolution and aspect ratio. With --plugins DIR every command finds the "
-        "encodings, tasks, data sets, metrics, embedders and architectures in that folder's files too; they run.",
+        help="Plain vision transformers at any resolution and aspect ratio.",
+        help_epilogue="--plugins DIR: every command finds the encodings, tasks, data sets, metrics, embedders and "
+        "architectures in that folder's files too; they run.",
         version=__version__,
         # `main` prints errors in one line and chooses the exit code.
         print_error=False,
@@ -116,12 +117,17 @@ def _run(arguments: list[str]) -> int:
 
 def _without_plugins(arguments: list[str]) -> list[str]:
     """The other arguments; what `--plugins DIR` names is found from here on."""
-    rest = list(arguments)
-    for place in [place for place, word in enumerate(arguments) if word.partition("=")[0] == "--plugins"][::-1]:
-        _, given, folder = rest.pop(place).partition("=")
-        if not given and place == len(rest):
+    rest, words = [], iter(arguments)
+    plugins.given.clear()
+    for word in words:
+        name, equals, folder = word.partition("=")
+        if name != "--plugins":
+            rest.append(word)
+            continue
+        folder = folder if equals else next(words, "")
+        if not folder:
             raise InputError("--plugins: expected a folder")
-        plugins.add(folder if given else rest.pop(place))
+        plugins.add(folder)
     return rest
 
 
