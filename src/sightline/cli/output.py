@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,36 +28,71 @@ _FILES = {*RUN_FILES, PAGE}
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
 
 
-def check_folder(
-    out: Path, *, inputs: Inputs, resume: bool, overwrite: bool, take_over: bool = False, inside: Iterable[str] = ()
-) -> None:
-    """Refuse the folder that is there where a run cannot have it; nothing is made or deleted yet.
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run that is to be written.
 
-    Args:
+    Attributes:
         inputs: all that the command reads.
         resume: continue in it; overwrite: delete it first. Not both.
         take_over: also where another run seems to be at work in it.
         inside: names of folders of runs that it may hold.
-
-    Raises:
-        InputError: see `guard_folder` and `refuse_owned`; it exists and neither was given, or holds files that no run
-            wrote.
     """
-    if resume and overwrite:
-        raise InputError("--resume and --overwrite: expected one of them, not both")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: is a file, expected a folder")
-    guard_folder(out, inputs, "--out", deletes=overwrite)
-    for folder in (out, *(out / name for name in inside)):
-        refuse_owned(folder, take_over=take_over)
-    _check_content(out, resume, overwrite, inside)
 
+    out: Path
+    inputs: Inputs
+    resume: bool
+    overwrite: bool
+    take_over: bool = False
+    inside: tuple[str, ...] = ()
 
-def _check_content(out: Path, resume: bool, overwrite: bool, inside: Iterable[str]) -> None:
-    if not resume and any(_content(out)):
-        if not overwrite:
-            raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
-        _refuse_to_delete(out, set(inside))
+    def check(self) -> None:
+        """Refuse the folder that is there where the run cannot have it; nothing is made or deleted yet.
+
+        Raises:
+            InputError: see `guard_folder` and `refuse_owned`; it exists and neither was given, or holds files that no
+                run wrote.
+        """
+        out = self.out
+        if self.resume and self.overwrite:
+            raise InputError("--resume and --overwrite: expected one of them, not both")
+        if out.exists() and not out.is_dir():
+            raise InputError(f"--out {out}: is a file, expected a folder")
+        guard_folder(out, self.inputs, "--out", deletes=self.overwrite)
+        for folder in (out, *(out / name for name in self.inside)):
+            refuse_owned(folder, take_over=self.take_over)
+        self._check_content()
+
+    def _check_content(self) -> None:
+        if not self.resume and any(_content(self.out)):
+            if not self.overwrite:
+                raise InputError(f"--out {self.out}: exists already; --resume continues it, --overwrite replaces it")
+            _refuse_to_delete(self.out, set(self.inside))
+
+    def claim(self, warn: Callable[[str], None]) -> Owner:
+        """Make it and this process its owner, after `check`; what is to be replaced is deleted.
+
+        Args:
+            warn: called with a line where the folder had another owner.
+
+        Raises:
+            InputError: see `check`.
+            StorageError: it cannot be made or deleted.
+        """
+        self.check()
+        owner = claim(self.out, take_over=self.take_over, warn=warn)
+        try:
+            # Again: until it was ours, another one may have worked in it.
+            self._check_content()
+            for entry in _content(self.out) if self.overwrite else ():
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        except OSError as error:
+            owner.release()
+            raise StorageError(f"{self.out}: cannot be deleted ({error.strerror or error})") from error
+        except BaseException:
+            owner.release()
+            raise
+        return owner
 
 
 def _content(out: Path) -> Iterator[Path]:
@@ -76,46 +112,6 @@ def _refuse_to_delete(out: Path, inside: set[str]) -> None:
     kept = [entry for entry in sorted(_content(out)) if not _LEFT.fullmatch(entry.name)]
     if kept and not any(is_run(folder) for folder in (out, *(out / name for name in inside))):
         raise InputError(f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted")
-
-
-def claim_folder(
-    out: Path,
-    *,
-    inputs: Inputs,
-    resume: bool,
-    overwrite: bool,
-    take_over: bool = False,
-    inside: Iterable[str] = (),
-    warn: Callable[[str], None] | None = None,
-) -> Owner:
-    """Make the folder of a run and this process its owner, after `check_folder`; what is to be replaced is deleted.
-
-    Args:
-        warn: called with a line where the folder had another owner.
-
-    Raises:
-        InputError: see `check_folder`.
-        StorageError: it cannot be made or deleted.
-    """
-    inside = tuple(inside)
-    check_folder(out, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, inside=inside)
-    try:
-        owner = claim(out, take_over=take_over, warn=warn)
-    except OSError as error:
-        raise StorageError(f"{out}: cannot be made ({error.strerror or error})") from error
-    try:
-        # Again: until it was ours, another one may have worked in it.
-        _check_content(out, resume, overwrite, inside)
-        if overwrite:
-            for entry in _content(out):
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    except OSError as error:
-        owner.release()
-        raise StorageError(f"{out}: cannot be deleted ({error.strerror or error})") from error
-    except BaseException:
-        owner.release()
-        raise
-    return owner
 
 
 def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:

@@ -54,19 +54,20 @@ def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
     return (*sorted(sides), *sorted(views))
 
 
-def parse_sizes(given: Iterable[str]) -> tuple[tuple[int, int], ...]:
+def parse_sizes(
+    given: Iterable[str], option: str = "--resolutions", example: str = "32,96x192"
+) -> list[tuple[int, int]]:
     """(height, width) pairs from "32,96x192", in the order given.
 
     Raises:
-        InputError: a word is neither a side nor height x width.
+        InputError: a word is neither a side nor height x width, or none is given.
     """
-    sizes = []
-    for word in split_words(given):
-        size = _size(word)
-        if size is None:
-            raise InputError(f"--resolutions {word}: expected sides or height x width in pixels, as 32,96x192")
-        sizes.append(size)
-    return tuple(sizes)
+    words = [word for part in given for word in split_words([part]) or [part]]
+    sizes = [(word, _size(word)) for word in words]
+    wrong = next((word for word, size in sizes if size is None), None)
+    if wrong is not None:
+        raise InputError(f"{option} {wrong}: expected sides or height x width in pixels, as {example}")
+    return [size for _, size in sizes if size is not None]
 
 
 def parse_size(given: str) -> tuple[int, int]:

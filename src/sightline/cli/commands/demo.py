@@ -44,7 +44,7 @@ def demo(
     from sightline.cli.demo_watch import DemoWatch
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import again, say_next, warn, writing
-    from sightline.cli.output import claim_folder
+    from sightline.cli.output import RunFolder
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
@@ -68,9 +68,7 @@ def demo(
     command = again(*words)
     way_on = again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
-        claim_folder(
-            out, inputs=Inputs(), resume=resume, overwrite=overwrite, take_over=take_over, inside=ENCODINGS, warn=warn
-        ) as owner,
+        RunFolder(out, Inputs(), resume, overwrite, take_over, ENCODINGS).claim(warn) as owner,
         signals.way_on(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):

@@ -55,6 +55,7 @@ def export(
     from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
+    from sightline.cli.resolutions import parse_sizes
     from sightline.errors import SightlineError
     from sightline.export import (
         LIMIT,
@@ -70,7 +71,7 @@ def export(
     from sightline.load import load_model
 
     check_target(to, int8=int8)
-    asked = None if sizes is None else _parse_sizes(sizes)
+    asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + SUFFIXES[to])
     claim_file(file, inputs=Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model)
@@ -104,20 +105,6 @@ def export(
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {LIMIT:.0e}")
     if not json and rows:
         print("it runs without Sightline: docs/EXPORT.md shows how")
-
-
-def _parse_sizes(given: str) -> list[tuple[int, int]]:
-    from sightline.cli.resolutions import parse_size
-    from sightline.errors import InputError
-
-    words = [word for word in given.replace(",", " ").split() if word]
-    try:
-        found = [parse_size(word) for word in words]
-    except InputError:
-        found = []
-    if not found:
-        raise InputError(f"--sizes {given}: expected sides or height x width in pixels, as 96,160x288")
-    return found
 
 
 def _print_rows(rows: list[CheckRow], int8: bool) -> None:

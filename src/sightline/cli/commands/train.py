@@ -91,7 +91,7 @@ def train(
     from sightline.cli.guard import Inputs
     from sightline.cli.left_out import LeftOut
     from sightline.cli.next_step import again, say_export, say_next, warn
-    from sightline.cli.output import add_predictions, add_rows, check_folder, claim_folder
+    from sightline.cli.output import RunFolder, add_predictions, add_rows
     from sightline.cli.progress import Bars
     from sightline.cli.run_config import TrainingSources, check_model, named_after, save_config, training_config
     from sightline.errors import InputError
@@ -136,7 +136,8 @@ def train(
         inputs = Inputs(
             models=[asked.init_from] if asked.init_from else [], data=[asked.data], files=[config] if config else []
         )
-        check_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over)
+        place = RunFolder(folder, inputs, resume, overwrite, take_over)
+        place.check()
         with named_after(config):
             source = sources.open(asked)
         before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
@@ -158,9 +159,7 @@ def train(
                 progress=lambda done, total: bars.move("comparing files", done, total),
             )
         resolved = replace(resolve(going_on(asked, before), source, where), init_from=asked.init_from)
-        owner = held.enter_context(
-            claim_folder(folder, inputs=inputs, resume=resume, overwrite=overwrite, take_over=take_over, warn=warn)
-        )
+        owner = held.enter_context(place.claim(warn))
         save_config(resolved, folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
         way_on = again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
