@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from measure import RESULTS, Parser, append, destination, interleave, print_table, row, write
+from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.coverage import cover, fraction
@@ -30,6 +31,7 @@ from sightline.evaluation.predict import predict_split
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.load import load_model
+from sightline.tasks.base import task_of
 
 _BOUNDS = (16.0, 12.0, 8.0)
 _GRID = Grid(64, 64)
@@ -88,20 +90,21 @@ def at_trained_weights(run: Path, resolution: int, count: int) -> list[dict[str,
     """The model of a run beyond its training resolution."""
     model = load_model(run / "checkpoint").eval()
     source = open_source("scenes")
-    indices = range(count)
+    task = task_of(model).on(source, "scenes")
 
-    def logits(bound: float | None) -> Any:
+    def logits(bound: float | None) -> tuple[Tensor, Tensor]:
         encoding: Any = model.encoding
         encoding.config = dataclasses.replace(encoding.config, prune_below=bound)
         with use_backend("tiles"):
-            return predict_split(model, source, "test", resolution, indices)
+            given = list(predict_split(model, task, source, "test", range(count), resolution))
+        return torch.cat([one.outputs for one in given]), torch.cat([one.batch.targets["labels"] for one in given])
 
-    exact = logits(None)
-    right = exact.logits.argmax(1) == exact.labels
+    exact, labels = logits(None)
+    right = exact.argmax(1) == labels
     rows = []
     for bound in _BOUNDS:
-        near = logits(bound)
-        error = ((near.logits - exact.logits) ** 2).sum() / (exact.logits**2).sum()
+        near, _ = logits(bound)
+        error = float(((near - exact) ** 2).sum() / (exact**2).sum())
         rows.append(
             {
                 "benchmark": "pruning",
@@ -111,9 +114,9 @@ def at_trained_weights(run: Path, resolution: int, count: int) -> list[dict[str,
                 "images": count,
                 "prune_below": bound,
                 "relative_error": float(f"{math.sqrt(error):.3g}"),
-                "changed_top1": round(float((near.logits.argmax(1) != exact.logits.argmax(1)).mean()), 4),
-                "top1_unpruned": round(float(right.mean()), 4),
-                "top1_pruned": round(float((near.logits.argmax(1) == near.labels).mean()), 4),
+                "changed_top1": round(float((near.argmax(1) != exact.argmax(1)).double().mean()), 4),
+                "top1_unpruned": round(float(right.double().mean()), 4),
+                "top1_pruned": round(float((near.argmax(1) == labels).double().mean()), 4),
             }
         )
     return rows

@@ -124,6 +124,23 @@ class TokenLayout:
                 raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
         return torch.tensor(given, dtype=torch.int64, device=self.device)
 
+    def to(self, device: torch.device | str) -> TokenLayout:
+        """The same images on a device; the coordinates of what was dropped go there in one transfer."""
+        device = torch.device(device)
+        if device == self.device:
+            return self
+        left = [segment.coords for segment in self.segments if not segment.complete]
+        moved = torch.cat(left, dim=1).to(device, non_blocking=True) if left else torch.empty(1, 0, 2)
+        parts = iter(moved.split([coords.shape[1] for coords in left], dim=1))
+        return self._like(
+            [
+                Segment(one.grid, grid_coords(one.grid, device, one.tile).unsqueeze(0), tile=one.tile)
+                if one.complete
+                else Segment(one.grid, next(parts), complete=False)
+                for one in self.segments
+            ]
+        )
+
     def pad_to(self, slots: int) -> TokenLayout:
         """The same images with padding slots at the end, so that a row has `slots` of them.
 

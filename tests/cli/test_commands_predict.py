@@ -176,7 +176,7 @@ def test_no_answer_waits_for_the_end(cli, tiny_run, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return read_image(path, **options)
 
-    monkeypatch.setattr("sightline.evaluation.answer.read_image", reading)
+    monkeypatch.setattr("sightline.evaluation.predict_images.read_image", reading)
     with out.open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         code, _, err = cli("predict", tiny_run, *[tmp_path / "a.png"] * 9, "--json")

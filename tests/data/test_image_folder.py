@@ -14,13 +14,13 @@ from sightline.data.discovery import open_source
 from sightline.data.duplicates import same_files
 from sightline.data.file_listing import FileListing, FileStamp
 from sightline.data.image_file import read_image
-from sightline.data.loader import batches
 from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import eval_view, train_view
+from sightline.data.transforms import cut, eval_crop, train_crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
 from sightline.training.loop import open_training_data
+from tests.batches import uniform_batches
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
 
@@ -51,18 +51,18 @@ def test_labels_order_and_views(tmp_path: Path) -> None:
         assert Path(path).parent.name == source.classes[label]
         image = read_image(path)
         example = source.example("test", index, (8, 10))
-        assert (example.label, example.name) == (label, path)
-        assert (example.image == eval_view(image, (8, 10))).all()
+        assert (example.target.label, example.name) == (label, path)
+        assert (example.image == cut(image, eval_crop((12, 18), (8, 10)))).all()
         trained = source.example("train", index, (8, 10), seed=2, epoch=3).image
         image = read_image(source.files("train")[index][0])
-        assert (trained == train_view(image, (8, 10), seed=2, epoch=3, index=index)).all()
+        assert (trained == cut(image, train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))).all()
 
 
 def test_the_options_of_the_view_are_used(tmp_path: Path) -> None:
     make(tmp_path)
     image = read_image(ImageFolder(tmp_path).files("test")[0][0])
     source = ImageFolder(tmp_path, crop=0.5, interpolation="box")
-    expected = eval_view(image, (8, 8), crop=0.5, interpolation="box")
+    expected = cut(image, eval_crop((12, 18), (8, 8), crop=0.5), "box")
     assert (source.example("test", 0, (8, 8)).image == expected).all()
     with pytest.raises(UnreadableDataError, match="too large"):
         ImageFolder(tmp_path, max_pixels=10).example("test", 0, (8, 8))
@@ -258,12 +258,12 @@ def test_unreadable_images_are_left_out_and_no_label_is_shifted(damaged: Path) -
     assert remaining.length("test") == 9
     assert source.length("test") == 14
     assert remaining.length("train") == 8
-    [batch] = batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=9)
+    [batch] = uniform_batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=9, patch_size=2)
     assert len(batch) == 8
     assert [Path(item.path).name for item in batch.left_out] == ["1_truncated.jpg"]
     assert remaining.allowance is not None
     assert len(remaining.allowance.left_out("test")) == 6
-    for label, name in zip(batch.labels.tolist(), batch.names, strict=True):
+    for label, name in zip(batch.targets["labels"].tolist(), batch.names, strict=True):
         assert Path(name).parent.name == remaining.classes[label]
 
 
@@ -271,15 +271,15 @@ def test_unreadable_images_are_left_out_and_no_label_is_shifted(damaged: Path) -
 def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed(damaged: Path, workers: int) -> None:
     """Headers are read before, pixels when their turn comes: one line too many names the file and the ways on."""
     source = ImageFolder(damaged)
-    options = {"indices": range(9), "image_size": (6, 6), "batch_size": 3, "workers": workers}
+    options = {"indices": range(9), "image_size": (6, 6), "batch_size": 3, "workers": workers, "patch_size": 2}
     allowed, _ = source.check_readable("test", skip_unreadable=6)
-    got = list(batches(allowed, "test", **options))
+    got = list(uniform_batches(allowed, "test", **options))
     assert sorted(map(len, got)) == [2, 3, 3]
     alone = ImageFolder(damaged).check_readable("test", skip_unreadable="all")[0]
-    assert [batch.names for batch in batches(alone, "test", **options)] == [batch.names for batch in got]
+    assert [batch.names for batch in uniform_batches(alone, "test", **options)] == [batch.names for batch in got]
     refusing, _ = source.check_readable("test", skip_unreadable=5)
     with pytest.raises(UnreadableDataError, match=r"6 images of test.*allowed: 5.*--skip-unreadable N or all"):
-        list(batches(refusing, "test", **options))
+        list(uniform_batches(refusing, "test", **options))
 
 
 def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monk
     monkeypatch.setattr(imagefolder, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
     source, _ = ImageFolder(damaged).check_readable("train")
     assert read == []
-    next(iter(batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2)))
+    next(uniform_batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2, patch_size=2))
     assert read == [source.files("train")[index][0] for index in (3, 1)]
 
 
@@ -306,10 +306,11 @@ def test_workers_give_the_same_batches_and_the_same_refusal(damaged: Path) -> No
     remaining, _ = source.check_readable("test", skip_unreadable=6)
     outcomes = []
     for workers in (0, 2):
-        got = list(batches(remaining, "test", indices=range(9), image_size=(6, 6), batch_size=3, workers=workers))
+        options = {"image_size": (6, 6), "batch_size": 3, "workers": workers, "patch_size": 2}
+        got = list(uniform_batches(remaining, "test", indices=range(9), **options))
         with pytest.raises(UnreadableDataError) as caught:
-            list(batches(source, "test", indices=range(14), image_size=(6, 6), batch_size=3, workers=workers))
-        outcomes.append((torch.cat([batch.images for batch in got]), [batch.names for batch in got], str(caught.value)))
+            list(uniform_batches(source, "test", indices=range(14), **options))
+        outcomes.append((torch.cat([batch.inputs for batch in got]), [batch.names for batch in got], str(caught.value)))
     assert torch.equal(outcomes[0][0], outcomes[1][0])
     assert outcomes[0][1:] == outcomes[1][1:]
 

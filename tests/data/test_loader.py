@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from sightline.data.batch import Batch, packed
 from sightline.data.contact_sheet import contact_sheet
 from sightline.data.discovery import open_source
-from sightline.data.loader import Batch, batches, epoch_order
+from sightline.data.packs import epoch_order
 from sightline.data.source import Source
 from sightline.errors import InputError
+from sightline.grid import Grid
+from tests.batches import images_of, same, uniform_batches
 
 
 @pytest.fixture(scope="module")
@@ -20,16 +25,8 @@ def scenes() -> Source:
 
 def collect(source: Source, workers: int, batch_size: int = 8, split: str = "train") -> list[Batch]:
     indices = epoch_order(35, seed=4, epoch=1)
-    return list(
-        batches(
-            source, split, indices=indices, image_size=(20, 36), batch_size=batch_size, seed=5, epoch=1, workers=workers
-        )
-    )
-
-
-def equal(a: Batch, b: Batch) -> bool:
-    tensors = all(torch.equal(getattr(a, name), getattr(b, name)) for name in ("images", "labels", "sizes", "indices"))
-    return tensors and a.groups == b.groups and a.names == b.names
+    options = {"image_size": (20, 36), "batch_size": batch_size, "seed": 5, "epoch": 1, "workers": workers}
+    return list(uniform_batches(source, split, indices=indices, **options))
 
 
 def test_batches_hold_the_examples_in_order(scenes: Source) -> None:
@@ -37,22 +34,24 @@ def test_batches_hold_the_examples_in_order(scenes: Source) -> None:
     assert [len(batch) for batch in got] == [8, 8, 8, 8, 3]
     order = epoch_order(35, seed=4, epoch=1)
     assert torch.cat([batch.indices for batch in got]).tolist() == order.tolist()
-    first = got[0]
-    assert (first.images.dtype, tuple(first.images.shape)) == (torch.uint8, (8, 3, 20, 36))
-    assert (first.labels.dtype, first.sizes.dtype, first.indices.dtype) == (torch.int64, torch.float32, torch.int64)
+    first, labels = got[0], got[0].targets["labels"]
+    assert (first.inputs.dtype, tuple(first.inputs.shape)) == (torch.uint8, (8, 5 * 9, 3 * 4 * 4))
+    assert (first.layout.rows, [segment.grid for segment in first.layout.segments]) == (8, [(5, 9)])
+    assert (labels.dtype, first.indices.dtype) == (torch.int64, torch.int64)
+    images = images_of(first)
     for place, index in enumerate(order[:8]):
         example = scenes.example("train", int(index), (20, 36), seed=5, epoch=1)
-        assert (first.images[place].permute(1, 2, 0).numpy() == example.image).all()
-        assert first.labels[place] == example.label
-        assert first.groups[place] == example.group
-        assert first.sizes[place] == pytest.approx(example.size)
+        assert (images[place].permute(1, 2, 0).numpy() == example.image).all()
+        assert labels[place] == example.target.label
+        assert first.slices[place] == example.slices
+        assert example.slices.keys() == {"group", "size"}
         assert first.names[place] == example.name
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(scenes: Source, workers: int) -> None:
     alone, helped = collect(scenes, 0), collect(scenes, workers)
-    assert all(equal(a, b) for a, b in zip(alone, helped, strict=True))
+    assert all(same(a, b) for a, b in zip(alone, helped, strict=True))
 
 
 def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
@@ -66,7 +65,7 @@ def test_workers_leave_the_global_random_state_alone(scenes: Source) -> None:
 
 def test_the_batch_size_does_not_change_an_image(scenes: Source) -> None:
     def images(batch_size: int) -> torch.Tensor:
-        return torch.cat([batch.images for batch in collect(scenes, 0, batch_size)])
+        return torch.cat([batch.inputs for batch in collect(scenes, 0, batch_size)])
 
     assert torch.equal(images(1), images(8))
     assert torch.equal(images(100), images(8))
@@ -74,29 +73,32 @@ def test_the_batch_size_does_not_change_an_image(scenes: Source) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_no_indices_give_no_batch(scenes: Source, workers: int) -> None:
-    assert list(batches(scenes, "test", indices=[], image_size=(8, 8), batch_size=4, workers=workers)) == []
+    assert list(uniform_batches(scenes, "test", indices=[], image_size=(8, 8), batch_size=4, workers=workers)) == []
 
 
-def test_sizes_are_nan_where_a_source_has_none() -> None:
-    batch = next(iter(batches(open_source("digits"), "test", indices=[3, 1], image_size=(8, 8), batch_size=4)))
-    assert batch.sizes.isnan().all()
-    assert batch.groups == [None, None]
+def test_there_is_no_size_and_no_group_where_a_source_has_none() -> None:
+    batch = next(uniform_batches(open_source("digits"), "test", indices=[3, 1], image_size=(8, 8), batch_size=4))
+    assert batch.slices == [{}, {}]
     assert batch.indices.tolist() == [3, 1]
 
 
-def test_wrong_arguments_are_refused_before_the_first_batch(scenes: Source) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_wrong_arguments_are_refused(scenes: Source, workers: int) -> None:
+    """What needs no plan before the first batch, and what is planned when its batch is asked for."""
+    good = {"indices": [0], "image_size": (8, 8), "batch_size": 2, "workers": workers}
+    for keywords, message in (({"batch_size": 0}, "batch_size 0"), ({"workers": -1}, "workers -1")):
+        with pytest.raises(InputError, match=message):
+            uniform_batches(scenes, "test", **good | keywords)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="heldout_fonts"):
+        uniform_batches(scenes, "heldout", **good)  # pyright: ignore[reportArgumentType]
     for keywords, message in (
-        ({"batch_size": 0}, "batch_size 0"),
-        ({"workers": -1}, "workers -1"),
         ({"indices": [1, 10_000]}, "index 10000"),
         ({"indices": [1, -1]}, "index -1"),
         ({"image_size": (0, 4)}, "0x4"),
     ):
-        arguments = {"indices": [0], "image_size": (8, 8), "batch_size": 2} | keywords
+        found = uniform_batches(scenes, "test", **good | keywords)  # pyright: ignore[reportArgumentType]
         with pytest.raises(InputError, match=message):
-            batches(scenes, "test", **arguments)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(InputError, match="heldout_fonts"):
-        batches(scenes, "heldout", indices=[0], image_size=(8, 8), batch_size=2)
+            next(found)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 1000])
@@ -123,6 +125,54 @@ def test_a_contact_sheet_shows_the_examples_pixel_for_pixel(scenes: Source) -> N
     assert short.shape[1] < sheet.shape[1]
 
 
+def regions() -> Batch:
+    """A pack of two images, of whose targets a task made a tree."""
+    targets = {
+        "masks": [torch.ones(2, 3, dtype=torch.bool), torch.zeros(4, 1, dtype=torch.bool)],
+        "boxes": {"corners": [torch.zeros(0, 4), torch.ones(2, 4)], "crowd": (torch.tensor([1]), torch.tensor([0, 1]))},
+        "labels": torch.arange(2),
+        "words": ["one", None],
+        "scale": 0.5,
+    }
+    images = [torch.zeros(4, 12, dtype=torch.uint8), torch.ones(6, 12, dtype=torch.uint8)]
+    inputs, layout = packed(images, [Grid(2, 2), Grid(2, 3)], [None, np.array([1, 4])], num_prefix_tokens=1)
+    return Batch(inputs, layout, targets, torch.tensor([7, 5]), ["a", "b"], [{}, {"group": "un"}])
+
+
+def described(tree: Any, tensor: Any) -> Any:
+    """A tree of groups and lists with something said of each tensor."""
+    if isinstance(tree, torch.Tensor):
+        return tensor(tree)
+    if isinstance(tree, dict):
+        return {name: described(one, tensor) for name, one in tree.items()}
+    return [described(one, tensor) for one in tree] if isinstance(tree, list | tuple) else tree
+
+
+def test_a_tree_of_targets_goes_to_a_device_whole() -> None:
+    batch = regions()
+    there = batch.to("meta")
+    tensors = [{"all": one.targets, "inputs": one.inputs, "indices": one.indices} for one in (batch, there)]
+    expected = described(tensors[0], lambda one: ("meta", one.shape, one.dtype))
+    assert described(tensors[1], lambda one: (one.device.type, one.shape, one.dtype)) == expected
+    assert there.layout.device.type == "meta"
+    assert (there.names, there.slices, len(there)) == (batch.names, batch.slices, 2)
+    # The batch itself stays where it is, and on its own device it is the same.
+    assert batch.targets["boxes"]["crowd"][1].device.type == batch.layout.device.type == "cpu"
+    again = batch.to("cpu")
+    assert described(again.targets, torch.Tensor.tolist) == described(batch.targets, torch.Tensor.tolist)
+
+
+def test_a_tree_of_targets_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor of it, to the last; what is no tensor stays as it is."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: self + 1 if self.dtype.is_signed else ~self)
+    batch = regions()
+    pinned = batch.pin_memory()
+    changed = described(batch.targets, lambda one: (one + 1 if one.dtype.is_signed else ~one).tolist())
+    assert described(pinned.targets, torch.Tensor.tolist) == changed
+    assert (pinned.indices.tolist(), pinned.names, pinned.slices) == ([8, 6], batch.names, batch.slices)
+    assert torch.equal(pinned.inputs, ~batch.inputs)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_pinned_whole_where_a_gpu_will_fetch_them(workers, monkeypatch):
     """Pinning itself needs CUDA; that each tensor is asked to be pinned, and nothing else changes, does not."""
@@ -130,18 +180,17 @@ def test_batches_are_pinned_whole_where_a_gpu_will_fetch_them(workers, monkeypat
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: asked.append(self) or self)
     monkeypatch.setattr(torch.utils.data.DataLoader, "__init__", _without_pinning_thread)
     options = {"indices": [0, 1, 2], "image_size": (8, 12), "batch_size": 2}
-    plain = list(batches(open_source("scenes"), "train", workers=workers, **options))
+    plain = list(uniform_batches(open_source("scenes"), "train", workers=workers, **options))
     assert not asked
-    pinned = list(batches(open_source("scenes"), "train", workers=workers, pin=True, **options))
+    pinned = list(uniform_batches(open_source("scenes"), "train", workers=workers, pin=True, **options))
     if workers == 0:
         assert {id(one) for one in asked} == {
-            id(t) for batch in pinned for t in (batch.images, batch.labels, batch.sizes, batch.indices)
+            id(t) for batch in pinned for t in (batch.inputs, batch.targets["labels"], batch.indices)
         }
     else:
         assert _ASKED == [True]
     for one, other in zip(plain, pinned, strict=True):
-        assert torch.equal(one.images, other.images)
-        assert one.names == other.names
+        assert same(one, other)
 
 
 _ASKED = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import islice
 
 import numpy as np
@@ -10,12 +11,12 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.packs import packed_batches, plan
-from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
+from sightline.data.packs import plan
+from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.models import create_model
-from sightline.tasks.classification import packed_model_input
+from sightline.tasks.base import outputs_of
+from tests.batches import kept_of, packed_batches
 from tests.contract.randomise import randomise_parameters
 
 
@@ -31,12 +32,12 @@ def source(tmp_path_factory):
     return open_source(f"imagefolder:{folder}")
 
 
-def planned(source, showing=None, images=6, **options):
-    return list(plan(source, "train", showing or Showing(4), **{"capacity": 8, "images": images, **options}))
+def planned(source, sampler=None, images=6, **options):
+    return list(plan(source, "train", sampler or SizeSampler(4), **{"capacity": 8, "images": images, **options}))
 
 
 def sums(batches):
-    return [sum(len(one.shown.kept) for one in batch) for batch in batches]
+    return [sum(one.tokens for one in batch) for batch in batches]
 
 
 def logits(source, batches):
@@ -45,12 +46,9 @@ def logits(source, batches):
     found = {}
     for several in (batches, [[one] for batch in batches for one in batch]):
         by_index = {}
-        for batch in packed_batches(source, "train", several, patch_size=4):
-            given, layout = packed_model_input(
-                batch, (0.5,) * 3, (0.5,) * 3, model.num_prefix_tokens, torch.device("cpu")
-            )
+        for batch in packed_batches(source, "train", several, num_prefix_tokens=model.num_prefix_tokens):
             with torch.no_grad():
-                by_index |= dict(zip(batch.indices.tolist(), model(given, layout=layout), strict=True))
+                by_index |= dict(zip(batch.indices.tolist(), outputs_of(model, batch), strict=True))
         found[len(several)] = by_index
     return found[len(batches)], found[sum(map(len, batches))]
 
@@ -61,7 +59,7 @@ def test_full_to_the_token(source):
         batches = planned(source, how=how)
         assert sum(sums(batches)) == 28
         assert max(sums(batches)) == 8
-        lone = [batch for batch in batches if any(len(one.shown.kept) == 8 for one in batch)]
+        lone = [batch for batch in batches if any(one.tokens == 8 for one in batch)]
         assert [len(batch) for batch in lone] == [1]
     assert [len(batch) for batch in planned(source, capacity=28)] == [6]
 
@@ -70,9 +68,9 @@ def test_longer_than_a_pack(source):
     """Refused by its lengths; or shown smaller, where that is asked for."""
     with pytest.raises(InputError, match=r"image \d+: has 8 tokens, and a sequence 7; lower the resolution"):
         planned(source, capacity=7)
-    batches = planned(source, Showing(4, most_tokens=7), capacity=7)
+    batches = planned(source, SizeSampler(4, most_tokens=7), capacity=7)
     assert sorted(one.index for batch in batches for one in batch) == list(range(6))
-    assert max(one.shown.grid.cells for batch in batches for one in batch) <= 7
+    assert max(math.prod(one.image_size) // 16 for batch in batches for one in batch) <= 7
 
 
 def test_more_images_than_a_pack_takes(source):
@@ -83,13 +81,14 @@ def test_more_images_than_a_pack_takes(source):
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, 0.99, 1.0])
 def test_an_image_keeps_what_is_not_dropped_and_at_least_one_token(source, rate):
-    given = planned(source, Showing(4, drop=ConstantDrop(rate)), capacity=28)
-    for batch, made in zip(given, packed_batches(source, "train", given, patch_size=4), strict=True):
-        used = [len(one.shown.kept) for one in batch]
-        assert used == [max(round(grid.cells * (1 - rate)), 1) for grid in made.grids]
-        assert len(made.patches) == sum(used)
-        assert [len(kept) for kept in made.kept] == used
-        assert sum(grid.cells for grid in made.grids) == 28
+    given = planned(source, SizeSampler(4, drop=ConstantDrop(rate)), capacity=28)
+    for batch, made in zip(given, packed_batches(source, "train", given), strict=True):
+        used, grids = [one.tokens for one in batch], [segment.grid for segment in made.layout.segments]
+        assert used == [max(round(grid.cells * (1 - rate)), 1) for grid in grids]
+        assert made.inputs.shape[:2] == (1, sum(used))
+        assert [len(kept) for kept in kept_of(made)] == used
+        assert all(one.kept is not None and len(one.kept) == one.tokens for one in batch)
+        assert sum(grid.cells for grid in grids) == 28
     assert sum(map(len, given)) == 6
     packed, alone = logits(source, given)
     assert packed.keys() == alone.keys() == set(range(6))
@@ -98,9 +97,9 @@ def test_an_image_keeps_what_is_not_dropped_and_at_least_one_token(source, rate)
 
 
 def test_images_of_one_token(source):
-    batches = planned(source, Showing(4, ResolutionSampling(8, 40), most_tokens=1), capacity=4)
+    batches = planned(source, SizeSampler(4, ResolutionSampling(8, 40), most_tokens=1), capacity=4)
     assert sums(batches) == [4, 2]
-    assert {one.shown.grid for batch in batches for one in batch} == {Grid(1, 1)}
+    assert {(one.image_size, one.tokens) for batch in batches for one in batch} == {((4, 4), 1)}
     packed, alone = logits(source, batches)
     assert len(packed) == 6
     assert all((packed[index] - alone[index]).abs().max() < 2e-5 for index in packed)
@@ -108,5 +107,5 @@ def test_images_of_one_token(source):
 
 def test_no_images(source):
     assert planned(source, images=0) == []
-    assert list(packed_batches(source, "train", [], patch_size=4)) == []
-    assert len(list(islice(plan(source, "train", Showing(4), capacity=8), 50))) == 50, "without an end otherwise"
+    assert list(packed_batches(source, "train", [])) == []
+    assert len(list(islice(plan(source, "train", SizeSampler(4), capacity=8), 50))) == 50, "without an end otherwise"

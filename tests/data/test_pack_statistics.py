@@ -12,7 +12,7 @@ from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image, read_image_size
 from sightline.data.pack_statistics import histogram, pack_statistics
 from sightline.data.packs import size_of
-from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
+from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError
 from tests.tiny import INPUTS
 
@@ -22,7 +22,7 @@ PAPER = ResolutionSampling(64, 256)
 @pytest.mark.parametrize("how", ["best_fit", "first_fit"])
 def test_the_papers_sampling_leaves_little_room(how):
     """Less than a hundredth of a budget unspent, and less than two of a fixed length padded."""
-    found = pack_statistics(open_source("scenes"), "train", Showing(16, PAPER), capacity=1024, how=how, images=8000)
+    found = pack_statistics(open_source("scenes"), "train", SizeSampler(16, PAPER), capacity=1024, how=how, images=8000)
     assert found.images == 8000 == sum(images for _, images in found.sequences)
     assert found.tokens == sum(found.lengths) == sum(tokens for tokens, _ in found.sequences)
     assert found.unused < (0.01 if how == "best_fit" else 0.02)
@@ -30,15 +30,15 @@ def test_the_papers_sampling_leaves_little_room(how):
 
 
 def test_dropped_tokens_are_counted():
-    showing = Showing(16, PAPER, ConstantDrop(0.5))
-    found = pack_statistics(open_source("digits"), "test", showing, capacity=512)
+    sampler = SizeSampler(16, PAPER, ConstantDrop(0.5))
+    found = pack_statistics(open_source("digits"), "test", sampler, capacity=512)
     assert found.images == 300
     assert found.tokens == pytest.approx(found.patches / 2, rel=0.02)
 
 
 def test_the_same_each_time_and_another_for_another_seed():
     one, two, other = (
-        pack_statistics(open_source("scenes"), "test", Showing(16, PAPER), capacity=512, images=200, seed=seed)
+        pack_statistics(open_source("scenes"), "test", SizeSampler(16, PAPER), capacity=512, images=200, seed=seed)
         for seed in (1, 1, 2)
     )
     assert one == two
@@ -53,10 +53,10 @@ def test_photographs_have_their_own_sizes(tmp_path):
         Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
     assert sorted(size_of(source, "train", index, 0) for index in range(3)) == sorted(sizes)
-    found = pack_statistics(source, "train", Showing(16), capacity=64)
+    found = pack_statistics(source, "train", SizeSampler(16), capacity=64)
     assert sorted(found.lengths) == sorted([3 * 6, 6 * 3, 13 * 1])
     with pytest.raises(InputError, match="has 18 tokens, and a sequence 17"):
-        pack_statistics(source, "train", Showing(16), capacity=17)
+        pack_statistics(source, "train", SizeSampler(16), capacity=17)
     with pytest.raises(InputError, match="index 3"):
         source.stored_size("train", 3)
 

@@ -11,25 +11,27 @@ from PIL import Image
 
 from sightline.data import file_listing
 from sightline.data.discovery import open_source
-from sightline.data.packs import Planner, of_rank, packed_batches, plan
-from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, Showing
+from sightline.data.packs import PackPlan, of_rank, plan
+from sightline.data.preprocessing import preprocessing
+from sightline.data.sampling import BetaDrop, ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.encodings import list_encodings
 from sightline.errors import InputError, UnreadableDataError
 from sightline.models import create_model
 from sightline.patchify import patchify
-from sightline.tasks.classification import packed_model_input, to_model_input
+from sightline.tasks.base import outputs_of
+from tests.batches import packed_batches, same
 from tests.contract.randomise import randomise_parameters
 
-SHOWING = Showing(4, ResolutionSampling(8, 40), BetaDrop(), most_tokens=64)
+SAMPLER = SizeSampler(4, ResolutionSampling(8, 40), BetaDrop(), most_tokens=64)
 
 
 def planned(source, count=None, **options):
     options = {"capacity": 256, "seed": 3, **options}
-    return list(islice(plan(source, "train", SHOWING, **options), count))
+    return list(islice(plan(source, "train", SAMPLER, **options), count))
 
 
 def ids(batches):
-    return [[(one.index, one.epoch, one.shown.grid, tuple(one.shown.kept)) for one in batch] for batch in batches]
+    return [[(one.index, one.epoch, one.image_size, one.tokens, tuple(one.kept)) for one in batch] for batch in batches]
 
 
 def test_each_image_of_a_pass_comes_once_before_the_next():
@@ -45,12 +47,12 @@ def test_each_image_of_a_pass_comes_once_before_the_next():
     first, second = ([one for one in found if one.epoch == epoch] for epoch in (0, 1))
     assert [one.index for one in first] != [one.index for one in second]
     by_index = {one.index: one for one in second}
-    assert sum(one.shown.grid != by_index[one.index].shown.grid for one in first) > 600
+    assert sum(one.image_size != by_index[one.index].image_size for one in first) > 600
 
 
 def test_no_batch_is_too_long_and_little_is_unused():
     batches = planned(open_source("scenes"), 60)
-    sums = [sum(len(one.shown.kept) for one in batch) for batch in batches]
+    sums = [sum(one.tokens for one in batch) for batch in batches]
     assert max(sums) <= 256
     assert sum(sums) > 0.99 * 256 * len(sums)
 
@@ -60,7 +62,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was():
     source = open_source("digits")
     whole = ids(planned(source, images=2000))
     for done in (1, 7, len(whole) // 2, len(whole) - 1):
-        again = ids(list(plan(source, "train", SHOWING, capacity=256, seed=3, images=2000))[done:])
+        again = ids(list(plan(source, "train", SAMPLER, capacity=256, seed=3, images=2000))[done:])
         assert again == whole[done:]
     assert ids(planned(source, images=2000, seed=4)) != whole
 
@@ -68,33 +70,26 @@ def test_a_run_that_was_killed_goes_on_where_it_was():
 def test_workers_make_the_same_batches():
     source = open_source("scenes")
     batches = planned(source, 6)
-    alone, by_two = (
-        list(packed_batches(source, "train", batches, patch_size=4, seed=3, workers=workers)) for workers in (0, 2)
-    )
+    alone, by_two = (list(packed_batches(source, "train", batches, seed=3, workers=workers)) for workers in (0, 2))
     assert len(alone) == len(by_two) == 6
-    for one, other in zip(alone, by_two, strict=True):
-        assert torch.equal(one.patches, other.patches)
-        assert one.grids == other.grids
-        assert all(torch.equal(a, b) for a, b in zip(one.kept, other.kept, strict=True))
-        assert (one.labels.tolist(), one.indices.tolist(), one.names) == (
-            other.labels.tolist(), other.indices.tolist(), other.names,
-        )  # fmt: skip
+    assert all(same(one, other) for one, other in zip(alone, by_two, strict=True))
 
 
 def test_a_batch_holds_the_kept_patches_of_its_images():
     source = open_source("scenes")
     (wanted,) = planned(source, 1)
-    (batch,) = packed_batches(source, "train", [wanted], patch_size=4, seed=3)
+    (batch,) = packed_batches(source, "train", [wanted], seed=3)
     start = 0
-    for number, one in enumerate(wanted):
-        size = (one.shown.grid.rows * 4, one.shown.grid.cols * 4)
-        example = source.example("train", one.index, size, seed=3)
+    for number, (one, segment) in enumerate(zip(wanted, batch.layout.segments, strict=True)):
+        example = source.example("train", one.index, one.image_size, seed=3)
         whole = patchify(torch.from_numpy(example.image.transpose(2, 0, 1).copy())[None], 4)[0]
-        end = start + len(one.shown.kept)
-        assert torch.equal(batch.patches[start:end], whole[torch.from_numpy(one.shown.kept)])
-        assert (batch.labels[number], batch.names[number]) == (example.label, example.name)
+        end, kept = start + one.tokens, torch.from_numpy(one.kept)
+        assert torch.equal(batch.inputs[0, start:end], whole[kept])
+        assert (segment.grid.rows * 4, segment.grid.cols * 4) == one.image_size
+        assert torch.equal(segment.indices[0], kept)
+        assert (batch.targets["labels"][number], batch.names[number]) == (example.target.label, example.name)
         start = end
-    assert start == len(batch.patches)
+    assert (start, batch.inputs.dtype) == (batch.inputs.shape[1], torch.uint8)
     assert len(batch) == len(wanted) > 3
 
 
@@ -103,24 +98,25 @@ def test_a_batch_holds_the_kept_patches_of_its_images():
 @torch.no_grad()
 def test_an_image_in_a_pack_gives_what_it_gives_alone(encoding, drop):
     source = open_source("scenes")
-    showing = Showing(4, ResolutionSampling(8, 40), drop, most_tokens=64)
-    batches = list(islice(plan(source, "train", showing, capacity=256, images=12), 2))
-    model = create_model("vit_micro_patch4", encoding=encoding, depth=2, dim=96, num_classes=5, pool="mean")
+    sampler = SizeSampler(4, ResolutionSampling(8, 40), drop, most_tokens=64)
+    batches = list(islice(plan(source, "train", sampler, capacity=256, images=12), 2))
+    kind = {"depth": 2, "dim": 96, "pool": "mean", "mean": (0.2, 0.3, 0.4), "std": (0.3, 0.2, 0.5)}
+    model = create_model("vit_micro_patch4", encoding=encoding, num_classes=5, **kind)
     randomise_parameters(model).eval()
-    mean, std, device = (0.2, 0.3, 0.4), (0.3, 0.2, 0.5), torch.device("cpu")
-    for batch in packed_batches(source, "train", batches, patch_size=4):
-        patches, layout = packed_model_input(batch, mean, std, model.num_prefix_tokens, device)
-        together = model(patches, layout=layout)
+    prefix = model.num_prefix_tokens
+    for batch in packed_batches(source, "train", batches, num_prefix_tokens=prefix):
+        together = outputs_of(model, batch)
         assert together.std() > 0.02
-        singles = list(packed_batches(source, "train", [[one] for one in _unpacked(batches, batch)], patch_size=4))
-        alone = torch.cat(
-            [model(*packed_model_input(one, mean, std, model.num_prefix_tokens, device)) for one in singles]
+        singles = packed_batches(
+            source, "train", [[one] for one in _unpacked(batches, batch)], num_prefix_tokens=prefix
         )
+        alone = torch.cat([outputs_of(model, one) for one in singles])
         assert (together - alone).abs().max() < 2e-5
         if drop is None:
-            example = source.example("train", int(batch.indices[0]), tuple(4 * side for side in batch.grids[0]))
-            image = torch.from_numpy(example.image.transpose(2, 0, 1).copy())[None]
-            assert (model(to_model_input(image, mean, std, device)) - together[0]).abs().max() < 2e-5
+            size = tuple(4 * side for side in batch.layout.segments[0].grid)
+            # As somebody prepares it who has but the image.
+            image = preprocessing(model).normalise(source.example("train", int(batch.indices[0]), size).image)
+            assert (model(image[None]) - together[0]).abs().max() < 2e-5
 
 
 def _unpacked(batches, batch):
@@ -135,7 +131,7 @@ def test_what_cannot_be_planned_or_read(tmp_path):
         Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(folder / f"{number}.png")
     Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "train" / "b" / "0.png")
     source = open_source(f"imagefolder:{tmp_path}")
-    native = Showing(4)
+    native = SizeSampler(4)
     with pytest.raises(InputError, match="has 100 tokens, and a sequence 99"):
         next(plan(source, "train", native, capacity=99))
     with pytest.raises(InputError, match="split"):
@@ -146,7 +142,7 @@ def test_what_cannot_be_planned_or_read(tmp_path):
     (folder / "1.png").write_bytes(content[:-30])
     for workers in (0, 2):
         with pytest.raises(UnreadableDataError, match=r"1\.png"):
-            list(packed_batches(source, "train", batches, patch_size=4, workers=workers))
+            list(packed_batches(source, "train", batches, workers=workers))
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5])
@@ -157,9 +153,12 @@ def test_processes_share_a_plan(world):
     assert {len(one) for one in ranks} == {-(-len(whole) // world)}
     steps = [batch for step in zip(*ranks, strict=True) for batch in step if batch]
     assert ids(steps) == ids(whole)
-    made = list(packed_batches(open_source("digits"), "train", ranks[-1], patch_size=4, seed=3))
+    made = list(packed_batches(open_source("digits"), "train", ranks[-1], seed=3))
     assert [len(one) for one in made] == [len(one) for one in ranks[-1]]
-    assert made[-1].patches.shape[1:] == (48,)
+    assert all(
+        one.inputs.shape == (1, sum(image.tokens for image in step), 48)
+        for one, step in zip(made, ranks[-1], strict=True)
+    )
     for rank, ranks in ((2, 2), (-1, 2), (0, 0)):
         with pytest.raises(InputError, match="rank"):
             next(of_rank(iter(whole), rank, ranks))
@@ -169,10 +168,10 @@ def test_processes_share_a_plan(world):
 def test_a_run_is_not_sorted_by_size(how, alike, most):
     """Nor, with first-fit, is a batch of one size: each holds about the same mixture as all. (Sorted, neighbours in
     each window of best-fit would correlate to .9 and more.)"""
-    showing = Showing(4, ResolutionSampling(16, 32), aspect="square")
+    sampler = SizeSampler(4, ResolutionSampling(16, 32), aspect="square")
     options = {"capacity": 1024, "how": how, "images": 8192}
-    batches = list(plan(open_source("scenes"), "train", showing, **options))
-    means = np.array([np.mean([one.shown.grid.rows for one in batch]) for batch in batches])
+    batches = list(plan(open_source("scenes"), "train", sampler, **options))
+    means = np.array([np.mean([one.image_size[0] // 4 for one in batch]) for batch in batches])
     # Small and large ones come in no order: neighbours are as unlike as strangers, and early ones as late ones.
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < alike
     thirds = [part.mean() for part in np.array_split(means, 3)]
@@ -180,16 +179,16 @@ def test_a_run_is_not_sorted_by_size(how, alike, most):
     assert means[1:-1].std() < most
 
 
-def test_a_window_goes_on_from_its_mark():
-    """What is planned from any mark is what is planned from the beginning."""
+def test_a_window_goes_on_from_its_position():
+    """What is planned from any position is what is planned from the beginning."""
     source = open_source("digits")
-    planner = Planner(source, "train", SHOWING, 256, images=4000, seed=3)
-    windows = list(planner.windows())
+    run = PackPlan(source, "train", SAMPLER, 256, images=4000, seed=3)
+    windows = list(run.windows())
     assert len(windows) == 4
-    for number, (mark, _) in enumerate(windows):
-        again = [(one, ids(packs)) for one, packs in planner.windows(mark)]
+    for number, (position, _) in enumerate(windows):
+        again = [(one, ids(packs)) for one, packs in run.windows(position)]
         assert again == [(one, ids(packs)) for one, packs in windows[number:]]
-    assert any(mark.waiting for mark, _ in windows)
+    assert any(position.waiting for position, _ in windows)
 
 
 def test_headers_are_read_once(tmp_path, monkeypatch):
@@ -201,7 +200,7 @@ def test_headers_are_read_once(tmp_path, monkeypatch):
     real = file_listing.read_image_size
     monkeypatch.setattr(file_listing, "read_image_size", lambda *a, **k: opened.append(a) or real(*a, **k))
     source = open_source(f"imagefolder:{tmp_path}")
-    assert sum(map(len, plan(source, "train", SHOWING, capacity=64, images=60))) == 60
+    assert sum(map(len, plan(source, "train", SAMPLER, capacity=64, images=60))) == 60
     assert len(opened) == 6
     checked, _ = source.check_readable("train")
     opened.clear()

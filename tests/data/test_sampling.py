@@ -16,7 +16,7 @@ from sightline.data.sampling import (
     LengthDrop,
     ResolutionSampling,
     ScheduledDrop,
-    Showing,
+    SizeSampler,
     grid_at,
 )
 from sightline.errors import InputError
@@ -135,11 +135,11 @@ def test_what_is_refused(make, says):
 
 
 def test_how_an_image_is_shown_hangs_on_nothing_but_itself():
-    showing = Showing(16, ResolutionSampling(64, 256), BetaDrop(), most_tokens=200)
+    sampler = SizeSampler(16, ResolutionSampling(64, 256), BetaDrop(), most_tokens=200)
 
     def shown(index, **changes):
-        one = showing.shown((480, 640), **{"seed": 3, "index": index, "epoch": 1, **changes})
-        return one.grid, tuple(one.kept)
+        grid, kept = sampler.sample((480, 640), **{"seed": 3, "index": index, "epoch": 1, **changes})
+        return grid, tuple(kept)
 
     forwards = [shown(index) for index in range(20)]
     assert forwards == [shown(index) for index in reversed(range(20))][::-1]
@@ -152,14 +152,16 @@ def test_how_an_image_is_shown_hangs_on_nothing_but_itself():
 
 
 def test_native_is_the_images_own_size():
-    one = Showing(16).shown((480, 640), seed=0, index=0)
-    assert one.grid == (30, 40)
-    assert one.kept.tolist() == list(range(1200))
-    assert Showing(16, most_tokens=300).shown((480, 640), seed=0, index=0).grid == (15, 20)
-    assert len(Showing(16, drop=ConstantDrop(1.0)).shown((480, 640), seed=0, index=0).kept) == 1
+    def sample(**options):
+        return SizeSampler(16, **options).sample((480, 640), seed=0, index=0)
+
+    assert sample() == ((30, 40), None), "every patch stays"
+    assert sample(most_tokens=300) == ((15, 20), None)
+    assert sample(drop=ConstantDrop(0.0))[1].tolist() == list(range(1200))
+    assert len(sample(drop=ConstantDrop(1.0))[1]) == 1
 
 
 def test_a_scheduled_drop_knows_how_many_were_seen():
-    showing = Showing(16, drop=ScheduledDrop(0.2, 0.8, middle=1000, width=-100))
-    early, late = (len(showing.shown((320, 320), seed=0, index=0, seen=seen).kept) for seen in (0, 2000))
+    sampler = SizeSampler(16, drop=ScheduledDrop(0.2, 0.8, middle=1000, width=-100))
+    early, late = (len(sampler.sample((320, 320), seed=0, index=0, seen=seen)[1]) for seen in (0, 2000))
     assert (early, late) == (80, 320)

@@ -73,12 +73,12 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
     for split in ("minival", "test", "heldout_fonts"):
         one, other = (each.example(split, 3, (32, 48)) for each in (whole, parts))
         assert (one.image == other.image).all()
-        assert one.size == other.size
+        assert one.slices == other.slices
     one, other = (each.example("train", 3, (32, 48)) for each in (whole, parts))
     assert (one.image != other.image).any()
-    assert one.size is not None
+    assert one.slices.keys() == {"group", "size"}
     # Where the object's box ends in a part is not known.
-    assert other.size is None
+    assert other.slices == {"group": one.slices["group"]}
     assert (whole.showing_parts(1.0).example("train", 3, (32, 48)).image == one.image).all()
 
 
@@ -112,10 +112,9 @@ def test_examples_are_a_pure_function(source: Source) -> None:
             assert again.image.dtype == np.uint8
             assert again.image.shape == (24, 36, 3)
             assert (again.image == first[index].image).all()
-            assert (again.label, again.group, again.size, again.name) == (
-                first[index].label,
-                first[index].group,
-                first[index].size,
+            assert (again.target, again.slices, again.name) == (
+                first[index].target,
+                first[index].slices,
                 first[index].name,
             )
 
@@ -139,15 +138,17 @@ def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
     for split in source.splits:
         for index in range(6):
             example = source.example(split, index, (16, 16))
-            assert 0 <= example.label < len(source.classes)
-            assert (example.group is None) == (not source.groups)
-            if example.group is not None:
-                assert example.label in source.groups[example.group]
+            label, slices = example.target.label, example.slices
+            assert 0 <= label < len(source.classes)
+            assert ("group" in slices) == bool(source.groups)
+            if "group" in slices:
+                assert label in source.groups[slices["group"]]
             # Of a part it is not known.
-            parts = split == "train" and getattr(source, "_least", 1) < 1
-            assert (example.size is None) == (source.name != "scenes" or parts)
-            if example.size is not None:
-                assert 0.3 <= example.size <= 0.95
+            parts = split == "train" and source.name == "scenes" and source.transform.scale[0] < 1
+            assert ("size" in slices) == (source.name == "scenes" and not parts)
+            if "size" in slices:
+                assert 0.3 <= slices["size"] <= 0.95
+            assert slices.keys() <= {"group", "size"}
             assert example.name.endswith(str(index)) or Path(example.name).is_file()
 
 
@@ -186,7 +187,7 @@ def test_digits_splits_are_disjoint_stratified_and_complete() -> None:
     assert sorted(np.concatenate(list(members.values()))) == list(range(1797))
     whole = np.bincount(digits._labels) / 1797  # pyright: ignore[reportAttributeAccessIssue]
     for split, length in lengths.items():
-        labels = [digits.example(split, index, (8, 8)).label for index in range(length or 0)]
+        labels = [digits.example(split, index, (8, 8)).target.label for index in range(length or 0)]
         assert np.abs(np.bincount(labels, minlength=10) - whole * len(labels)).max() <= 1
 
 
@@ -198,7 +199,7 @@ def test_digits_are_the_images_of_scikit_learn() -> None:
     for index in range(20):
         example = digits.example("test", index, (8, 8))
         member = digits._members["test"][index]  # pyright: ignore[reportAttributeAccessIssue]
-        assert example.label == labels[member]
+        assert example.target.label == labels[member]
         assert example.image[..., 0] == pytest.approx(images[member].reshape(8, 8) * 255 / 16, abs=0.51)
         assert (example.image == example.image[..., :1]).all()
 

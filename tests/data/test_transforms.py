@@ -1,4 +1,4 @@
-"""Views: what is cut, what is kept, and at which size."""
+"""Crops: what is cut, what is kept, and at which size, seen by the pixels that they leave."""
 
 from __future__ import annotations
 
@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.resize import INTERPOLATIONS, native_grid, resize
-from sightline.data.transforms import eval_view, native_view, train_view
+from sightline.data.transforms import cut, eval_crop, train_crop, whole_crop
 from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
 RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[None] * 2, 0), axis=2).astype(np.uint8)
+
+
+def eval_view(image, image_size, crop: float = 1.0, interpolation: str = "bicubic") -> np.ndarray:
+    return cut(image, eval_crop(image.shape[:2], image_size, crop), interpolation)
+
+
+def train_view(image, image_size, interpolation: str = "bicubic", **options) -> np.ndarray:
+    return cut(image, train_crop(image.shape[:2], image_size, **options), interpolation)
+
+
+def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.ndarray:
+    grid = native_grid(image.shape[:2], patch_size, max_tokens)
+    return cut(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
 
 
 def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
@@ -31,7 +44,7 @@ def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
 @pytest.mark.parametrize("shape", [(61, 97), (97, 61), (64, 64), (33, 200)])
 @pytest.mark.parametrize("side", [24, 32, 61, 100])
 @pytest.mark.parametrize("crop", [1.0, 0.875])
-def test_eval_view_is_resize_and_centre_crop(shape: tuple[int, int], side: int, crop: float) -> None:
+def test_eval_crop_is_resize_and_centre_crop(shape: tuple[int, int], side: int, crop: float) -> None:
     # Between the extremes: Pillow clips between its two passes, whose order depends on the sizes.
     image = np.random.default_rng(1).integers(100, 156, (*shape, 3), dtype=np.uint8)
     view = eval_view(image, (side, side), crop=crop)
@@ -40,7 +53,7 @@ def test_eval_view_is_resize_and_centre_crop(shape: tuple[int, int], side: int, 
 
 
 @pytest.mark.parametrize("size", [(32, 32), (16, 48), (48, 16), (200, 30), (1, 1)])
-def test_eval_view_covers_any_size_and_is_centred(size: tuple[int, int]) -> None:
+def test_eval_crop_covers_any_size_and_is_centred(size: tuple[int, int]) -> None:
     view = eval_view(RAMP, size).astype(float)
     assert view.shape == (*size, 3)
     assert view[..., 0].mean() == pytest.approx(RAMP[..., 0].mean(), abs=3)
@@ -51,7 +64,7 @@ def test_eval_view_covers_any_size_and_is_centred(size: tuple[int, int]) -> None
         assert steps[0] == pytest.approx(steps[1], rel=0.06)
 
 
-def test_eval_view_of_the_same_size_is_the_image() -> None:
+def test_eval_crop_of_the_same_size_is_the_image() -> None:
     assert (eval_view(IMAGE, (61, 97)) == IMAGE).all()
 
 
@@ -69,7 +82,7 @@ def test_interpolations_are_those_of_pillow(name: str) -> None:
     assert (resize(IMAGE, (30, 40), name) == expected).all()
 
 
-def test_train_view_is_a_function_of_seed_epoch_and_index() -> None:
+def test_train_crop_is_a_function_of_seed_epoch_and_index() -> None:
     def view(seed: int, epoch: int, index: int) -> bytes:
         return train_view(IMAGE, (24, 32), seed=seed, epoch=epoch, index=index).tobytes()
 
@@ -78,7 +91,7 @@ def test_train_view_is_a_function_of_seed_epoch_and_index() -> None:
     assert len({view(*key) for key in keys}) == 4
 
 
-def test_train_view_ranges() -> None:
+def test_train_crop_ranges() -> None:
     """Read off ramps: the part shown, its aspect, its place, and how often it is mirrored."""
     ramp = np.stack(np.broadcast_arrays(np.arange(250)[:, None], np.arange(250)[None], 0), axis=2).astype(np.uint8)
     areas, aspects, tops, flipped = [], [], [], 0
@@ -99,7 +112,7 @@ def test_train_view_ranges() -> None:
     assert 240 < flipped < 360
 
 
-def test_train_view_without_room_takes_the_nearest_aspect() -> None:
+def test_train_crop_without_room_takes_the_nearest_aspect() -> None:
     ramp = np.stack(np.broadcast_arrays(np.zeros((10, 1)), np.arange(250)[None], 0), axis=2).astype(np.uint8)
     view = train_view(ramp, (32, 32), seed=0, epoch=0, index=0, scale=(1, 1), flip=0, interpolation="bilinear")
     shown = np.diff(view[..., 1].astype(float), axis=1)[:, 4:-4].mean() * 32
@@ -107,7 +120,7 @@ def test_train_view_without_room_takes_the_nearest_aspect() -> None:
     assert view[..., 1].mean() == pytest.approx(124.5, abs=1)
 
 
-def test_train_view_flip_is_a_probability() -> None:
+def test_train_crop_flip_is_a_probability() -> None:
     plain = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=0)
     mirrored = train_view(IMAGE, (32, 32), seed=0, epoch=0, index=0, flip=1)
     assert (plain == mirrored[:, ::-1]).all()
@@ -149,7 +162,7 @@ def test_native_grid_fits_and_keeps_the_aspect(height: int, width: int, patch: i
         assert 0.66 < grid.rows / grid.cols / (height / width) < 1.5
 
 
-def test_native_view_keeps_what_fits_and_resizes_the_rest() -> None:
+def test_a_whole_crop_keeps_what_fits_and_resizes_the_rest() -> None:
     fitting = IMAGE[:48, :96]
     assert native_view(fitting, 16) is fitting
     view = native_view(IMAGE, 16)

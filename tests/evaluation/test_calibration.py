@@ -1,26 +1,12 @@
-"""Confidence and calibration, on numbers that were worked out by hand."""
+"""Calibration, on numbers that were worked out by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from sightline.errors import InputError
-from sightline.evaluation.calibration import confidences, expected_calibration_error
-
-
-def test_confidence_is_the_best_score():
-    logits = np.random.default_rng(0).normal(0, 4, (50, 7)).astype(np.float32)
-    wide = torch.from_numpy(logits).double()
-    assert confidences(logits, "sigmoid") == pytest.approx(wide.sigmoid().amax(1).numpy(), abs=1e-12)
-    assert confidences(logits, "softmax") == pytest.approx(wide.softmax(1).amax(1).numpy(), abs=1e-12)
-
-
-def test_confidence_of_extreme_logits_is_finite():
-    logits = np.array([[3e4, 0.0], [-3e4, -3e4]], np.float32)
-    assert confidences(logits, "sigmoid").tolist() == [1, 0]
-    assert confidences(logits, "softmax").tolist() == [1, 0.5]
+from sightline.evaluation.calibration import expected_calibration_error
 
 
 def test_error_by_hand():

@@ -8,34 +8,35 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
+from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.accuracy import RunIdentity
-from sightline.evaluation.budgets import predict_budget
-from sightline.evaluation.calibration import confidences
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
 from sightline.models import create_model
+from sightline.tasks.classification import scores_of
+from tests.batches import said
 from tests.contract.randomise import randomise_parameters
 
 IDENTITY = RunIdentity("one", "digits", 16, 3)
 
 
-def model():
+def model(**options):
     built = create_model(
         "vit_micro_patch4",
         encoding="rope_axial",
         depth=1,
         dim=48,
         heads=4,
-        num_classes=10,
         image_size=16,
         score_link="sigmoid",
+        **{"num_classes": 10, **options},
     )
     return randomise_parameters(built).eval()
 
 
 def measured(config: CascadeConfig, advance=None):
     built, source = model(), open_source("digits")
-    result = measure(built, source, config, np.arange(10), advance=advance)
+    result = measure(built, source, config, "digits", advance=advance)
     return result, cascade_rows(result, built, source, config, IDENTITY)
 
 
@@ -58,9 +59,12 @@ def test_thresholds_come_from_minival_and_points_from_test():
 
     def alone(split: str, budget: int):
         look = result.held_out if split == "minival" else result.tested
-        return predict_budget(built, source, split, look.indices, budget, aspect="square")
+        return said(built, source, split, look.indices, View("tokens", budget), aspect="square")
 
-    held_out, tested = (confidences(alone(split, 4).logits, "sigmoid") for split in ("minival", "test"))
+    held_out, tested = (
+        scores_of(torch.from_numpy(alone(split, 4).logits).double(), "sigmoid").amax(1).numpy()
+        for split in ("minival", "test")
+    )
     for row in rows[4:]:
         assert row.fraction is not None
         assert (held_out < row.threshold).mean() == row.alpha
@@ -73,12 +77,16 @@ def test_thresholds_come_from_minival_and_points_from_test():
 
 
 def test_labels_are_those_of_the_model():
-    built, source = model(), open_source("digits")
+    source = open_source("digits")
     config = CascadeConfig((4, 9), (4, 9), images=40, precision="float32")
     order = np.roll(np.arange(10), 1)
-    result = measure(built, source, config, order)
-    said = predict_budget(built, source, "test", result.tested.indices, 9)
-    assert result.singles[1].right.tolist() == (said.logits.argmax(1) == order[said.labels]).tolist()
+    # The data's class i is the model's order[i].
+    built = model(class_names=tuple(source.classes[number] for number in np.argsort(order)))
+    result = measure(built, source, config, "digits")
+    given = said(built, source, "test", result.tested.indices, View("tokens", 9))
+    assert result.singles[1].right.tolist() == (given.logits.argmax(1) == order[given.labels]).tolist()
+    with pytest.raises(InputError, match="data 'my-digits': has 10 classes, the model's head 3"):
+        measure(model(num_classes=3), source, config, "my-digits")
 
 
 def test_an_alpha_for_a_budget_is_the_last_row():

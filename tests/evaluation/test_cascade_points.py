@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from sightline.errors import InputError
-from sightline.evaluation.budgets import BudgetPredictions
 from sightline.evaluation.cascade_points import (
     Scored,
     alpha_within,
@@ -17,7 +17,11 @@ from sightline.evaluation.cascade_points import (
     measure_cascade,
     threshold_for,
 )
+from sightline.evaluation.predict import Outputs
+from sightline.models import ViTConfig
 from sightline.results import wilson
+from sightline.tasks.base import make_task
+from tests.batches import labelled
 
 
 def scored(budget: int, top1: float, *, images: int = 1000, known: bool = True, seed: int = 0) -> Scored:
@@ -34,14 +38,20 @@ SINGLES = [scored(16, 0.5), scored(36, 0.6), scored(64, 0.9)]
 
 
 def test_scores_of_what_was_said():
-    said = BudgetPredictions(
-        9, np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]], np.float32), np.array([0, 1]), np.array([9, 6]), np.ones(2), 0.5
-    )
-    # The data's class 0 is the model's 1, and the other way round.
-    found = Scored.of(said, np.array([1, 2]), "sigmoid")
-    assert found.right.tolist() == [True, False]
-    assert found.confidence == pytest.approx([1 / (1 + math.exp(-2)), 1 / (1 + math.exp(-3))])
-    assert Scored.of(said, np.array([1, 0]), "softmax").right.tolist() == [True, True]
+    """In the order that is asked for, without what cannot be read; a batch's time is shared by its images."""
+    task = make_task("classification", ViTConfig(num_classes=3, score_link="sigmoid"))
+    logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0], [0.0, 0.0, 4.0]])
+    first = dataclasses.replace(labelled([1, 2]), indices=torch.tensor([8, 3]))
+    second = dataclasses.replace(labelled([2]), indices=torch.tensor([5]))
+    given = [Outputs(first, logits[:2], 9, 4.0, 1.0), Outputs(second, logits[2:], 6, 1.0, 0.5)]
+    found = Scored.of(9, task, given, [3, 4, 5, 8])
+    assert found.budget == 9
+    assert found.right.tolist() == [False, True, True]
+    assert found.confidence == pytest.approx([1 / (1 + math.exp(-score)) for score in (3, 4, 2)])
+    assert (found.tokens.tolist(), found.seconds.tolist(), found.reading) == ([9, 6, 9], [2, 1, 2], 0.5)
+    softmax = make_task("classification", ViTConfig(num_classes=3, score_link="softmax"))
+    assert Scored.of(9, softmax, given, [8]).confidence == pytest.approx([math.exp(2) / (1 + math.exp(2) + math.e)])
+    assert len(Scored.of(9, task, [], [3, 4]).right) == 0
 
 
 @pytest.mark.parametrize(

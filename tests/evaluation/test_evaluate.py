@@ -19,9 +19,10 @@ from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.accuracy import RunIdentity, check_sizes, planned_images, some_images, usual_images
 from sightline.evaluation.as_trained import views_as_trained
-from sightline.evaluation.predict import predict_split
 from sightline.models import create_model
 from sightline.results import dump_rows, merge_rows, read_rows
+from sightline.tasks.base import task_of
+from tests.batches import said
 
 FIELDS = [
     "run", "encoding", "task", "data", "split", "metric", "value", "stderr", "resolution", "grid", "train_resolution",
@@ -97,12 +98,19 @@ def test_the_same_however_it_is_cut_into_batches(model, monkeypatch):
     from sightline.evaluation import predict
 
     one = model()
-    whole = predict_split(one, open_source("scenes"), "test", 16, range(10))
+    whole = said(one, open_source("scenes"), "test", range(10), 16)
+    rows = measure(one)
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 16 * 3)
-    cut = predict_split(one, open_source("scenes"), "test", 16, range(10))
+    parts = list(predict.predict_split(one, task_of(one), open_source("scenes"), "test", range(10), 16))
+    assert [one.batch.indices.tolist() for one in parts] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    cut = said(one, open_source("scenes"), "test", range(10), 16)
     np.testing.assert_allclose(cut.logits, whole.logits, atol=2e-5)
     assert (cut.labels == whole.labels).all()
-    assert cut.groups == whole.groups
+    assert cut.slices == whole.slices
+    assert {"group", "size"} <= {name for slices in whole.slices for name in slices}
+    assert [dataclasses.replace(row, seconds=0) for row in measure(one)] == [
+        dataclasses.replace(row, seconds=0) for row in rows
+    ]
 
 
 def test_classes_are_matched_by_name(model):
@@ -111,11 +119,12 @@ def test_classes_are_matched_by_name(model):
     names = (*"9876543210", "ten")
     one = model("digits", num_classes=11, class_names=names)
     rows = measure(one, "digits", images=50)
-    said = predict_split(one, source, "test", 16, some_images(source, "test", 50))
-    right = [names[row.argmax()] == source.classes[label] for row, label in zip(said.logits, said.labels, strict=True)]
+    given = said(one, source, "test", some_images(source, "test", 50), 16)
+    each = list(zip(given.logits, given.labels, strict=True))
+    right = [names[row.argmax()] == source.classes[label] for row, label in each]
     assert next(row.value for row in rows if row.metric == "top1") == pytest.approx(np.mean(right))
     plain = model("digits", num_classes=11, class_names=None)
-    right = [row.argmax() == label for row, label in zip(said.logits, said.labels, strict=True)]
+    right = [row.argmax() == label for row, label in each]
     assert next(row.value for row in measure(plain, "digits", images=50)) is not None
     assert measure(plain, "digits", images=50)[0].value == pytest.approx(np.mean(right))
 
@@ -147,16 +156,9 @@ def test_a_size_that_the_patch_does_not_divide(model):
 
 
 @pytest.mark.parametrize("fit", ["pad", "resize", "crop"])
-def test_found_11_rows_name_the_grid_that_the_model_saw(fit, model, monkeypatch):
+def test_found_11_rows_name_the_grid_that_the_model_saw(fit, model):
     made, seen = model(fit=fit), []
-    prepare = made.prepare
-
-    def watched(images):
-        patches, layout = prepare(images)
-        seen.append(layout.segments[0].grid)
-        return patches, layout
-
-    monkeypatch.setattr(made, "prepare", watched)
+    made.register_forward_pre_hook(lambda _, __, named: seen.append(named["layout"].segments[0].grid), with_kwargs=True)
     # 22 pixels hold five patches of 4 and two pixels more; 23 hold three more.
     for side in (22, 23):
         seen.clear()
@@ -239,7 +241,7 @@ def test_some_images_of_a_folder_are_of_all_its_classes(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
-    assert [source.example("test", one, (8, 8)).label for one in some_images(source, "test", 3)] == [0, 1, 2]
+    assert [source.example("test", one, (8, 8)).target.label for one in some_images(source, "test", 3)] == [0, 1, 2]
     for count in range(1, 13):
         assert len(set(some_images(source, "test", count))) == count
     assert list(some_images(source, "test", 12)) == list(some_images(source, "test", 99))[:12] == list(range(12))
@@ -270,15 +272,15 @@ def test_found_36_images_are_measured_at_their_own_aspect(model, folder):
     assert {row.view: row.patches for row in rows}["square"] == 16
     assert sum(seen) == 24
     source = open_source(folder)
-    whole = source.prepared(one.config.interpolation, one.config.crop, whole=True)
+    whole = source.prepared(one.config.interpolation, None)
     for view in views:
-        said = predict_split(one, source, "test", view, range(6))
-        for index, name in enumerate(said.names):
+        given = said(one, source, "test", range(6), view)
+        for index, name in enumerate(given.names):
             grid = view.grid(source.stored_size("test", index), 4)
             pixels = whole.example("test", index, (4 * grid.rows, 4 * grid.cols)).image
             with torch.inference_mode():
                 alone = one(preprocessing(one).normalise(pixels)[None])[0]
-            np.testing.assert_allclose(said.logits[index], alone.numpy(), atol=2e-5)
+            np.testing.assert_allclose(given.logits[index], alone.numpy(), atol=2e-5)
             assert name == source.files("test")[index][0]
 
 

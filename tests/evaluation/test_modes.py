@@ -8,11 +8,13 @@ from PIL import Image
 
 from sightline.analysis.verification import fingerprint
 from sightline.data.discovery import open_source
+from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.accuracy import RunIdentity
-from sightline.evaluation.answer import answer_images
-from sightline.evaluation.budgets import predict_budget
+from sightline.evaluation.predict_images import predict_images
 from sightline.models import VisionTransformer, create_model
+from sightline.tasks.base import task_of
+from tests.batches import said
 from tests.contract.randomise import randomise_parameters
 
 
@@ -27,8 +29,10 @@ def test_found_08_measuring_is_in_evaluation_mode_whatever_the_model_is_in(way: 
     Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(tmp_path / "one.png")
     measure = {
         "evaluate": evaluated,
-        "cascade": lambda model: predict_budget(model, open_source("digits"), "test", range(4), 9).logits,
-        "predict": lambda model: next(iter(answer_images(model, [str(tmp_path / "one.png")])))[0].logits.numpy(),
+        "cascade": lambda model: said(model, open_source("digits"), "test", range(4), View("tokens", 9)).logits,
+        "predict": lambda model: next(predict_images(model, task_of(model), [str(tmp_path / "one.png")]))[
+            0
+        ].output.numpy(),
         "verify": fingerprint,
     }[way]
     made = create_model(

@@ -14,8 +14,8 @@ from sightline.checkpoint import load_tensors, read_folder
 from sightline.data.discovery import open_source
 from sightline.errors import InputError, NonFiniteError
 from sightline.load import load_model
-from sightline.tasks.classification import classification_loss
-from sightline.training import TrainConfig, loop, train
+from sightline.tasks.classification import Classification
+from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig
 from sightline.training.loop import open_training_data, resolve
 from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, weights
@@ -124,11 +124,14 @@ def test_saved_names_have_no_prefix(tmp_path):
 def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path, monkeypatch):
     losses = []
 
-    def poisoned(*arguments):
-        losses.append(classification_loss(*arguments))
-        return losses[-1] * (float("nan") if len(losses) == 5 else 1)
+    real = Classification.loss
 
-    monkeypatch.setattr(loop, "classification_loss", poisoned)
+    def poisoned(*arguments):
+        total, units = real(*arguments)
+        losses.append(total)
+        return total * (float("nan") if len(losses) == 5 else 1), units
+
+    monkeypatch.setattr(Classification, "loss", poisoned)
     config = tiny_config(images=320, checkpoint_every=32)
     kept = []
     with pytest.raises(NonFiniteError, match=r"step 5 of epoch 0 .* before the update: loss nan, .* images \d+, "):

@@ -15,10 +15,11 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.load import read_record
-from sightline.tasks.classification import classification_loss
+from sightline.tasks.base import outputs_of, task_class
 from sightline.training import TrainConfig, loop, train
-from sightline.training.course import Position, course_of
-from sightline.training.loop import build_model, resolve
+from sightline.training.loop import build_model, resolve, task_options
+from sightline.training.plan import Position, training_plan
+from tests.batches import kept_of
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
 
 PACKING = PackingConfig(tokens=512, resolutions=(6, 24), drop="beta", drop_options={"mean": 0.4})
@@ -27,18 +28,30 @@ PACKED = dataclasses.replace(EVENTFUL, packing=PACKING, checkpoint_every=200)
 CPU = torch.device("cpu")
 
 
-def course(config):
+def planned(config):
     source = open_source(config.data)
     resolved = resolve(config, source, CPU)
     model = build_model(resolved, source)
-    return course_of(resolved, model.config, source), model
+    task = task_class(resolved.task)(model.config, task_options(resolved)).on(source, config.data)
+    return training_plan(resolved, model.config, source), model, task
+
+
+def batches(config, first=0, position=None):
+    plan, model, task = planned(config)
+    return plan.batches(model.image_rows, task, first, position=position)
 
 
 def shown(config, first=0, position=None):
     """What each step sees, pixels too."""
     return [
-        (step, batch.indices.tolist(), batch.grids, [one.tolist() for one in batch.kept], batch.patches.sum().item())
-        for step, batch in course(config)[0].from_step(first, position=position)
+        (
+            step,
+            batch.indices.tolist(),
+            [segment.grid for segment in batch.layout.segments],
+            [one.tolist() for one in kept_of(batch)],
+            (batch.inputs.shape, batch.inputs.sum().item()),
+        )
+        for step, batch in batches(config, first, position)
     ]
 
 
@@ -79,7 +92,7 @@ def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
         again = Position.of(json.loads(json.dumps(position.as_record())))
         assert again == position
         assert shown(PACKED, first, position=again) == whole[first:]
-    assert len({step.position.mark.seen for step, *_ in whole}) > 1
+    assert len({step.position.place.seen for step, *_ in whole}) > 1
     assert shown(dataclasses.replace(PACKED, seed=1))[0][1:] != whole[0][1:]
 
 
@@ -94,9 +107,10 @@ def test_every_image_is_shown_once_a_pass_and_counted():
 
 def test_a_pack_is_never_too_long_and_costs_what_its_images_cost():
     config = dataclasses.replace(PACKED, packing=dataclasses.replace(PACKING, most_images=9))
-    vit = course(config)[1].config
-    for step, _, _, kept, _ in shown(config):
+    vit = planned(config)[1].config
+    for step, _, _, kept, (shape, _) in shown(config):
         lengths = [len(one) for one in kept]
+        assert shape == (1, sum(lengths), 3 * vit.patch_size**2)
         # Prefix tokens take room too.
         assert sum(lengths) + len(lengths) <= 512
         assert len(lengths) <= 9
@@ -108,7 +122,7 @@ def test_a_pack_is_never_too_long_and_costs_what_its_images_cost():
 @pytest.mark.parametrize(("budget", "amount"), [("tokens", 40_000), ("flops", 4e9), ("images", 700)])
 def test_a_run_ends_when_its_budget_is_spent(budget, amount, packing):
     config = dataclasses.replace(EVENTFUL, batch_size=30, packing=packing, **{"images": None, budget: amount})
-    steps = [step for step, _ in course(config)[0].from_step(0)]
+    steps = [step for step, _ in batches(config)]
     spent = getattr(steps[-1].after, budget)
     largest = max(getattr(step.after, budget) - getattr(step.before, budget) for step in steps)
     assert abs(spent - amount) < largest if budget != "images" else spent == amount
@@ -125,17 +139,23 @@ def test_the_log_counts_what_was_spent(undisturbed):
     assert {key: lines[-1][key] for key in ("images", "tokens", "flops")} == last._asdict()
 
 
-def test_the_loss_is_the_mean_over_the_images_of_a_pack():
-    """Whatever their sizes: not over tokens, and not over packs."""
-    config = dataclasses.replace(PACKED, model_options=dict(MODEL), precision="float32")
-    steps, model = course(config)
-    _, batch = next(steps.from_step(0))
-    logits = steps.logits(model.eval(), batch, CPU)
-    whole = classification_loss(logits, batch.labels, "bce")
+def test_the_loss_is_the_mean_over_the_images_of_a_pack(tmp_path):
+    """Whatever their sizes: not over tokens, and not over packs; also that of a step of a run."""
+    config = dataclasses.replace(PACKED, model_options=dict(MODEL), precision="float32", images=100)
+    plan, model, task = planned(config)
+    _, batch = next(plan.batches(model.image_rows, task))
+    assert len({len(one) for one in kept_of(batch)}) > 1
+    logits, labels = outputs_of(model.eval(), batch), batch.targets["labels"]
+    whole, units = task.loss(logits, batch.targets, batch.layout)
+    assert units == len(batch)
     alone = [
-        classification_loss(logits[one : one + 1], batch.labels[one : one + 1], "bce") for one in range(len(batch))
+        task.loss(logits[one : one + 1], {"labels": labels[one : one + 1]}, batch.layout) for one in range(len(batch))
     ]
-    assert torch.allclose(whole, torch.stack(alone).mean(), rtol=1e-6)
+    assert {count for _, count in alone} == {1}
+    mean = torch.stack([loss for loss, _ in alone]).mean()
+    assert torch.allclose(whole / units, mean, rtol=1e-6)
+    train(config, tmp_path / "a")
+    assert json.loads(log_lines(tmp_path / "a")[0])["loss"] == pytest.approx(mean.item(), rel=1e-5)
 
 
 def test_uniform_and_packed_are_the_same_run_where_all_images_are_alike(tmp_path):
@@ -203,10 +223,10 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
     padded = dataclasses.replace(config, packing=dataclasses.replace(config.packing, padded=(150, 192, 256)))
     shapes = []
     for run in (config, padded):
-        steps, model = course(run)
+        plan, model, task = planned(run)
         model.blocks[0].register_forward_hook(lambda _, given, __: shapes.append(given[0].shape[1]))
-        for _, batch in steps.from_step(0):
-            steps.logits(model, batch, CPU)
+        for _, batch in plan.batches(model.image_rows, task):
+            outputs_of(model, batch)
     half = len(shapes) // 2
     assert shapes[half:] == [padded_length(slots, (150, 192, 256)) for slots in shapes[:half]]
     assert shapes[half:] != shapes[:half]
@@ -218,7 +238,7 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
 
 def test_a_step_has_room_for_a_patch():
     with pytest.raises(InputError, match=r"packing.tokens 1: no room beside 1 prefix tokens"):
-        next(course(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1)))[0].from_step(0))
+        next(batches(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1))))
 
 
 def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
@@ -226,7 +246,7 @@ def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch
     saved = []
     monkeypatch.setattr(loop, "save_state", lambda state, *_: saved.append(state.step))
     config = dataclasses.replace(PACKED, images=None, flops=8e9, checkpoint_every=None)
-    steps = len([1 for _ in course(config)[0].from_step(0)])
+    steps = len([1 for _ in batches(config)])
     train(config, tmp_path / "a")
     assert steps > 40
     assert len(saved) == 20

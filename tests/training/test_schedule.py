@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.loader import epoch_order
+from sightline.data.packs import epoch_order
 from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import TrainConfig
-from sightline.training.course import planned_length
+from sightline.training.plan import planned_length
 from sightline.training.schedule import DEFAULT_IMAGES, Plan, learning_rate
 
 plans = st.builds(

@@ -14,13 +14,15 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
-from sightline.evaluation.predict import predict_split
 from sightline.load import load_model, read_record
+from sightline.tasks.base import make_task
+from sightline.tasks.classification import classification_loss
 from sightline.training import loop, train
 from sightline.training import validation as module
 from sightline.training.config import TrainConfig, ValidationConfig
 from sightline.training.loop import build_model, resolve
 from sightline.training.validation import Validation, best_line
+from tests.batches import said
 from tests.tiny import EVENTFUL, Stopped, after, killed, log_lines, stop_at, tree, weights
 
 PLAIN = dataclasses.replace(EVENTFUL, images=1297 + 600, batch_size=64, checkpoint_every=64)
@@ -61,8 +63,12 @@ def test_found_38_a_curve_that_changes_no_weight(undisturbed, tmp_path):
 def test_found_38_the_mean_of_the_weights_is_what_is_validated(undisturbed):
     source = open_source("digits")
     for folder, line in ((undisturbed, curve(undisturbed)[-1]), (undisturbed / "checkpoint.best", best(undisturbed))):
-        said = predict_split(load_model(folder), source, "minival", 16, range(0, 200, 10))
-        assert (said.logits.argmax(axis=1) == said.labels).mean() == line["top1"]
+        model = load_model(folder)
+        given = said(model, source, "minival", range(0, 200, 10), 16)
+        assert (given.logits.argmax(axis=1) == given.labels).mean() == line["top1"]
+        # The loss is that of the training, in the mean over the images.
+        total = classification_loss(torch.from_numpy(given.logits), CURVE.loss, 0.0, torch.from_numpy(given.labels))
+        assert line["loss"] == pytest.approx(total.item() / 20, rel=1e-5)
 
 
 def best(out):
@@ -144,10 +150,12 @@ def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     lines = curve(tmp_path / "a")
     assert 1 < len(lines) <= 10
-    assert seen[-1].validated == lines[-1]["top1"]
+    assert seen[-1].validated is not None
+    assert seen[-1].validated.value == lines[-1]["top1"]
     resolved = resolve(config, open_source("digits"), torch.device("cpu"))
     model = build_model(resolved, open_source("digits"))
-    assert Validation(resolved, model, open_source("digits"), None).view == View("tokens", 16)
+    task = make_task(resolved.task, model.config)
+    assert Validation(resolved, model, task, open_source("digits"), None).view == View("tokens", 16)
 
 
 def test_found_38_a_short_run_is_validated_at_its_end(tmp_path):

@@ -68,7 +68,7 @@ class DemoWatch:
         losses = self._curves[at.name][1]
         words = [f"loss {losses[-1]:.2f} {sparkline(losses, 10, ascii_only=self._ascii)}" if losses else ""]
         if at.validated is not None:
-            words.append(f"minival {at.validated:.0%}")
+            words.append(f"minival {at.validated.value:.0%}")
         if left is not None:
             words.append(f"all done {_clock(left)}")
         return " ".join(word for word in words if word)

@@ -34,8 +34,8 @@ class TrainingSources:
 
     def open(self, config: TrainConfig) -> Source:
         """As `open_training_data`."""
-        from sightline.training.course import shown
         from sightline.training.loop import open_training_data
+        from sightline.training.plan import shown
 
         if config.data not in self._opened:
             self._opened[config.data] = open_training_data(config)
@@ -189,7 +189,7 @@ def _largest_pass(resolved: TrainConfig, model: ViTConfig) -> tuple[int | tuple[
     packing = resolved.packing
     if packing is None:
         return model.image_size, resolved.batch_size
-    cells = packing.showing(model.patch_size, model.num_prefix_tokens).most_tokens
+    cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
     assert cells is not None
     if packing.resolutions is not None:
         cells = min(cells, (packing.resolutions[1] // model.patch_size + 1) ** 2)

@@ -94,7 +94,7 @@ def _samples(source: Source | None, resolutions: Sequence[int]) -> list[SampleRo
     indices = _of_many_classes(source, split)
     for side in resolutions:
         shown = [source.example(split, index, (side, side)) for index in indices]
-        rows.append(SampleRow(side, [Sample(one.image, source.classes[one.label]) for one in shown]))
+        rows.append(SampleRow(side, [Sample(one.image, one.target.words(source.classes)) for one in shown]))
     return rows
 
 
@@ -102,12 +102,12 @@ def _of_many_classes(source: Source, split: str) -> list[int]:
     """Indices of a few images of a split, of as many classes as there are among those that are looked at."""
     length = source.length(split)
     most = _LOOKED_AT if length is None else min(_LOOKED_AT, length)
-    found: dict[int, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for number in range(most):
         # Spread over the split: a folder's images are sorted by class.
         index = number if length is None else number * length // most
         try:
-            label = source.example(split, index, (_SMALL, _SMALL)).label
+            label = source.example(split, index, (_SMALL, _SMALL)).target.words(source.classes)
         except SightlineError:
             continue
         found.setdefault(label, []).append(index)
@@ -164,7 +164,9 @@ def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultR
     ]
 
 
-def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: Sequence[str] = ()) -> Report:
+def compose_report(
+    folders: Sequence[Path], command: str, *, title: str | None = None, notes: Sequence[str] = ()
+) -> Report:
     """The content of a report on some runs.
 
     Raises:
@@ -173,6 +175,8 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     import datetime
 
     from sightline.reports.content import Report
+    from sightline.reports.words import capital, short
+    from sightline.tasks.base import task_of
 
     measured = [read_run(folder) for folder in folders]
     runs, named = [run for run, _ in measured], _named(measured)
@@ -189,7 +193,7 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
     precision = sorted({summary.precision for summary in summaries})
     again = [f"sightline evaluate {folders[0]} --tune"] if runs[0].model.knob is not None else []
     return Report(
-        title=title,
+        title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,
         runs=summaries,
         rows=rows,
@@ -204,17 +208,18 @@ def compose_report(folders: Sequence[Path], command: str, *, title: str, notes: 
         created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=1 / runs[0].model.num_classes if rows[0].metric == "top1" else None,
+        chance=task_of(runs[0].model).chance,
     )
 
 
 def read_validation(folder: Path) -> list[ValidationPoint]:
-    """The accuracy while training; nothing where the run was not validated.
+    """What was measured while training; nothing where the run was not validated.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
     from sightline.reports.content import ValidationPoint
+    from sightline.training.log import measured_in
 
     path = folder / VALIDATION
     if not path.exists():
@@ -222,12 +227,12 @@ def read_validation(folder: Path) -> list[ValidationPoint]:
     points = []
     try:
         for number, record in read_json_lines(path, "a record of a validation"):
-            point = ValidationPoint(*(record[key] for key in ("step", "images", "split", "top1", "count")))
-            whole = all(isinstance(value, int) and value >= 0 for value in (point.step, point.images, point.count))
-            if not (whole and point.count and isinstance(point.top1, int | float) and 0 <= point.top1 <= 1):
+            point = ValidationPoint(record["step"], record["images"], record["split"], measured_in(record))
+            counts = point.step, point.images, point.measured.count
+            if not all(isinstance(value, int) and value >= 0 for value in counts) or not point.measured.count:
                 raise ValueError(f"line {number} is no record of a validation")
             points.append(point)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, StopIteration) as error:
         raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
     return points
 
@@ -301,6 +306,6 @@ def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None
             found = source.example(one.split, one.index, size)
         except SightlineError:
             continue
-        if as_written(found.name) == one.name and source.classes[found.label] == one.label:
+        if as_written(found.name) == one.name and found.target.words(source.classes) == one.label:
             pictures.append(Sample(found.image, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
     return pictures

@@ -55,7 +55,7 @@ def contact_sheet(
             row, column = divmod(place, columns)
             left, top = _MARGIN + column * cell_width, _CAPTION + _MARGIN // 2 + row * cell_height
             band.paste(Image.fromarray(example.image), (left, top))
-            caption = _fitting(source.classes[example.label], font, cell_width - _MARGIN)
+            caption = _fitting(example.target.words(source.classes), font, cell_width - _MARGIN)
             pen.text((left, top + height), caption, fill="black", font=font)
         bands.append(np.asarray(band))
     sheet = np.full((sum(len(band) for band in bands), max(band.shape[1] for band in bands), 3), 255, dtype=np.uint8)

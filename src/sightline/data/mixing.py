@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,57 +43,7 @@ class MixingConfig:
             raise InputError(f"mixing.chance {self.chance}: expected 0 to 1")
 
 
-class Mixed(NamedTuple):
-    """An example, perhaps mixed: `other` is the second label and `share` the part of the first, 1 where unmixed;
-    `lost` is an image that it would have been mixed with, had that been readable."""
-
-    example: Example
-    other: int
-    share: float
-    lost: Unreadable | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One image of a batch: which, at what (height, width) in pixels, in which pass."""
-
-    index: int
-    image_size: tuple[int, int]
-    epoch: int
-
-
-def mixed_examples(
-    source: Source, split: str, asked: Iterable[Asked], *, seed: int, mixing: MixingConfig | None
-) -> tuple[list[Mixed | None], tuple[Unreadable, ...]]:
-    """The examples of a batch, with None in place of each that cannot be read, and what was left out.
-
-    A function of its arguments and the files alone, so that any worker, and a run that goes on, leaves out the same.
-
-    Raises:
-        UnreadableDataError: one cannot be read, and the source has no allowance for that.
-    """
-    made: list[Mixed | None] = []
-    lost: list[Unreadable] = []
-    for one in asked:
-        try:
-            mixed = mixed_example(source, split, one.index, one.image_size, seed=seed, epoch=one.epoch, mixing=mixing)
-        except UnreadableDataError as error:
-            if source.allowance is None:
-                raise
-            lost.append(_unreadable(source, split, one.index, error))
-            made.append(None)
-        else:
-            lost += [] if mixed.lost is None else [mixed.lost]
-            made.append(mixed)
-    return made, tuple(lost)
-
-
-def _unreadable(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:
-    path = source.example_name(split, index)
-    return Unreadable(path, str(error).removeprefix(f"{path}: "))
-
-
-def mixed_example(
+def read_example(
     source: Source,
     split: str,
     index: int,
@@ -103,40 +51,55 @@ def mixed_example(
     *,
     seed: int,
     epoch: int,
-    mixing: MixingConfig | None,
-) -> Mixed:
-    """An example at a size, mixed with another at the same size: a function of its arguments alone.
+    mixing: MixingConfig | None = None,
+) -> tuple[Example | None, Unreadable | None]:
+    """An example at a size, mixed with another at the same size: a function of its arguments and the files alone, so
+    that any worker, and a run that goes on, leaves out the same.
 
     Args:
         image_size: (height, width) in pixels.
         mixing: None mixes nothing.
 
     Returns:
-        The example with the mixed image and its own label; the share is that of the pixels, before a token is dropped.
+        The example, whose target has the share of the pixels, before a token is dropped; None where it cannot be read.
+        And the image that cannot be: that one, or what it would have been mixed with.
+
+    Raises:
+        UnreadableDataError: one cannot be read, and the source has no allowance for that.
     """
-    example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+    try:
+        example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+    except UnreadableDataError as error:
+        return None, _left_out(source, split, index, error)
     if mixing is None or mixing.mixup == mixing.cutmix == 0:
-        return Mixed(example, example.label, 1.0)
+        return example, None
     draws = generator("mixing/1", seed, index, epoch=epoch)
     happens, kind, centre = draws.random() < mixing.chance, draws.random(), draws.random(2)
     partner = int(draws.integers(source.length(split) or _ANY_INDEX))
     cuts = mixing.cutmix > 0 and (mixing.mixup == 0 or kind < 0.5)
     alpha = mixing.cutmix if cuts else mixing.mixup
     share = float(draws.beta(alpha, alpha))
+    # What is unmixed is said as what is, so that a batch is of one kind.
+    alone = replace(example, target=example.target.mixed(example.target, 1.0))
     if not happens:
-        return Mixed(example, example.label, 1.0)
+        return alone, None
     try:
         other = source.example(split, partner, image_size, seed=seed, epoch=epoch)
     except UnreadableDataError as error:
-        if source.allowance is None:
-            raise
-        return Mixed(example, example.label, 1.0, _unreadable(source, split, partner, error))
+        return alone, _left_out(source, split, partner, error)
     if cuts:
         image, share = _cut(example.image, other.image, share, centre)
     else:
         image = np.rint(share * example.image + (1.0 - share) * other.image).astype(np.uint8)
-    # What is said of the object is said of the first image.
-    return Mixed(Example(image, example.label, example.group, example.size, example.name), other.label, share)
+    # What slices say of the object is said of the first image.
+    return replace(example, image=image, target=example.target.mixed(other.target, share)), None
+
+
+def _left_out(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:
+    if source.allowance is None:
+        raise error
+    path = source.example_name(split, index)
+    return Unreadable(path, str(error).removeprefix(f"{path}: "))
 
 
 def _cut(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:

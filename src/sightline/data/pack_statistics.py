@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sightline.data.packs import plan
-from sightline.data.sampling import Showing
+from sightline.data.sampling import SizeSampler
 from sightline.data.source import Source
 from sightline.errors import InputError
 
@@ -53,7 +53,7 @@ class PackStatistics:
 def pack_statistics(
     source: Source,
     split: str,
-    showing: Showing,
+    sampler: SizeSampler,
     *,
     capacity: int,
     how: str = "first_fit",
@@ -83,10 +83,10 @@ def pack_statistics(
     lengths: list[int] = []
     sequences: list[tuple[int, int]] = []
     patches = 0
-    planned = plan(source, split, showing, capacity=capacity, how=how, most_images=most_images, images=count, seed=seed)
+    planned = plan(source, split, sampler, capacity=capacity, how=how, most_images=most_images, images=count, seed=seed)
     for sequence in planned:
-        fresh = [len(one.shown.kept) for one in sequence]
-        patches += sum(one.shown.grid.cells for one in sequence)
+        fresh = [one.tokens for one in sequence]
+        patches += sum(math.prod(one.image_size) // sampler.patch_size**2 for one in sequence)
         lengths += fresh
         sequences.append((sum(fresh), len(fresh)))
         if advance is not None:

@@ -1,4 +1,4 @@
-"""Packed training batches: images of drawn sizes, their kept patches side by side; the same for any number of workers.
+"""Which images of which sizes are in each batch of a run, packed.
 
 What is in which batch is planned from lengths alone, before a pixel is read: a run that was killed plans again and
 passes over what it has done.
@@ -10,23 +10,17 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sightline.checks import STRICT
-from sightline.data.allowance import Unreadable
-from sightline.data.loader import Pinnable, counted, epoch_order, made
-from sightline.data.mixing import Asked, MixingConfig, mixed_examples
+from sightline.data.loader import Planned
 from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
 from sightline.data.randomness import generator
-from sightline.data.sampling import Aspect, Measure, ResolutionSampling, Showing, Shown, token_drop
+from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.data.source import Source
 from sightline.errors import InputError, choose
-from sightline.grid import Grid
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -84,9 +78,9 @@ class PackingConfig:
         if lengths is not None and (list(lengths) != sorted(set(lengths)) or lengths[-1:] < (self.tokens,)):
             raise InputError(f"packing.padded {list(lengths)}: expected rising lengths up to {self.tokens} or more")
         # Whatever they refuse is refused here, before any image is read.
-        self.showing(1)
+        self.sampler(1)
 
-    def showing(self, patch_size: int, num_prefix_tokens: int = 0) -> Showing:
+    def sampler(self, patch_size: int, num_prefix_tokens: int = 0) -> SizeSampler:
         """What decides how an image is shown to a model of these patches and prefix tokens.
 
         Raises:
@@ -103,49 +97,15 @@ class PackingConfig:
         if room < 1:
             raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
         most = min(self.most_tokens or room, room)
-        return Showing(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
+        return SizeSampler(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-@dataclass(frozen=True, eq=False)
-class PackedBatch(Pinnable):
-    """Images of any sizes in one row.
-
-    Attributes:
-        patches: torch.uint8 [tokens, 3 * patch_size**2], RGB, each flattened as (channel, y, x); only what was kept.
-        grids: of each image, whole.
-        kept: for each image int64 [tokens of it], the row-major numbers of its patches that are here.
-        labels: torch.int64 [images].
-        indices: torch.int64 [images], the index of each image in its split.
-        names: for each image the name of its example, such as its file.
-        others, shares, left_out: as in `Batch`; of an image that is left out, no token is here.
-    """
-
-    patches: torch.Tensor
-    grids: list[Grid]
-    kept: list[torch.Tensor]
-    labels: torch.Tensor
-    indices: torch.Tensor
-    names: list[str]
-    others: torch.Tensor | None = None
-    shares: torch.Tensor | None = None
-    left_out: tuple[Unreadable, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """One image of a batch that is to come: which it is, in which pass, and how it is shown."""
-
-    index: int
-    epoch: int
-    shown: Shown
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
+class PlanPosition:
     """Where a plan stands between two windows: enough to go on from there.
 
     Attributes:
@@ -158,7 +118,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Planner:
+class PackPlan:
     """What will be in each batch, from lengths alone.
 
     Every image of a pass comes once before the next pass begins; batches reach over the end of a pass.
@@ -172,7 +132,7 @@ class Planner:
 
     source: Source
     split: str
-    showing: Showing
+    sampler: SizeSampler
     capacity: int
     how: str = "first_fit"
     most_images: int | None = None
@@ -180,8 +140,8 @@ class Planner:
     num_prefix_tokens: int = 0
     seed: int = 0
 
-    def windows(self, begin: Mark | None = None) -> Iterator[tuple[Mark, list[list[Planned]]]]:
-        """The batches of each window of look-ahead, with the mark at its beginning.
+    def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[Planned]]]]:
+        """The batches of each window of look-ahead, with the position at its beginning.
 
         Raises:
             InputError: the split is empty or not known, or an image is longer than a batch.
@@ -189,23 +149,23 @@ class Planner:
         self.source.check(self.split)
         if self.source.length(self.split) == 0:
             raise InputError(f"split {self.split}: has no image")
-        mark = begin or Mark()
-        known = {number: self._planned(number) for number in mark.waiting}
+        position = begin or PlanPosition()
+        known = {number: self._planned(number) for number in position.waiting}
         while True:
-            end = mark.seen + LOOK_AHEAD if self.images is None else min(mark.seen + LOOK_AHEAD, self.images)
-            known |= {number: self._planned(number) for number in range(mark.seen, end)}
+            end = position.seen + LOOK_AHEAD if self.images is None else min(position.seen + LOOK_AHEAD, self.images)
+            known |= {number: self._planned(number) for number in range(position.seen, end)}
             waiting, fresh = (
-                [(number, len(known[number].shown.kept) + self.num_prefix_tokens) for number in numbers]
-                for numbers in (mark.waiting, range(mark.seen, end))
+                [(number, known[number].tokens + self.num_prefix_tokens) for number in numbers]
+                for numbers in (position.waiting, range(position.seen, end))
             )
             last = end == self.images
             sequences, left = pack_window(
                 waiting, fresh, self.capacity, how=self.how, most_images=self.most_images, last=last
             )
-            yield mark, [[known.pop(number) for number in numbers] for numbers in sequences]
+            yield position, [[known.pop(number) for number in numbers] for numbers in sequences]
             if last:
                 return
-            mark = Mark(end, tuple(number for number, _ in left))
+            position = PlanPosition(end, tuple(number for number, _ in left))
 
     def _planned(self, number: int) -> Planned:
         """An image of the run by its number."""
@@ -214,23 +174,28 @@ class Planner:
             epoch, index = 0, number
         else:
             epoch, place = divmod(number, length)
-            index = int(_order(length, self.seed, epoch)[place])
+            index = int(kept_order(length, self.seed, epoch)[place])
         size = size_of(self.source, self.split, index, self.seed)
-        return Planned(index, epoch, self.showing.shown(size, seed=self.seed, index=index, epoch=epoch, seen=number))
+        grid, kept = self.sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number)
+        sides = grid.rows * self.sampler.patch_size, grid.cols * self.sampler.patch_size
+        return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept)
 
 
-@functools.lru_cache(maxsize=2)
-def _order(length: int, seed: int, epoch: int) -> np.ndarray:
-    return epoch_order(length, seed, epoch)
+def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
+    """The order of one epoch: int64 [length], each index from 0 to length - 1 once, by seed and epoch alone."""
+    return generator("epoch_order/1", seed, epoch=epoch).permutation(length)
 
 
-def plan(source: Source, split: str, showing: Showing, *, capacity: int, **options: Any) -> Iterator[list[Planned]]:
-    """What will be in each batch, in order; `options` are the other fields of `Planner`.
+kept_order = functools.lru_cache(maxsize=2)(epoch_order)
+
+
+def plan(source: Source, split: str, sampler: SizeSampler, *, capacity: int, **options: Any) -> Iterator[list[Planned]]:
+    """What will be in each batch, in order; `options` are the other fields of `PackPlan`.
 
     Raises:
-        InputError: as `Planner.windows`.
+        InputError: as `PackPlan.windows`.
     """
-    for _, batches in Planner(source, split, showing, capacity, **options).windows():
+    for _, batches in PackPlan(source, split, sampler, capacity, **options).windows():
         yield from batches
 
 
@@ -260,65 +225,3 @@ def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int
         return stored
     stretch = 2.0 ** generator("aspect/1", seed, index).uniform(-0.5, 0.5)
     return round(1000 * stretch), round(1000 / stretch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Packs:
-    """What a worker needs to make a batch: it holds no state, so any worker makes the same one."""
-
-    source: Source
-    split: str
-    patch_size: int
-    seed: int
-    mixing: MixingConfig | None
-
-    def batch(self, planned: list[Planned]) -> PackedBatch:
-        import torch
-
-        from sightline.patchify import patchify
-
-        asked = [
-            Asked(one.index, (one.shown.grid.rows * self.patch_size, one.shown.grid.cols * self.patch_size), one.epoch)
-            for one in planned
-        ]
-        found, left_out = mixed_examples(self.source, self.split, asked, seed=self.seed, mixing=self.mixing)
-        here = [(one, shown) for one, shown in zip(planned, found, strict=True) if shown is not None]
-        pieces, mixed = [], [shown for _, shown in here]
-        for one, shown in here:
-            pixels = torch.from_numpy(shown.example.image.transpose(2, 0, 1).copy()).unsqueeze(0)
-            pieces.append(patchify(pixels, self.patch_size)[0][torch.from_numpy(one.shown.kept)])
-        none = torch.empty((0, 3 * self.patch_size**2), dtype=torch.uint8)
-        return PackedBatch(
-            patches=torch.cat(pieces) if pieces else none,
-            grids=[one.shown.grid for one, _ in here],
-            kept=[torch.from_numpy(one.shown.kept) for one, _ in here],
-            labels=torch.tensor([shown.example.label for shown in mixed], dtype=torch.int64),
-            indices=torch.tensor([one.index for one, _ in here], dtype=torch.int64),
-            names=[shown.example.name for shown in mixed],
-            others=torch.tensor([shown.other for shown in mixed], dtype=torch.int64) if self.mixing else None,
-            shares=torch.tensor([shown.share for shown in mixed], dtype=torch.float32) if self.mixing else None,
-            left_out=left_out,
-        )
-
-
-def packed_batches(
-    source: Source,
-    split: str,
-    planned: Iterable[list[Planned]],
-    *,
-    patch_size: int,
-    seed: int = 0,
-    workers: int = 0,
-    mixing: MixingConfig | None = None,
-    pin: bool = False,
-) -> Iterator[PackedBatch]:
-    """The batches that were planned; to go on in the middle of a run, leave out those that were done.
-
-    Args:
-        planned: what `plan` gives; workers, mixing, pin: as for `batches`.
-
-    Raises:
-        UnreadableDataError: an image could not be read, when its batch is asked for, beyond the source's allowance.
-    """
-    packs = _Packs(source, split, patch_size, seed, mixing)
-    return counted(source, split, made(packs.batch, planned, workers, pin))

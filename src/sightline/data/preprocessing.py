@@ -10,9 +10,12 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.image_file import read_image, rgb_pixels
-from sightline.data.transforms import budget_view, eval_view, native_view
+from sightline.data.resize import native_grid
+from sightline.data.sampling import budget_grid
+from sightline.data.transforms import cut, eval_crop, whole_crop
 from sightline.errors import InputError, nearest
 from sightline.grid import Grid
+from sightline.targets import Crop
 
 if TYPE_CHECKING:
     import torch
@@ -39,13 +42,13 @@ class Preprocessing:
     interpolation: str
     crop: float
 
-    def view(
-        self, image: np.ndarray, resolution: Resolution | None = None, max_tokens: int | None = None
-    ) -> np.ndarray:
-        """The pixels that the model sees: uint8 [height, width, 3].
+    def crop_of(
+        self, size: tuple[int, int], resolution: Resolution | None = None, max_tokens: int | None = None
+    ) -> Crop:
+        """What of an image the model sees.
 
         Args:
-            image: uint8 [height, width, 3].
+            size: (height, width) in pixels of the image.
             resolution: a square side or (height, width) to resize and crop to; `native` keeps the aspect ratio and
                 goes to the nearest multiples of the patch; `tokens` keeps it too and goes, up or down, as near to
                 `max_tokens` patches as it allows (NaViT appendix D); None is the training size.
@@ -54,14 +57,20 @@ class Preprocessing:
         Raises:
             InputError: `resolution` or `max_tokens` is none of these.
         """
-        if resolution == "native":
-            return native_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
-        if resolution == "tokens":
-            if max_tokens is None:
-                raise InputError("resolution 'tokens': expected max_tokens, the number of patches")
-            return budget_view(image, self.patch_size, max_tokens, interpolation=self.interpolation)
-        size = self.resolution if resolution is None else _image_size(resolution)
-        return eval_view(image, size, interpolation=self.interpolation, crop=self.crop)
+        if resolution == "tokens" and max_tokens is None:
+            raise InputError("resolution 'tokens': expected max_tokens, the number of patches")
+        if resolution in ("native", "tokens"):
+            rule: Any = native_grid if resolution == "native" else budget_grid
+            rows, cols = rule(size, self.patch_size, max_tokens)
+            return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
+        return eval_crop(size, self.resolution if resolution is None else _image_size(resolution), self.crop)
+
+    def view(
+        self, image: np.ndarray, resolution: Resolution | None = None, max_tokens: int | None = None
+    ) -> np.ndarray:
+        """The pixels that the model sees of uint8 [height, width, 3], the same; see `crop_of`."""
+        size = (image.shape[0], image.shape[1])
+        return cut(image, self.crop_of(size, resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
         """uint8 [height, width, 3] to normalised float32 [3, height, width]."""

@@ -88,22 +88,10 @@ def budget_grid(image_size: tuple[int, int], patch_size: int, tokens: int) -> Gr
     return grid_at(image_size, math.sqrt(max(tokens, 0)) * patch_size, patch_size, tokens)
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """How an image is shown once.
-
-    Attributes:
-        grid: its patches.
-        kept: int64, the row-major numbers of those that stay, rising.
-    """
-
-    grid: Grid
-    kept: np.ndarray
-
-
 @dataclass(frozen=True)
-class Showing:
-    """How the images of a run are shown: a function of seed, epoch and index, in any order and any process.
+class SizeSampler:
+    """At what sizes the images of a run are shown, and which of their patches: a function of seed, epoch and index, in
+    any order and any process.
 
     Attributes:
         patch_size: side of a patch in pixels.
@@ -123,8 +111,10 @@ class Showing:
         if self.aspect not in ASPECTS:
             raise choose("aspect", self.aspect, ASPECTS)
 
-    def shown(self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0) -> Shown:
-        """How one image is shown.
+    def sample(
+        self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0
+    ) -> tuple[Grid, np.ndarray | None]:
+        """The patches of one image, and int64 the row-major numbers of those that stay, rising; None for all.
 
         Args:
             image_size: (height, width) of the stored image, in pixels.
@@ -137,8 +127,7 @@ class Showing:
             grid = native_grid(image_size, self.patch_size, self.most_tokens)
         else:
             grid = grid_at(image_size, self.resolutions.draw(draws), self.patch_size, self.most_tokens)
-        kept = np.arange(grid.cells) if self.drop is None else self.drop.keep(draws, grid.cells, seen)
-        return Shown(grid, kept)
+        return grid, None if self.drop is None else self.drop.keep(draws, grid.cells, seen)
 
 
 @dataclass(frozen=True)

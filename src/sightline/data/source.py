@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,26 +15,27 @@ from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.resize import check_image_size
 from sightline.data.summary import Summary
+from sightline.data.transforms import cut
 from sightline.errors import InputError, choose
+from sightline.targets import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """One image with its label.
+    """One image, and what is said of it.
 
     Attributes:
         image: uint8 [height, width, 3], RGB.
-        label: index into the source's `classes`.
-        group: name of the confusable group of the label, None where the source has none.
-        size: longest side of the object's box as a fraction of the image's shorter side, None where unknown.
+        target: as `Label`, whose number is an index into the source's `classes`.
         name: the file it came from, or a name such as "scenes/glyphs/test/17".
+        slices: what a measurement may be cut by: `group`, the name of the label's confusable group; `size`, the longest
+            side of the object's box as a fraction of the image's shorter side.
     """
 
     image: np.ndarray
-    label: int
-    group: str | None = None
-    size: float | None = None
+    target: Target
     name: str = ""
+    slices: Mapping[str, str | float] = field(default_factory=dict)
 
 
 class Source(ABC):
@@ -45,20 +47,24 @@ class Source(ABC):
     Attributes:
         name: the name it is opened by.
         task: what there is to learn, such as "glyphs", "pairs" or "classification".
+        provides: what is said of each image: `label`, or what its targets have else, as `masks`.
         classes: the names of the classes, in the order of the labels.
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
+        transform: how stored images are shown; None where they are shown in a way of their own.
         allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
             image that cannot be read is then refused.
     """
 
     name: ClassVar[str]
+    provides: ClassVar[tuple[str, ...]] = ("label",)
     task: str
     classes: tuple[str, ...]
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
+    transform: Any = None  # an ImageTransform; a source that has one says so
     allowance: Allowance | None = None
 
     @classmethod
@@ -104,12 +110,32 @@ class Source(ABC):
         self.check(split, index)
         return f"{self.name}/{self.task}/{split}/{index}"
 
+    def shown(
+        self, example: Example, split: str, index: int, image_size: tuple[int, int], *, seed: int, epoch: int
+    ) -> Example:
+        """A stored example as `transform` shows it, what is said of it moved with the picture; the other arguments are
+        those of `example`."""
+        assert self.transform is not None
+        size = (example.image.shape[0], example.image.shape[1])
+        if split == "train":
+            crop = self.transform.part(size, image_size, seed=seed, epoch=epoch, index=index)
+        else:
+            crop = self.transform.measured(size, image_size)
+        image = cut(example.image, crop, self.transform.interpolation)
+        return replace(example, image=image, target=example.target.moved(crop))
+
+    def _with(self, **changes: Any) -> Self:
+        """The same data set, shown in another way; those that show images in a way of their own stay."""
+        made = copy.copy(self)
+        made.transform = None if self.transform is None else replace(self.transform, **changes)
+        return made
+
     def keeping_aspect(self) -> Self:
         """The same data set, whose training images are not stretched where they are augmented."""
-        return self
+        return self._with(aspect=(1.0, 1.0))
 
     def showing_parts(self, least: float) -> Self:
-        """The same data set, of whose training images a random part is shown, another one each time (`train_view`).
+        """The same data set, of whose training images a random part is shown, another one each time (`train_crop`).
 
         Args:
             least: the smallest part of an image's area; the largest is the whole.
@@ -117,18 +143,21 @@ class Source(ABC):
         Raises:
             InputError: this data set shows its training images in a way of its own.
         """
-        raise InputError(f"parts {least}: not for data {self.name!r}, which shows its training images in its own way")
+        if self.transform is None:
+            said = f"parts {least}: not for data {self.name!r}, which shows its training images in its own way"
+            raise InputError(said)
+        return self._with(scale=(least, 1.0))
 
-    def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
+    def prepared(self, interpolation: str, crop: float | None) -> Self:
         """The same data set, whose measured images are prepared as `preprocessing` does for a model; what is drawn at
         any size needs nothing.
 
         Args:
             interpolation: a filter of Pillow, antialiased.
-            crop: fraction of the shorter side that the centre crop keeps.
-            whole: nothing is cut off: the whole image is resized, as `native_view` and `budget_view` do.
+            crop: fraction of the shorter side that the centre crop keeps; None cuts nothing off: the whole image is
+                resized, as where each keeps its own aspect.
         """
-        return self
+        return self._with(interpolation=interpolation, crop=crop)
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.image_file import read_image
-from sightline.data.transforms import eval_view
+from sightline.data.transforms import cut, eval_crop
 from sightline.errors import UnreadableDataError
 
 # Enough for two digits of the mean and the deviation.
@@ -61,4 +61,4 @@ def _centre(path: str) -> np.ndarray | None:
         image = read_image(path, least=(2 * _SIDE, 2 * _SIDE))
     except UnreadableDataError:
         return None
-    return eval_view(image, (_SIDE, _SIDE)) / 255.0
+    return cut(image, eval_crop((image.shape[0], image.shape[1]), (_SIDE, _SIDE))) / 255.0

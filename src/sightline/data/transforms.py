@@ -1,57 +1,51 @@
-"""Views of an image: what a model is shown of it, in evaluation and in training."""
+"""What of an image is shown, in evaluation and in training: each function says which part, and at what size."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from sightline.data.randomness import generator
-from sightline.data.resize import check_image_size, native_grid, resize, resize_part
-from sightline.data.sampling import budget_grid
+from sightline.data.resize import INTERPOLATIONS, check_image_size, resize_part
 from sightline.errors import InputError
+from sightline.targets import Box, Crop
 
 _CROP_ATTEMPTS = 10
 
 
-def eval_view(
-    image: np.ndarray, image_size: tuple[int, int], *, interpolation: str = "bicubic", crop: float = 1.0
-) -> np.ndarray:
+def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 1.0) -> Crop:
     """The centre of an image: scaled until it just covers `image_size` / `crop`, then cut to `image_size`.
 
     For a square size this is the usual evaluation: the shorter side resized to size / crop, and a centre crop; the
     result is that of the two steps (Pillow may order its passes otherwise), but the enlarged image is never made.
 
     Args:
-        image: uint8 [height, width, 3].
+        size: (height, width) in pixels of the image.
         image_size: (height, width) in pixels of the result.
-        interpolation: a filter of Pillow, antialiased.
         crop: fraction of the scaled image that the crop's larger relative side keeps, above 0 up to 1.
 
-    Returns:
-        uint8 [height, width, 3].
-
     Raises:
-        InputError: `crop` is out of range, or the size or the interpolation is not allowed.
+        InputError: `crop` is out of range, or the size is not allowed.
     """
     if not 0 < crop <= 1:
         raise InputError(f"crop {crop} is out of range (expected: above 0, at most 1)")
     check_image_size(image_size)
-    height, width = image.shape[:2]
+    height, width = size
     target = [math.floor(side / crop) for side in image_size]
     if target[0] * width >= target[1] * height:
         scaled = (target[0], max(target[0] * width // height, target[1]))
     else:
         scaled = (max(target[1] * height // width, target[0]), target[1])
-    top, left = ((whole - part) / 2 for whole, part in zip(scaled, image_size, strict=True))
-    top, left = round(top), round(left)
+    top, left = (round((whole - part) / 2) for whole, part in zip(scaled, image_size, strict=True))
     y, x = height / scaled[0], width / scaled[1]
     box = (top * y, left * x, min((top + image_size[0]) * y, height), min((left + image_size[1]) * x, width))
-    return resize_part(image, box, image_size, interpolation)
+    return Crop(box, image_size)
 
 
-def train_view(
-    image: np.ndarray,
+def train_crop(
+    size: tuple[int, int],
     image_size: tuple[int, int],
     *,
     seed: int,
@@ -60,12 +54,11 @@ def train_view(
     scale: tuple[float, float] = (0.35, 1.0),
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
     flip: float = 0.5,
-    interpolation: str = "bicubic",
-) -> np.ndarray:
-    """A random part of an image, resized and perhaps mirrored, as a function of (seed, epoch, index) alone.
+) -> Crop:
+    """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone.
 
     Args:
-        image: uint8 [height, width, 3].
+        size: (height, width) in pixels of the image.
         image_size: (height, width) in pixels of the result.
         seed: the run's seed.
         epoch: the pass over the data.
@@ -73,13 +66,9 @@ def train_view(
         scale: smallest and largest part of the image's area.
         aspect: smallest and largest width / height of the part, relative to those of `image_size`; log-uniform.
         flip: probability of a left-right mirror.
-        interpolation: a filter of Pillow, antialiased.
-
-    Returns:
-        uint8 [height, width, 3].
 
     Raises:
-        InputError: a number is out of range, or the size or the interpolation is not allowed.
+        InputError: a number is out of range, or the size is not allowed.
     """
     check_image_size(image_size)
     if not 0 < scale[0] <= scale[1] <= 1:
@@ -89,10 +78,8 @@ def train_view(
     if not 0 <= flip <= 1:
         raise InputError(f"flip {flip} is out of range (expected: 0 to 1)")
     draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
-    target_aspect = image_size[1] / image_size[0]
-    box = _random_box(draws[1:], image.shape[0], image.shape[1], scale, aspect, target_aspect)
-    view = resize_part(image, box, image_size, interpolation)
-    return np.ascontiguousarray(view[:, ::-1]) if draws[0, 0] < flip else view
+    box = _random_box(draws[1:], *size, scale, aspect, image_size[1] / image_size[0])
+    return Crop(box, image_size, bool(draws[0, 0] < flip))
 
 
 def _random_box(
@@ -102,7 +89,7 @@ def _random_box(
     scale: tuple[float, float],
     aspect: tuple[float, float],
     target_aspect: float,
-) -> tuple[float, float, float, float]:
+) -> Box:
     """The first drawn box that fits; else the largest centred one whose aspect is as near as the image permits."""
     low, high = math.log(aspect[0]), math.log(aspect[1])
     for area_draw, aspect_draw, y_draw, x_draw in draws.tolist():
@@ -118,43 +105,57 @@ def _random_box(
     return top, left, top + rows, left + cols
 
 
-def native_view(
-    image: np.ndarray, patch_size: int, max_tokens: int | None = None, *, interpolation: str = "bicubic"
-) -> np.ndarray:
-    """The whole image at its own aspect, resized to a whole number of patches; see `native_grid` for which.
+def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
+    """The whole image, its aspect changed where that of `image_size` differs."""
+    return Crop((0, 0, *size), image_size)
+
+
+def cut(image: np.ndarray, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
+    """The part of an image that a crop says.
 
     Args:
         image: uint8 [height, width, 3].
-        patch_size: side of a patch in pixels.
-        max_tokens: most patches allowed; None for any number.
         interpolation: a filter of Pillow, antialiased.
 
     Returns:
-        uint8 [rows * patch_size, cols * patch_size, 3]; the image itself where it fits already.
+        uint8 [height, width, 3]; the image itself where it is shown as it is.
 
     Raises:
-        InputError: `patch_size` or `max_tokens` is below 1, or the interpolation is not allowed.
+        InputError: the interpolation is not known, or the size has no pixels.
     """
-    grid = native_grid((image.shape[0], image.shape[1]), patch_size, max_tokens)
-    size = (grid.rows * patch_size, grid.cols * patch_size)
-    return image if size == image.shape[:2] else resize(image, size, interpolation)
+    as_it_is = crop.box == (0, 0, *image.shape[:2]) and crop.image_size == image.shape[:2] and not crop.mirrored
+    if as_it_is and interpolation in INTERPOLATIONS:
+        return image
+    view = resize_part(image, crop.box, crop.image_size, interpolation)
+    return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
-def budget_view(image: np.ndarray, patch_size: int, tokens: int, *, interpolation: str = "bicubic") -> np.ndarray:
-    """The whole image at its own aspect, resized, up or down, to at most so many patches and as near to them as the
-    aspect allows (NaViT appendix D).
+@dataclass(frozen=True)
+class ImageTransform:
+    """How the stored images of a data set are shown.
 
-    Args:
-        image: uint8 [height, width, 3].
-        patch_size: side of a patch in pixels.
-        tokens: patches.
+    Attributes:
+        scale, aspect, flip: of the random parts in training (`train_crop`).
         interpolation: a filter of Pillow, antialiased.
-
-    Returns:
-        uint8 [rows * patch_size, cols * patch_size, 3].
-
-    Raises:
-        InputError: `patch_size` or `tokens` is below 1, or the interpolation is not allowed.
+        crop: of what is measured (`eval_crop`); None resizes the whole image.
     """
-    grid = budget_grid((image.shape[0], image.shape[1]), patch_size, tokens)
-    return resize(image, (grid.rows * patch_size, grid.cols * patch_size), interpolation)
+
+    scale: tuple[float, float] = (0.35, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    interpolation: str = "bicubic"
+    crop: float | None = 1.0
+
+    def part(self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int) -> Crop:
+        """Of an image in training."""
+        kind = {"scale": self.scale, "aspect": self.aspect, "flip": self.flip}
+        return train_crop(size, image_size, seed=seed, epoch=epoch, index=index, **kind)
+
+    def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
+        """Of an image in evaluation."""
+        return whole_crop(size, image_size) if self.crop is None else eval_crop(size, image_size, self.crop)
+
+    @property
+    def most_enlarged(self) -> int:
+        """A drawn part is as large as its view at least, whichever it is, in an image so many times as large."""
+        return max(math.ceil(1 / math.sqrt(self.scale[0] * self.aspect[0])), 2)

@@ -1,29 +1,27 @@
-"""Accuracy by resolution, as rows."""
+"""Every metric of a model's task by resolution, as rows."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import numpy as np
 
 from sightline import runtime
 from sightline.checks import require
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
-from sightline.errors import InputError, choose
-from sightline.evaluation.budgets import check_view
-from sightline.evaluation.calibration import confidences
-from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import tune_knob, tuning_passes
+from sightline.errors import InputError
+from sightline.evaluation.predict import Outputs, check_view, predict_split
+from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
+from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
-from sightline.tasks.classification import Predictions, accuracies
+from sightline.tasks.base import Task, task_of
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def evaluate(
     advance: Callable[[int], None] | None = None,
     answers: list[Prediction] | None = None,
 ) -> list[ResultRow]:
-    """Rows of top-1, top-5, by group and by size quintile, at each resolution, at the knob's default and tuned.
+    """Rows of every metric of the model's task at each resolution, at the knob's default and tuned.
 
     Args:
         advance: called with the number of images of each batch.
@@ -161,25 +159,51 @@ def evaluate(
         InputError: a split, a class or a resolution does not fit the model.
     """
     check_sizes(model, config)
-    labels = labels_of(model, source, identity.data)
+    task = task_of(model).on(source, identity.data)
     device = model.anchor.device
     precision = runtime.chosen_precision(config.precision, device)
+    where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
-    for split, resolution in measurements(source, config, identity.train_resolution):
-        indices = some_images(source, split, config.count(source.length(split), resolution))
+    for split, view in measurements(source, config, identity.train_resolution):
+        indices = some_images(source, split, config.count(source.length(split), view))
         settings = [(None if model.knob is None else model.knob.value, False)]
         if config.knobs != "default" and split == "test" and model.knob is not None:
             length = source.length("minival")
             searched = some_images(source, "minival", min(config.tune_images, length or config.tune_images))
-            best = tune_knob(model, source, resolution, searched, labels=labels, precision=precision, advance=advance)
+            best = tune_knob(model, task, source, searched, view, precision=precision, advance=advance)
             settings = [*settings, (best, True)] if config.knobs == "both" else [(best, True)]
         for knob, tuned in settings:
-            said = _said(model, source, split, resolution, indices, knob, precision, config.workers, advance)
-            said = dataclasses.replace(said, labels=labels[said.labels])
-            rows += _rows(model, source, split, resolution, said, labels, knob, tuned, identity)
-            if answers is not None and (knob, tuned) == settings[0]:
-                answers += _answers(model, source, split, resolution, said, labels)
+            metrics, said, started = metrics_of(task), dict[int, Prediction](), time.perf_counter()
+            tokens = images = 0
+            with knob_at(model, knob):
+                for one in predict_split(
+                    model, task, source, split, indices, view,
+                    precision=precision, workers=config.workers, advance=advance,
+                ):  # fmt: skip
+                    for metric in metrics:
+                        metric.update(one.outputs, one.batch)
+                    if answers is not None and (knob, tuned) == settings[0]:
+                        said |= _answers(task, split, view, one)
+                    tokens, images = tokens + one.tokens * len(one.batch), images + len(one.batch)
+            if answers is not None:
+                answers += [said[index] for index in indices if index in said]
+            shown = {**_shown(model, view), "patches": tokens / images if images else math.nan}
+            seconds = time.perf_counter() - started
+            rows += [
+                ResultRow(
+                    **vars(measured), **where, **shown, encoding=model.encoding.name, task=source.task, split=split,
+                    knob=knob, tuned=tuned, seconds=seconds,
+                )
+                for metric in metrics
+                for measured in metric.rows()
+            ]  # fmt: skip
     return rows
+
+
+def _shown(model: Model, view: int | View) -> dict[str, Any]:
+    if isinstance(view, View):
+        return {"view": view.name, "resolution": None, "grid": None}
+    return {"view": SQUARE, "resolution": view, "grid": model.config.grid_of(view)}
 
 
 def some_images(source: Source, split: str, count: int) -> Sequence[int]:
@@ -190,105 +214,11 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     return [number * length // count for number in range(count)]
 
 
-def labels_of(model: Model, source: Source, data: str) -> np.ndarray:
-    """The model's label of each class of the data, by name where the model knows its classes' names: int64 [classes].
-
-    A folder that holds only some of the classes numbers them otherwise than the model does.
-
-    Raises:
-        InputError: more classes than the model's head has, or one that it does not know.
-    """
-    if len(source.classes) > model.num_classes:
-        raise InputError(f"data {data!r}: has {len(source.classes)} classes, the model's head {model.num_classes}")
-    names = model.config.class_names
-    if names is None:
-        return np.arange(len(source.classes))
-    unknown = [name for name in source.classes if name not in names]
-    if unknown:
-        raise choose(f"data {data!r}: class of the model", unknown[0], names)
-    return np.array([names.index(name) for name in source.classes])
-
-
-def _said(
-    model: Model,
-    source: Source,
-    split: str,
-    resolution: int | View,
-    indices: Sequence[int],
-    knob: float | None,
-    precision: str,
-    workers: int,
-    advance: Callable[[int], None] | None,
-) -> Predictions:
-    """What the model says with its knob at a value; afterwards it is as it was."""
-    kept = model.knob.value if model.knob is not None else None
-    if knob is not None:
-        model.set_knob(knob)
-    try:
-        return predict_split(
-            model, source, split, resolution, indices, precision=precision, workers=workers, advance=advance
-        )
-    finally:
-        if kept is not None:
-            model.set_knob(kept)
-
-
-def _answers(
-    model: Model,
-    source: Source,
-    split: str,
-    resolution: int | View,
-    said: Predictions,
-    labels: np.ndarray,
-) -> list[Prediction]:
-    """A line an image; a class that the data does not have is named by the model."""
-    count = max(model.num_classes, 1 + int(labels.max(initial=-1)))
-    names = list(model.config.class_names or map(str, range(count)))
-    for label, name in zip(labels.tolist(), source.classes, strict=True):
-        names[label] = name
-    view, side = (resolution.name, None) if isinstance(resolution, View) else (SQUARE, resolution)
-    best = said.logits.argmax(axis=1)
-    scores = confidences(said.logits, model.config.score_link)
-    each = zip(said.indices.tolist(), said.names, said.labels.tolist(), best.tolist(), scores.tolist(), strict=True)
-    return [
-        Prediction(split, view, side, index, name, names[label], names[guess], score, label == guess)
-        for index, name, label, guess, score in each
-    ]
-
-
-def _rows(
-    model: Model,
-    source: Source,
-    split: str,
-    resolution: int | View,
-    said: Predictions,
-    labels: np.ndarray,
-    knob: float | None,
-    tuned: bool,
-    identity: RunIdentity,
-) -> list[ResultRow]:
-    if isinstance(resolution, View):
-        shown: dict[str, Any] = {"view": resolution.name, "resolution": None, "grid": None, "patches": said.patches}
-    else:
-        shown = {"view": SQUARE, "resolution": resolution, "grid": model.config.grid_of(resolution)}
-    groups = {name: [int(labels[one]) for one in members] for name, members in source.groups.items()}
-    device = model.anchor.device
-    return [
-        ResultRow(
-            run=identity.run,
-            encoding=model.encoding.name,
-            task=source.task,
-            data=identity.data,
-            split=split,
-            **vars(measured),
-            **shown,
-            train_resolution=identity.train_resolution,
-            knob=knob,
-            tuned=tuned,
-            seed=identity.seed,
-            seconds=said.seconds,
-            commit=runtime.commit(),
-            hardware=runtime.hardware(device),
-        )
-        for measured in accuracies(said, groups)
-    ]
+def _answers(task: Task, split: str, view: int | View, one: Outputs) -> dict[int, Prediction]:
+    """A line an image, by its index."""
+    name, side = (view.name, None) if isinstance(view, View) else (SQUARE, view)
+    each = zip(one.batch.indices.tolist(), one.batch.names, task.judged(one.outputs, one.batch), strict=False)
+    return {
+        index: Prediction(split, name, side, index, file, said.truth, said.predicted, said.score, said.correct)
+        for index, file, said in each
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.evaluation.budgets import is_drawn
+from sightline.evaluation.predict import is_drawn
 
 
 def views_as_trained(

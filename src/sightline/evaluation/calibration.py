@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from sightline.errors import InputError
-from sightline.models.head import ScoreLink
-from sightline.tasks.classification import scores_of
 
 BINS = 15
-
-
-def confidences(logits: np.ndarray, link: ScoreLink) -> np.ndarray:
-    """The score of each image's best class: float64 [images].
-
-    Args:
-        logits: [images, classes], finite.
-        link: as `ViTConfig.score_link`.
-    """
-    return scores_of(torch.from_numpy(logits).double(), link).amax(-1).numpy()
 
 
 def expected_calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from sightline import runtime
@@ -16,9 +15,9 @@ from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
+from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.accuracy import RunIdentity
-from sightline.evaluation.budgets import predict_budget
 from sightline.evaluation.cascade_points import (
     CascadePoint,
     Scored,
@@ -27,8 +26,10 @@ from sightline.evaluation.cascade_points import (
     measure_cascade,
     threshold_for,
 )
+from sightline.evaluation.predict import predict_split
 from sightline.models import Model
 from sightline.results import wilson
+from sightline.tasks.base import task_of
 
 ALPHAS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 
@@ -165,22 +166,22 @@ def measure(
     model: Model,
     source: Source,
     config: CascadeConfig,
-    labels: np.ndarray,
+    data: str,
     *,
     advance: Callable[[int], None] | None = None,
 ) -> CascadeResult:
     """Every budget once over the images, and all points of the cascade from what was said.
 
     Args:
-        labels: int64 [classes], the model's label of each class of the data.
+        data: the source as it was asked for.
         advance: called with the patches that the images of each batch may have.
 
     Raises:
         InputError: as `planned_looks`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
-    device = model.anchor.device
-    precision = runtime.chosen_precision(config.precision, device)
+    task = task_of(model).on(source, data)
+    precision = runtime.chosen_precision(config.precision, model.anchor.device)
 
     def report(images: int, budget: int) -> None:
         if advance is not None:
@@ -189,19 +190,22 @@ def measure(
     def shown(look: Look) -> tuple[Scored, ...]:
         return tuple(
             Scored.of(
-                predict_budget(
+                budget,
+                task,
+                predict_split(
                     model,
+                    task,
                     source,
                     look.split,
                     look.indices,
-                    budget,
+                    View("tokens", budget),
                     aspect=config.aspect,
                     precision=precision,
                     workers=config.workers,
                     advance=functools.partial(report, budget=budget),
+                    warm=True,
                 ),
-                labels,
-                model.config.score_link,
+                look.indices,
             )
             for budget in look.budgets
         )

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.evaluation.budgets import BudgetPredictions
-from sightline.evaluation.calibration import confidences, expected_calibration_error
-from sightline.models.head import ScoreLink
+from sightline.evaluation.calibration import expected_calibration_error
+from sightline.evaluation.predict import Outputs
 from sightline.results import wilson
+from sightline.tasks.base import Task
 
 REPLICATES = 2000
 
@@ -42,15 +43,32 @@ class Scored:
     reading: float
 
     @classmethod
-    def of(cls, said: BudgetPredictions, labels: np.ndarray, link: ScoreLink) -> Scored:
-        """Scores of what a model said.
-
-        Args:
-            labels: int64 [classes], the model's label of each class of the data.
-            link: as `confidences`.
-        """
-        right = said.logits.argmax(axis=1) == labels[said.labels]
-        return cls(said.budget, right, confidences(said.logits, link), said.tokens, said.seconds, said.reading)
+    def of(cls, budget: int, task: Task, given: Iterable[Outputs], indices: Sequence[int]) -> Scored:
+        """Scores of what a model gave, in the order of `indices`, without the images that cannot be read."""
+        parts = [
+            (
+                one.batch.indices,
+                *task.confidence(one.outputs, one.batch),
+                torch.full((len(one.batch),), one.tokens),
+                torch.full((len(one.batch),), one.seconds / len(one.batch), dtype=torch.float64),
+                torch.tensor([one.reading]),
+            )
+            for one in given
+        ]
+        none = torch.zeros(0, dtype=torch.int64)
+        numbers, right, confidence, tokens, seconds, reading = (
+            torch.cat(part).numpy() for part in (zip(*parts, strict=True) if parts else [(none,)] * 6)
+        )
+        place = {index: at for at, index in enumerate(numbers.tolist())}
+        order = [place[index] for index in indices if index in place]
+        return cls(
+            budget,
+            right[order].astype(bool),
+            confidence[order],
+            tokens[order],
+            seconds[order],
+            float(reading.sum()) / max(len(order), 1),
+        )
 
     @property
     def ece(self) -> float:

@@ -1,111 +1,165 @@
-"""What a model says of the images of a split."""
+"""What a model gives for a split, one way for all that measures it: at one size, or each image at its own aspect."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from sightline.attention.products import few_shapes
-from sightline.data.loader import batches
+from sightline.attention.products import ever_new_shapes, few_shapes
+from sightline.data.batch import Batch, stacked
+from sightline.data.loader import Maker, Planned, load, uniform
+from sightline.data.packs import size_of
+from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.errors import NonFiniteError
-from sightline.evaluation.budgets import predict_budget
+from sightline.errors import InputError, NonFiniteError, UnreadableDataError
+from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.modes import evaluation_mode
-from sightline.tasks.classification import Predictions, to_model_input
+from sightline.tasks.base import Task, outputs_of
 
 # Tokens of a batch: enough to fill the processor, little enough for the scores of the largest image.
 _TOKENS_A_BATCH = 16384
+# The same of images of many sizes, for which a batch of one is soon small.
+TOKENS_A_PACK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a model gave for some images.
+
+    Attributes:
+        outputs: of the model's head, float32 and finite; it and `batch` are on the CPU.
+        tokens: the patches of each image.
+        seconds: of the forward pass.
+        reading: to read or draw the images and cut them into patches; with workers, to wait for that.
+    """
+
+    batch: Batch
+    outputs: Tensor
+    tokens: int
+    seconds: float
+    reading: float
+
+
+def is_drawn(source: Source, split: str) -> bool:
+    """Whether the images of a split are made at any size that is asked for, and have none of their own."""
+    try:
+        # The first is enough: either all of a source are stored or none is.
+        return source.length(split) != 0 and source.stored_size(split, 0) is None
+    except UnreadableDataError:
+        # Stored, and left out or refused where the split is read.
+        return False
+
+
+def check_view(source: Source, split: str, view: View) -> None:
+    """Raise InputError where images are to keep their own size and have none."""
+    if view.kind == "native" and is_drawn(source, split):
+        raise InputError(
+            f"resolution {view.name}: {source.name} has images of no size of their own (expected: sides in pixels, or "
+            "tokens:PATCHES)"
+        )
+
+
+def plan_split(
+    model: Model, source: Source, split: str, indices: Sequence[int], view: int | View, aspect: Aspect = "native"
+) -> list[list[Planned]]:
+    """Every image once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of squares.
+
+    In a batch of many grids attention goes image by image: this took a sixth (16 tokens) to half (256) of its time
+    (`vit_micro_patch4`, lookhere_90, bfloat16, one core).
+
+    Args:
+        view: a square side in pixels, or how images are shown at their own aspect.
+        aspect: `square` shows them as squares of as many patches.
+    """
+    if not isinstance(view, View):
+        cells = model.config.grid_of(view).cells
+        return uniform(indices, (view, view), cells, max(1, _TOKENS_A_BATCH // cells))
+    patch = model.config.patch_size
+    by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
+    for index in indices:
+        # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
+        size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
+        by_grid[view.grid(size, patch)].append(index)
+    return [
+        batch
+        for grid, members in sorted(by_grid.items())
+        for batch in uniform(
+            members, (grid.rows * patch, grid.cols * patch), grid.cells, max(TOKENS_A_PACK // grid.cells, 1)
+        )
+    ]
 
 
 def predict_split(
     model: Model,
+    task: Task,
     source: Source,
     split: str,
-    resolution: int | View,
     indices: Sequence[int],
+    view: int | View,
     *,
+    aspect: Aspect = "native",
     precision: str = "float32",
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
-) -> Predictions:
-    """Logits of the images at `indices`, in that order, in evaluation mode whatever the model is in.
+    warm: bool = False,
+) -> Iterator[Outputs]:
+    """What a model gives for the images at `indices`, each once, in evaluation mode whatever the model is in; in their
+    order at one size, else by their grids.
 
     Args:
-        resolution: a square side in pixels, or how images are shown at their own aspect.
+        task: on the source.
+        view, aspect: as `plan_split`.
         precision: `float32`, or `bfloat16` for the matrix products.
+        workers: processes that read ahead; with any, the times are of a busy machine.
         advance: called with the number of images of each batch.
+        warm: see the first batch once before, so that kernels and tables of the first pass are made untimed.
 
     Raises:
-        NonFiniteError: a logit is not finite.
+        NonFiniteError: an output is not finite.
     """
-    if isinstance(resolution, View):
-        return _predict_view(model, source, split, resolution, indices, precision, workers, advance)
-    device = model.anchor.device
-    source = source.prepared(model.config.interpolation, model.config.crop)
-    logits, labels, groups, sizes, names, numbers = [], [], [], [], [], []
-    started = time.perf_counter()
-    for batch in batches(
-        source,
-        split,
-        indices=indices,
-        image_size=(resolution, resolution),
-        batch_size=max(1, _TOKENS_A_BATCH // model.config.grid_of(resolution).cells),
-        workers=workers,
-    ):
-        if not len(batch):
-            continue
-        images = to_model_input(batch.images, model.config.mean, model.config.std, device)
-        autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-        with evaluation_mode(model), torch.inference_mode(), few_shapes(), autocast:
-            said = model(images).float().cpu()
-        if not torch.isfinite(said).all():
-            bad = batch.names[int((~torch.isfinite(said)).any(dim=1).nonzero()[0])]
-            raise NonFiniteError(f"{bad} at {resolution} px: the logits are not finite")
-        logits.append(said.numpy())
-        labels.append(batch.labels.numpy())
-        groups += batch.groups
-        sizes.append(batch.sizes.numpy())
-        names += batch.names
-        numbers.append(batch.indices.numpy())
-        if advance is not None:
-            advance(len(batch))
-    return Predictions(
-        logits=np.concatenate(logits) if logits else np.zeros((0, model.num_classes), np.float32),
-        labels=np.concatenate(labels) if labels else np.zeros(0, np.int64),
-        groups=groups,
-        sizes=np.concatenate(sizes) if sizes else np.zeros(0, np.float32),
-        seconds=time.perf_counter() - started,
-        names=names,
-        indices=np.concatenate(numbers) if numbers else np.zeros(0, np.int64),
-        patches=float(model.config.grid_of(resolution).cells),
-    )
+    config, device = model.config, model.anchor.device
+    # As `predict` does, so that both say the same of a file.
+    whole = isinstance(view, View) and aspect == "native"
+    source = source.prepared(config.interpolation, None if whole else config.crop)
+    planned = plan_split(model, source, split, indices, view, aspect)
+    make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
+    shapes = ever_new_shapes if isinstance(view, View) else few_shapes
+    asked = time.perf_counter()
+    for batch in load(make, planned, workers=workers):
+        reading = time.perf_counter() - asked
+        if len(batch):
+            there = batch.to(device)
+            with evaluation_mode(model), torch.inference_mode(), shapes():
+                if warm:
+                    outputs_of(model, there, precision).float().cpu()
+                    warm = False
+                _finish(device)
+                started = time.perf_counter()
+                outputs = outputs_of(model, there, precision).float().cpu()
+                seconds = time.perf_counter() - started
+            tokens = batch.layout.segments[0].patches
+            _check_finite(task, outputs, batch, f"at {view} px" if isinstance(view, int) else f"with {tokens} tokens")
+            if advance is not None:
+                advance(len(batch))
+            yield Outputs(batch, outputs, tokens, seconds, reading)
+        asked = time.perf_counter()
 
 
-def _predict_view(
-    model: Model,
-    source: Source,
-    split: str,
-    view: View,
-    indices: Sequence[int],
-    precision: str,
-    workers: int,
-    advance: Callable[[int], None] | None,
-) -> Predictions:
-    started = time.perf_counter()
-    said = predict_budget(model, source, split, indices, view, precision=precision, workers=workers, advance=advance)
-    group_of = {label: name for name, members in source.groups.items() for label in members}
-    return Predictions(
-        logits=said.logits,
-        labels=said.labels,
-        groups=[group_of.get(label) for label in said.labels.tolist()],
-        sizes=np.full(len(said.labels), np.nan, np.float32),
-        seconds=time.perf_counter() - started,
-        names=said.names,
-        indices=said.indices,
-        patches=float(said.tokens.mean()) if len(said.tokens) else float("nan"),
-    )
+def _check_finite(task: Task, outputs: Tensor, batch: Batch, how: str) -> None:
+    if not torch.isfinite(outputs).all():
+        each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
+        bad = next(name for name, one in each if not torch.isfinite(one).all())
+        raise NonFiniteError(f"{bad} {how}: the logits are not finite")
+
+
+def _finish(device: torch.device) -> None:
+    """Wait for what the device still does, so that it is not counted."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

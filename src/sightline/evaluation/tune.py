@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
-import torch
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.evaluation.predict import predict_split
 from sightline.models import Model
-from sightline.tasks.classification import Predictions, classification_loss
+from sightline.tasks.base import Task
 
 
 def halvings(candidates: int, images: int) -> list[tuple[int, slice]]:
@@ -28,24 +26,32 @@ def tuning_passes(knob: Knob, images: int) -> int:
     return sum(count * len(range(images)[part]) for count, part in halvings(candidates, images))
 
 
-def cross_entropy(said: Predictions, labels: np.ndarray | None = None) -> float:
-    """The mean over the images of what was said; labels as in `tune_knob`."""
-    right = said.labels if labels is None else labels[said.labels]
-    return float(classification_loss(torch.from_numpy(said.logits), torch.from_numpy(right), "ce", 0.0))
+@contextlib.contextmanager
+def knob_at(model: Model, value: float | None) -> Iterator[None]:
+    """Inside, the model's knob is at a value; None leaves it as it is. Afterwards it is as it was."""
+    kept = None if value is None or model.knob is None else model.knob.value
+    if value is not None:
+        model.set_knob(value)  # raises, and says which encoding, where there is none
+    try:
+        yield
+    finally:
+        if kept is not None:
+            model.set_knob(kept)
 
 
 def tune_knob(
     model: Model,
+    task: Task,
     source: Source,
-    resolution: int | View,
     indices: Sequence[int],
+    view: int | View,
     *,
-    labels: np.ndarray | None = None,
     split: str = "minival",
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
 ) -> float:
-    """The candidate with the lowest cross entropy on `split`; of equals, the one nearest to the default.
+    """The candidate with the lowest cross entropy on `split`, or what the task says instead; of equals, the one nearest
+    to the default.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders (docs/LOG.md). Successive halving (Jamieson and
@@ -53,31 +59,28 @@ def tune_knob(
     the better half of those about the rest. The model's knob is left as it was.
 
     Args:
-        labels: the model's label of each class of the data, int64 [classes]; None where they are numbered alike.
+        task: on the source.
+        view: as `predict_split`.
 
     Raises:
         InputError: the encoding has no knob.
     """
-    knob = model.knob
-    if knob is None:
-        model.set_knob(0.0)  # raises, and says which encoding
-        raise AssertionError("unreachable")
-    loss = dict.fromkeys((knob.default, *knob.candidates), 0.0)
+    with knob_at(model, 0.0 if model.knob is None else model.knob.value):
+        knob = model.knob
+        assert knob is not None
+        loss = dict.fromkeys((knob.default, *knob.candidates), 0.0)
 
-    def order(candidate: float) -> tuple[float, float]:
-        return loss[candidate], abs(candidate - knob.default)
+        def order(candidate: float) -> tuple[float, float]:
+            return loss[candidate], abs(candidate - knob.default)
 
-    left = list(loss)
-    try:
+        left = list(loss)
         for count, part in halvings(len(loss), len(indices)):
             left = sorted(left, key=order)[:count]
             for candidate in left:
                 model.set_knob(candidate)
-                said = predict_split(
-                    model, source, split, resolution, indices[part], precision=precision, advance=advance
-                )
-                # The mean over no image, where none of a part can be read, is no number.
-                loss[candidate] += cross_entropy(said, labels) * len(said.labels) if len(said.labels) else 0.0
-    finally:
-        model.set_knob(knob.value)
-    return min(left, key=order)
+                for said in predict_split(
+                    model, task, source, split, indices[part], view, precision=precision, advance=advance
+                ):
+                    total, _ = task.tuning_loss(said.outputs, said.batch.targets, said.batch.layout)
+                    loss[candidate] += float(total)
+        return min(left, key=order)

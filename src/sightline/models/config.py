@@ -75,6 +75,7 @@ class ViTConfig(Preparation, Labels):
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); or a `TokenHead` by its name.
         head_options: configuration of a `TokenHead`.
+        task: what the head was made for, as a file of `tasks/` is called.
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
         fit: what happens to sizes that the patch does not divide.
         origin: of imported weights: the foreign project, and its configuration.
@@ -119,6 +120,7 @@ class ViTConfig(Preparation, Labels):
     final_norm: Literal["before_pool", "after_pool", "both", "none"] = "before_pool"
     head: str = "linear"
     head_options: dict[str, Any] = field(default_factory=dict)
+    task: str = "classification"
     head_hidden: int | None = None
     head_bias: float | Literal[False] | None = None
     fit: Fit = "exact"

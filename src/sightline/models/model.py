@@ -16,6 +16,7 @@ from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.heap import pass_of_size
+from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import embedder_class
@@ -108,9 +109,20 @@ class Model(nn.Module):
         """
         if isinstance(images, Proxy):
             return as_leaf(self, images)
-        rows, layout = self.prepare(images) if layout is None else (self._laid_out(images, layout), layout)
+        if layout is None:
+            rows, layout = self.prepare(images)
+        else:
+            rows = self._laid_out(images, layout)
+            if not isinstance(self.head, TokenHead):
+                # Whoever laid tokens out is given no token back, in whatever order.
+                rows, layout = self._in_order(rows, layout)
         tokens = self.encode(rows, layout)
         return self.head(tokens, layout) if isinstance(self.head, TokenHead) else self.head(self.pool(tokens, layout))
+
+    @property
+    def image_rows(self) -> ImageRows:
+        """What workers make of an image of this model's."""
+        return ImageRows(self.patch_embed.cutter, self.config.mean)
 
     def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """Images to flat rows and where they stand.
@@ -150,7 +162,7 @@ class Model(nn.Module):
     def _in_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
         tile = preferred_tile(self.encoding.pattern(0, layout), layout)
-        if tile is None:
+        if tile is None or any(segment.tile is not None for segment in layout.segments):
             return rows, layout
         layout = layout.tiled(tile)
         return layout.lay(rows), layout

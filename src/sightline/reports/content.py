@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.predictions import Prediction
-from sightline.results import FRACTION, Measured, ResultRow
+from sightline.results import Measured, ResultRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,12 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True)
 class ValidationPoint:
-    """A fraction `top1` of `count` images of `split`, measured when `images` images had been seen in training."""
+    """What was measured on `split` when `images` images had been seen in training, after a step."""
 
     step: int
     images: int
     split: str
-    top1: float
-    count: int
-
-    @property
-    def measured(self) -> Measured:
-        """As a metric gives it."""
-        return Measured("top1", self.top1, FRACTION, self.count)
+    measured: Measured
 
 
 @dataclass(frozen=True, slots=True)

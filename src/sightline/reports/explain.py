@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from sightline.reports import series
 from sightline.reports.content import RunSummary, SeenSizes
-from sightline.reports.words import TIMES, capital, span, title
+from sightline.reports.words import TIMES, capital, quantity, span, title
 from sightline.results import ResultRow
 
 
@@ -161,16 +161,18 @@ def validation_words(runs: Sequence[RunSummary]) -> str:
     points = [point for run in runs for point in run.validation]
     if not points:
         return ""
-    counts = sorted({point.count for point in points})
+    counts = sorted({point.measured.count for point in points})
     splits = ", ".join(sorted({point.split for point in points}))
     # A run that was validated once has no curve.
     drawn = {"bar" if len(run.validation) == 1 else "band" for run in runs if run.validation}
     text = (
-        f"Top-1 accuracy while training, on {span([f'{count:,}' for count in counts])} images of split {splits}; "
-        f"the {' or '.join(sorted(drawn))} is where it lies with 95 %."
+        f"{capital(title(points[0].measured.metric))} while training, on {span([f'{count:,}' for count in counts])} "
+        f"{points[0].measured.counted} of split {splits}"
     )
+    known = any(point.measured.limits() for point in points)
+    text += f"; the {' or '.join(sorted(drawn))} is where it lies with 95 %." if known else "."
     best = [
-        f"{run.name} {100 * point.top1:.1f} % after {point.images:,} images"
+        f"{run.name} {quantity(point.measured.value, point.measured.unit)} after {point.images:,} images"
         for run in runs
         for point in run.validation
         if point.step == run.best_step

@@ -70,6 +70,8 @@ def _drop(packing: Mapping[str, Any]) -> str:
 
 def loss_kind(config: Mapping[str, Any], classes: int) -> str:
     """What the loss of a run is of; equal only where two losses can be compared."""
+    if config.get("task", "classification") != "classification":
+        return f"loss of task {config['task']}"
     names = {"ce": "cross entropy", "bce": f"binary cross entropy, summed over {classes} classes"}
     kind = names.get(str(config.get("loss")), str(config.get("loss") or "loss"))
     if config.get("loss") == "ce":

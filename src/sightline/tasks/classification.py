@@ -1,22 +1,26 @@
-"""Losses of classification, and top-k accuracy, whole and in parts."""
+"""Classification: labels, the two losses that train it, and scores from 0 to 1."""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.data.buckets import padded_length
-from sightline.data.packs import PackedBatch
+from sightline.checks import require, require_number
+from sightline.data.batch import Batch
+from sightline.data.source import Example, Source
+from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
+from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
-from sightline.results import FRACTION, Measured, Slices
+from sightline.tasks.base import Judged, Task
 
 Loss = Literal["bce", "ce"]
 LOSSES: tuple[Loss, ...] = ("bce", "ce")
@@ -24,21 +28,126 @@ LINK_OF: dict[str, ScoreLink] = {"bce": "sigmoid", "ce": "softmax"}
 """Loss -> how the logits that it trained are read."""
 
 
+@dataclass(frozen=True)
+class ClassificationOptions:
+    """`loss`: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
+    entropy (ViT); `label_smoothing`: share of the target that is spread over all classes."""
+
+    loss: Loss = "ce"
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        require("loss", self.loss, LOSSES)
+        require_number("label_smoothing", self.label_smoothing)
+        if self.label_smoothing >= 1:
+            raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")
+
+
+class Classification(Task):
+    """One class an image, perhaps mixed of two.
+
+    Attributes:
+        groups: name of a group of classes that are easily confused -> the model's labels in it.
+        names: of the model's classes; a class that the data does not have is named by the model.
+    """
+
+    name: ClassVar[str] = "classification"
+    mixes: ClassVar[bool] = True
+    primary: ClassVar[str] = "accuracy"
+    Options: ClassVar[type] = ClassificationOptions
+
+    def __init__(self, config: ViTConfig, options: ClassificationOptions) -> None:
+        super().__init__(config, options)
+        self.chance = 1 / config.num_classes if config.num_classes else None
+        self.groups: Mapping[str, Sequence[int]] = {}
+        self.names = list(config.class_names or map(str, range(config.num_classes)))
+        self._labels = np.arange(config.num_classes)
+
+    @classmethod
+    def model_options(cls, source: Source, options: ClassificationOptions) -> dict[str, Any]:
+        names = tuple(source.classes)
+        return {"num_classes": len(names), "class_names": names, "score_link": LINK_OF[options.loss]}
+
+    @classmethod
+    def model_defaults(cls, source: Source, options: ClassificationOptions) -> dict[str, Any]:
+        # With every class at 1 / classes from the start, the first steps are not spent on the prior.
+        return {"head_bias": -math.log(max(len(source.classes) - 1, 1))} if options.loss == "bce" else {}
+
+    def on(self, source: Source, data: str) -> Self:
+        """As `Task.on`. The model's label of each class of the data is found by its name where the model knows its
+        classes' names: a folder that holds only some of the classes numbers them otherwise than the model does.
+
+        Raises:
+            InputError: more classes than the model's head has, or one that it does not know.
+        """
+        config, task = self.config, copy.copy(self)
+        if len(source.classes) > config.num_classes:
+            raise InputError(f"data {data!r}: has {len(source.classes)} classes, the model's head {config.num_classes}")
+        if config.class_names is not None:
+            unknown = [name for name in source.classes if name not in config.class_names]
+            if unknown:
+                raise choose(f"data {data!r}: class of the model", unknown[0], config.class_names)
+            task._labels = np.array([config.class_names.index(name) for name in source.classes])
+        task.groups = {name: [int(task._labels[one]) for one in members] for name, members in source.groups.items()}
+        task.names = list(self.names)
+        for label, name in zip(task._labels.tolist(), source.classes, strict=False):
+            task.names[label] = name
+        return task
+
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, Tensor]:
+        """`labels`, and where images are mixed `others` and `shares`: int64, int64 and float32 [images]."""
+        labels: Any = [one.target for one in examples]
+        found = {"labels": torch.tensor([int(self._labels[one.label]) for one in labels], dtype=torch.int64)}
+        if any(one.other is not None for one in labels):
+            found["others"] = torch.tensor([int(self._labels[one.other]) for one in labels], dtype=torch.int64)
+            found["shares"] = torch.tensor([one.share for one in labels], dtype=torch.float32)
+        return found
+
+    def loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """Each image counts alike, whatever its size and its neighbours."""
+        return classification_loss(outputs, self.options.loss, self.options.label_smoothing, **targets), len(outputs)
+
+    def tuning_loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """The softmax cross entropy, whatever trained the model (docs/LOG.md)."""
+        return classification_loss(outputs, "ce", 0.0, **targets), len(outputs)
+
+    def each(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:
+        return outputs.unbind()
+
+    def answer(self, output: Tensor, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+        """The best classes with their scores."""
+        best = scores_of(output, self.config.score_link).topk(min(topk, len(self.names)))
+        pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return {"top": [{"class": self.names[index], "index": index, "score": score} for score, index in pairs]}
+
+    def words(self, answer: Mapping[str, Any]) -> str:
+        return ", ".join(f"{one['class']} {one['score']:.2f}" for one in answer["top"])
+
+    def judged(self, outputs: Tensor, batch: Batch) -> list[Judged]:
+        right, scores = self.confidence(outputs, batch)
+        best = outputs.argmax(dim=1).tolist()
+        each = zip(batch.targets["labels"].tolist(), best, scores.tolist(), right.tolist(), strict=True)
+        return [Judged(self.names[label], self.names[guess], score, good) for label, guess, score, good in each]
+
+    def confidence(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        right = outputs.argmax(dim=1) == batch.targets["labels"]
+        return right, scores_of(outputs.double(), self.config.score_link).amax(-1)
+
+
 def classification_loss(
     logits: Tensor,
-    labels: Tensor,
     loss: Loss,
-    label_smoothing: float = 0.0,
+    label_smoothing: float,
+    labels: Tensor,
     others: Tensor | None = None,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """The mean loss over images, in float32: each image counts alike, whatever its size and its neighbours.
+    """The sum of the loss over images, in float32.
 
     Args:
-        logits: [images, classes]; labels: int64 [images].
-        loss: `bce` is the sigmoid cross entropy summed over classes (DeiT III; LookHere), `ce` the softmax cross
-            entropy (ViT).
-        label_smoothing: share of the target that is spread over all classes.
+        logits: [images, classes].
+        loss, label_smoothing: as `ClassificationOptions`.
+        labels: int64 [images].
         others, shares: int64 and float32 [images], the second label of mixed images and the part of the first.
     """
     classes = logits.shape[-1]
@@ -46,114 +155,13 @@ def classification_loss(
     if others is not None and shares is not None:
         target = torch.lerp(F.one_hot(others, classes).float(), target, shares.unsqueeze(1))
     elif loss == "ce":
-        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing, reduction="sum")
     if loss == "ce":
-        return F.cross_entropy(logits.float(), target, label_smoothing=label_smoothing)
+        return F.cross_entropy(logits.float(), target, label_smoothing=label_smoothing, reduction="sum")
     target = target * (1 - label_smoothing) + label_smoothing / classes
-    return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).mean()
+    return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).sum()
 
 
 def scores_of(logits: Tensor, link: ScoreLink) -> Tensor:
-    """Logits [..., classes] as scores from 0 to 1, by `ViTConfig.score_link`."""
+    """Logits [..., classes] as scores from 0 to 1, by the model's score link."""
     return logits.sigmoid() if link == "sigmoid" else logits.softmax(-1)
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """What a model said of a split, in the split's order.
-
-    Attributes:
-        logits: float32 [images, classes]; labels: int64 [images].
-        groups: the confusable group of each image, or None; sizes: float32 [images], nan where unknown.
-        seconds: of the forward passes and the rendering or reading of images.
-        names: of the images; indices: int64 [images], in the split; patches: the mean of patches an image.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray
-    groups: Sequence[str | None]
-    sizes: np.ndarray
-    seconds: float
-    names: Sequence[str] = ()
-    indices: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    patches: float = float("nan")
-
-
-def accuracies(predictions: Predictions, groups: Mapping[str, Sequence[int]]) -> list[Measured]:
-    """Shares of images that are named rightly.
-
-    `top1` and `top5` of all; where the images have groups `top1` of each `group`, and `top1_within_group` (the best of
-    the classes of the true group alone); where they have sizes `top1` of each `size_quintile`, 1 (smallest) to 5, of
-    equal count.
-    """
-    labels, logits = predictions.labels, predictions.logits
-    count = len(labels)
-    if count == 0:
-        return []
-    # Ranks rather than a sort: how many classes score higher than the true one.
-    own = np.take_along_axis(logits, labels[:, None], axis=1)
-    above = (logits > own).sum(axis=1) + ((logits == own).cumsum(axis=1)[np.arange(count), labels] - 1)
-    right = above == 0
-    measured = [_share("top1", right), _share("top5", above < 5)]
-    named = np.array([group or "" for group in predictions.groups])
-    for group in groups:
-        inside = named == group
-        if inside.any():
-            measured.append(_share("top1", right[inside], {"group": group}))
-    if groups and (named != "").any():
-        masked = np.full_like(logits, -np.inf)
-        for group, classes in groups.items():
-            rows = np.flatnonzero(named == group)
-            own_classes = np.ix_(rows, np.asarray(classes))
-            masked[own_classes] = logits[own_classes]
-        known = named != ""
-        within = masked.argmax(axis=1) == labels
-        measured.append(_share("top1_within_group", within[known]))
-    if np.isfinite(predictions.sizes).all() and count >= 5:
-        order = np.argsort(predictions.sizes, kind="stable")
-        for number, part in enumerate(np.array_split(order, 5), start=1):
-            measured.append(_share("top1", right[part], {"size_quintile": number}))
-    return measured
-
-
-def _share(metric: str, right: np.ndarray, slices: Slices = MappingProxyType({})) -> Measured:
-    """The share of images, bool [images], for which something holds."""
-    return Measured(metric, float(right.mean()), FRACTION, len(right), slices=dict(slices), better="higher")
-
-
-def to_model_input(images: Tensor, mean: Sequence[float], std: Sequence[float], device: torch.device) -> Tensor:
-    """uint8 [batch, 3, height, width] to normalised float32 on a device."""
-    shift = torch.tensor(mean, device=device).view(1, 3, 1, 1)
-    scale = torch.tensor(std, device=device).view(1, 3, 1, 1)
-    return (images.to(device, non_blocking=True).float() / 255 - shift) / scale
-
-
-def packed_model_input(
-    batch: PackedBatch,
-    mean: Sequence[float],
-    std: Sequence[float],
-    num_prefix_tokens: int,
-    device: torch.device,
-    padded: Sequence[int] | None = None,
-) -> tuple[Tensor, TokenLayout]:
-    """Packed patches as `Model.forward` takes them.
-
-    Args:
-        padded: rising lengths of slots, to the least of which that holds it the pack is padded.
-
-    Returns:
-        Normalised float32 [1, tokens, 3 * patch_size**2] on the device, and where each stands.
-    """
-    shift, scale = (torch.tensor(values, device=device).view(3, 1) for values in (mean, std))
-    channels = batch.patches.to(device, non_blocking=True).float().unflatten(1, (3, -1))
-    layout = TokenLayout.packed(batch.grids, num_prefix_tokens=num_prefix_tokens, device=device)
-    # Whole images stay whole: back ends know more of them than of what is left of others.
-    if any(len(kept) < grid.cells for kept, grid in zip(batch.kept, batch.grids, strict=True)):
-        # In one transfer, not one an image.
-        kept = torch.cat(batch.kept).to(device, non_blocking=True)
-        layout = layout.keep(kept.split([len(one) for one in batch.kept]))
-    patches = ((channels / 255 - shift) / scale).flatten(1).unsqueeze(0)
-    if padded is None:
-        return patches, layout
-    layout = layout.pad_to(padded_length(layout.slots, padded))
-    return F.pad(patches, (0, 0, 0, layout.padding)), layout

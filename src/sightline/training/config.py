@@ -30,6 +30,8 @@ _DECIDED_BY = {
     "class_names": "data",
     "channels": "data",
     "score_link": "loss",
+    "task": "task",
+    "head_options": "task_options",
 }
 
 
@@ -108,6 +110,7 @@ class TrainConfig:
             (`analysis.flops`). One of them, or none for 48,000 images.
         batch_size: images a step; with `packing`, its `tokens` say instead.
         packing: images of every size, packed; None shows all at `resolution`.
+        task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
         parts: smallest part of a training image's area that is shown, a random one each time; None leaves that to the
             data: folders .35, drawn scenes whole.
@@ -137,6 +140,8 @@ class TrainConfig:
     flops: float | None = None
     batch_size: int = 32
     packing: PackingConfig | None = None
+    task: str = "classification"
+    task_options: dict[str, Any] = field(default_factory=dict)
     loss: Loss = "bce"
     label_smoothing: float = 0.0
     parts: float | None = None

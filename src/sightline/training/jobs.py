@@ -18,6 +18,7 @@ from sightline import errors, signals
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig
 from sightline.owner import claim
+from sightline.results import Measured
 from sightline.training.config import TrainConfig
 
 # Seconds in which a job that is to end may finish its step.
@@ -40,14 +41,14 @@ class Job:
 @dataclass(frozen=True)
 class JobProgress:
     """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step and `validated`, the
-    last top-1 on `minival`: None in a test."""
+    what was measured last on `minival`: None in a test."""
 
     name: str
     phase: str
     done: int
     total: int
     loss: float | None = None
-    validated: float | None = None
+    validated: Measured | None = None
 
 
 def run_jobs(

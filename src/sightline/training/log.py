@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 from sightline.replacing import write_file
+from sightline.results import FRACTION, Measured
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
@@ -42,6 +43,31 @@ def _check_line(line: Any) -> None:
         value = line.get(key, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{key} {value!r}, expected a number")
+
+
+def measured_line(one: Measured) -> dict[str, Any]:
+    """What a line of the validation curve says of a number: that of a fraction its value and its count, as ever."""
+    rest = {"unit": one.unit, "better": one.better, "counted": one.counted} if one.unit != FRACTION else {}
+    return {one.metric: one.value, "count": one.count, **rest}
+
+
+def measured_in(line: Mapping[str, Any]) -> Measured:
+    """The inverse of `measured_line`.
+
+    Raises:
+        KeyError, StopIteration, TypeError, ValueError: the line is none.
+    """
+    beside = ("step", "images", "split", "count", "loss", "unit", "better", "counted")
+    metric = next(name for name in line if name not in beside)
+    kind = {"unit": line["unit"], "better": line["better"], "counted": line["counted"]} if "unit" in line else {}
+    one = Measured(metric, line[metric], **{"unit": FRACTION, "better": "higher", **kind}, count=line["count"])
+    if (
+        isinstance(one.value, bool)
+        or not math.isfinite(one.value)
+        or (one.unit == FRACTION and not 0 <= one.value <= 1)
+    ):
+        raise ValueError(f"{metric} {one.value}")
+    return one
 
 
 def older_log(path: Path, steps: int) -> list[str]:

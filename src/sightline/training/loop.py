@@ -18,9 +18,9 @@ import torch
 from sightline import runtime
 from sightline.attention.products import few_shapes
 from sightline.checkpoint import folder_exists
+from sightline.checks import configure
+from sightline.data.batch import Batch
 from sightline.data.discovery import open_source
-from sightline.data.loader import Batch
-from sightline.data.packs import PackedBatch
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with, begun_config
@@ -28,13 +28,14 @@ from sightline.grid import Grid
 from sightline.load import load_model, read_record, seal
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.owner import Owner, claim
+from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
-from sightline.tasks.classification import LINK_OF, classification_loss
+from sightline.tasks.base import Task, check_provided, outputs_of, task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
-from sightline.training.course import Course, Step, course_of, planned_length, shown
 from sightline.training.ema import Ema
-from sightline.training.log import restore_file, write_lines
+from sightline.training.log import measured_in, restore_file, write_lines
 from sightline.training.optim import make_optimizer
+from sightline.training.plan import Step, planned_length, shown, training_plan
 from sightline.training.same_data import check_same_data, minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
@@ -60,8 +61,8 @@ class Progress:
 
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
     tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's (None where none of its images
-    can be read), `seconds` of training so far, earlier sittings included. `validated` is the last top-1 on `minival`,
-    None before there is one.
+    can be read), `seconds` of training so far, earlier sittings included. `validated` is what was
+    measured last on `minival`, None before there is one.
     """
 
     step: int
@@ -72,16 +73,14 @@ class Progress:
     flops: int
     loss: float | None
     seconds: float
-    validated: float | None = None
+    validated: Measured | None = None
 
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
     """The configuration with everything that was left open decided, so that it reproduces the run anywhere."""
     runtime.check_workers(config.workers)
-    options = dict(config.model_options)
-    if config.loss == "bce" and "head_bias" not in options:
-        # With every class at 1 / classes from the start, the first steps are not spent on the prior.
-        options["head_bias"] = -math.log(max(len(source.classes) - 1, 1))
+    task = task_class(config.task)
+    options = {**task.model_defaults(source, task_options(config)), **config.model_options}
     name = None if config.init_from else config.model or DEFAULT_MODEL
     resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
     config = dataclasses.replace(
@@ -119,12 +118,8 @@ def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
 
 
 def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
-    options = {
-        "num_classes": len(source.classes),
-        "class_names": tuple(source.classes),
-        "score_link": LINK_OF[config.loss],
-        **config.model_options,
-    }
+    task = task_class(config.task)
+    options = {"task": config.task, **task.model_options(source, task_options(config)), **config.model_options}
     options["image_size"] = config.resolution
     if config.init_from is None:
         return {**options, **_encoding(config)}
@@ -132,6 +127,15 @@ def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
     if config.encoding != began.encoding or config.encoding_options:
         options |= _encoding(config)
     return options
+
+
+def task_options(config: TrainConfig) -> Any:
+    """What the task of a run is configured with: the loss stands beside it, since most have one."""
+    kind = task_class(config.task).Options
+    own = {field.name for field in dataclasses.fields(kind)}
+    shared = {"loss": config.loss, "label_smoothing": config.label_smoothing}
+    given = {name: value for name, value in shared.items() if name in own} | config.task_options
+    return configure(kind, given, "task_options")
 
 
 def _encoding(config: TrainConfig) -> dict[str, Any]:
@@ -167,7 +171,9 @@ def open_training_data(config: TrainConfig) -> Source:
     source = shown(open_source(config.data), config)
     if "train" not in source.splits:
         source.check("train")
-    if len(source.classes) < 2:
+    task = task_class(config.task)
+    check_provided(task, source)
+    if "label" in task.needs and len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
     return source
 
@@ -227,24 +233,27 @@ def train(
         own = resolve(going_on(config, last), source, where)
         config = dataclasses.replace(own, init_from=config.init_from)
         state = _first_state(own, source, where)
-        course = course_of(config, state.model.config, source)
+        task = task_class(config.task)(state.model.config, task_options(config)).on(source, config.data)
         _loaded.cache_clear()
         state.data, state.minival = source.fingerprint(), minival_digest(source, config)
         if last is not None:
             restore_state(state, config, source, last, warn)
             restore_file(out / LOG, state.log, warn)
             restore_file(out / VALIDATION, state.validation, warn)
-        validation = Validation(config, state.model, source, warn)
+        validation = Validation(config, state.model, task, source, warn)
         best = None if config.validation is None else place_of_best(out, warn)
         _keep_best(state, config, source, best, where, owner, warn)
         started, before = time.perf_counter(), state.seconds
-        steps = course.from_step(state.step, position=state.position, pin=where.type == "cuda")
+        plan = training_plan(config, state.model.config, source)
+        steps = plan.batches(
+            state.model.image_rows, task, state.step, position=state.position, pin=where.type == "cuda"
+        )
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
         for step, batch in steps:
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
             with few_shapes():
-                loss = _take_step(state, course, batch, config, rate, where, step)
+                loss = _take_step(state, task, batch.to(where), config, rate, step)
             owner.check(read=False)
             state.step += 1
             state.position = step.position
@@ -275,7 +284,7 @@ def train(
             planned = round(state.step / step.ends)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
-                seen = json.loads(state.validation[-1])["top1"] if state.validation else None
+                seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
                 observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
             if stopped:
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
@@ -353,25 +362,16 @@ def _seed(number: int, device: torch.device) -> None:
         torch.get_device_module(device).manual_seed(number)
 
 
-def _take_step(
-    state: RunState,
-    course: Course,
-    batch: Batch | PackedBatch,
-    config: TrainConfig,
-    rate: float,
-    device: torch.device,
-    step: Step,
-) -> float | None:
+def _take_step(state: RunState, task: Task, batch: Batch, config: TrainConfig, rate: float, step: Step) -> float | None:
     model, optimizer = state.model, state.optimizer
     if not len(batch):
         # Nothing of it can be read: there is nothing to learn.
         return None
     # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
-    _seed((config.seed * 2**32 + state.step) % 2**63, device)
-    with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-        logits = course.logits(model, batch, device)
-    mixed = [None if one is None else one.to(device) for one in (batch.others, batch.shares)]
-    loss = classification_loss(logits, batch.labels.to(device), config.loss, config.label_smoothing, *mixed)
+    _seed((config.seed * 2**32 + state.step) % 2**63, batch.inputs.device)
+    outputs = outputs_of(model, batch, config.precision)
+    total, units = task.loss(outputs, batch.targets, batch.layout)
+    loss = total / units
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf

@@ -33,10 +33,10 @@ from sightline.reading import read_json_lines
 from sightline.replacing import previous_of
 from sightline.run_files import BEST, CHECKPOINT, CHECKSUMS, LEFT_OUT, LOG, PREDICTIONS, RESULTS, TRAINING, VALIDATION
 from sightline.training.config import TrainConfig, renamed
-from sightline.training.course import Position
 from sightline.training.ema import Ema
 from sightline.training.log import older_log, text_of
 from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
+from sightline.training.plan import Position
 from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
-
-import numpy as np
-import torch
 
 from sightline.data.source import Example, Source
 from sightline.data.views import View
@@ -17,10 +14,12 @@ from sightline.errors import UnreadableDataError
 from sightline.evaluation.accuracy import some_images
 from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.predict import predict_split
+from sightline.metrics.base import metrics_of
 from sightline.models import Model
-from sightline.tasks.classification import classification_loss
+from sightline.tasks.base import Task
 from sightline.training.config import TrainConfig
-from sightline.training.course import Step
+from sightline.training.log import measured_in, measured_line
+from sightline.training.plan import Step
 
 SPLIT = "minival"
 # Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
@@ -36,10 +35,17 @@ class Validation:
         view: how the images are shown, as in training: a square side in pixels, or at their own aspect.
     """
 
-    def __init__(self, config: TrainConfig, model: Model, source: Source, warn: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: Model,
+        task: Task,
+        source: Source,
+        warn: Callable[[str], None] | None,
+    ) -> None:
         """For a resolved configuration; without images where it asks for none, or the data has none to spare."""
         assert config.resolution is not None
-        self._config, self._warn = config, warn
+        self._config, self._task, self._warn = config, task, warn
         self._indices: list[int] = []
         self.view: int | View = config.resolution
         if config.validation is None:
@@ -59,7 +65,8 @@ class Validation:
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
         self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
         whole = isinstance(self.view, View)
-        self._source = _remembering(source.prepared(model.config.interpolation, model.config.crop, whole=whole))
+        prepared = source.prepared(model.config.interpolation, None if whole else model.config.crop)
+        self._source = _remembering(prepared)
 
     def is_due(self, step: Step, done: int, last: float) -> bool:
         """Whether a step after which a checkpoint is saved is one to validate after.
@@ -78,35 +85,34 @@ class Validation:
 
         The model, its mode and the random generators are as they were.
         """
-        config = self._config
+        config, task, metrics = self._config, self._task, metrics_of(self._task)
+        total, units = 0.0, 0
         try:
-            said = predict_split(model, self._source, SPLIT, self.view, self._indices, precision=config.precision)
+            for one in predict_split(
+                model, task, self._source, SPLIT, self._indices, self.view, precision=config.precision
+            ):
+                lost, count = task.loss(one.outputs, one.batch.targets, one.batch.layout)
+                total, units = total + float(lost), units + count
+                metrics[0].update(one.outputs, one.batch)
         except UnreadableDataError as error:
             self._indices = []
             if self._warn is not None:
                 self._warn(f"no validation while training: {error}")
             return None
-        if not len(said.labels):
+        if not (rows := metrics[0].rows()):
             return None
-        right = said.logits.argmax(axis=1) == said.labels
-        loss = classification_loss(
-            torch.from_numpy(said.logits), torch.from_numpy(said.labels), config.loss, config.label_smoothing
-        )
-        return json.dumps(
-            {
-                "step": step,
-                "images": images,
-                "split": SPLIT,
-                "top1": float(np.mean(right)),
-                "count": len(right),
-                "loss": float(loss),
-            }
-        )
+        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), "loss": total / units}
+        return json.dumps(said)
 
 
 def best_line(lines: list[str]) -> dict[str, Any] | None:
-    """The line with the highest top-1, the first of those that are alike; None of none."""
-    return max(map(json.loads, lines), key=lambda line: line["top1"], default=None)
+    """The best line, the first of those that are alike; None of none."""
+
+    def worth(line: Mapping[str, Any]) -> float:
+        one = measured_in(line)
+        return -one.value if one.better == "lower" else one.value
+
+    return max(map(json.loads, lines), key=worth, default=None)
 
 
 def _remembering(source: Source) -> Source:

@@ -85,8 +85,7 @@ def cascade(
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_numbers
-    from sightline.evaluation.accuracy import labels_of, usual_images
-    from sightline.evaluation.answer import TOKENS_A_PACK
+    from sightline.evaluation.accuracy import usual_images
     from sightline.evaluation.cascade import (
         ALPHAS,
         CascadeConfig,
@@ -95,10 +94,12 @@ def cascade(
         planned_looks,
         planned_tokens,
     )
+    from sightline.evaluation.predict import TOKENS_A_PACK
     from sightline.replacing import write_out
     from sightline.reports import cascade_page, cascade_plot, style
     from sightline.reports.seen import seen_sizes
     from sightline.results import dump_rows
+    from sightline.tasks.base import task_of
     from sightline.training.run import open_run
 
     runtime.set_threads(threads)
@@ -108,7 +109,7 @@ def cascade(
         raise InputError(f"--out {out}: is a file, expected a folder")
     for name in (CASCADE, *_DRAWN):
         claim_file(out / name, inputs=Inputs(models=[model], data=[run.data]), overwrite=overwrite)
-    labels = labels_of(run.model, run.source, run.data)
+    task_of(run.model).on(run.source, run.data)
     usual = run.model.config.grid_of(run.side).cells
     splits = run.source.splits
     looked = parse_numbers("--pair", pair, int, "whole numbers of patches, as 16,64")
@@ -142,7 +143,7 @@ def cascade(
         left_out = LeftOut(bars)
         source = left_out.read(run.source, (look.split for look in looks), run.skip_unreadable)
         advance = bars.counter("tokens", planned_tokens(planned_looks(source, config)))
-        result = measure(run.model, source, config, labels, advance=advance)
+        result = measure(run.model, source, config, run.data, advance=advance)
         left_out.say(source)
     rows = cascade_rows(result, run.model, source, config, run.identity)
     text, chance = dump_rows(rows), 1 / run.model.num_classes

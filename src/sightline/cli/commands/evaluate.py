@@ -75,7 +75,7 @@ def evaluate(
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import EvaluateConfig
     from sightline.evaluation import evaluate as measure
-    from sightline.evaluation.accuracy import check_sizes, labels_of, planned_images, usual_images
+    from sightline.evaluation.accuracy import check_sizes, planned_images, usual_images
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
@@ -83,6 +83,7 @@ def evaluate(
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, on_more, read_rows
     from sightline.run_files import PREDICTIONS, RESULTS
+    from sightline.tasks.base import task_of
     from sightline.training.run import open_run
 
     runtime.set_threads(threads)
@@ -108,7 +109,7 @@ def evaluate(
     if said is not None and predictions is None and said.exists():
         read_predictions(said)
     with Bars() as bars:
-        labels_of(run.model, run.source, run.data)
+        task_of(run.model).on(run.source, run.data)
         chosen = tuple(split_words(split)) or tuple(
             name for name in ("test", "heldout_fonts") if name in run.source.splits
         )

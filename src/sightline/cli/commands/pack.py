@@ -77,7 +77,7 @@ def stats(
     from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.pack_statistics import histogram, pack_statistics
-    from sightline.data.sampling import ConstantDrop, ResolutionSampling, Showing
+    from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.errors import InputError
     from sightline.reports.tables import print_table
 
@@ -88,13 +88,13 @@ def stats(
     if resolutions != "native":
         low, high = parse_range(resolutions)
         sampling = ResolutionSampling(low, high, measure, distribution)
-    showing = Showing(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
+    sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
     with Bars() as bars:
         source = LeftOut(bars).read(open_source(data).up_to(max_pixels or MAX_PIXELS), (split,), skip_unreadable)
         found = pack_statistics(
             source,
             split,
-            showing,
+            sampler,
             capacity=sequence_length,
             how=packing,
             most_images=most_images,

@@ -14,9 +14,8 @@ from sightline.cli.options import Device, MaxPixels, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
-    from sightline.evaluation.answer import Answer, Unanswered
-    from sightline.models import ViTConfig
-    from sightline.models.head import ScoreLink
+    from sightline.evaluation.predict_images import Predicted, Unpredicted
+    from sightline.tasks.base import Task
 
 _QUIET_SECONDS = 2.0
 
@@ -64,9 +63,10 @@ def predict(
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
     from sightline.data.views import View
-    from sightline.evaluation.answer import Unanswered, answer_images
+    from sightline.evaluation.predict_images import Unpredicted, predict_images
     from sightline.load import load_model
     from sightline.patchify import check_multiples
+    from sightline.tasks.base import task_of
 
     _refuse_options(images)
     if not images:
@@ -80,6 +80,7 @@ def predict(
     files = list_images(images, getattr(sys.stdin, "buffer", None))
     loaded = load_model(model).to(where)
     config = loaded.config
+    task = task_of(loaded)
     if loaded.num_classes == 0:
         raise InputError(f"{model}: has no head, so it names no classes")
     if config.channels != 3:
@@ -93,18 +94,18 @@ def predict(
         refuse_patches_that_cannot_fit(
             config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
         )
-    say = _Teller(config, topk=topk, precision=precision, json=json)
-    missing: list[Unanswered] = []
+    say = _Teller(task, topk=topk, precision=precision, json=json)
+    missing: list[Unpredicted] = []
     # A bar for less than some seconds would only flicker.
     with Bars(late=_QUIET_SECONDS) as bars:
         advance = bars.counter("predicting", len(files))
-        answers = answer_images(
-            loaded, files, view, max_tokens, precision=precision, max_pixels=max_pixels or MAX_PIXELS
+        answers = predict_images(
+            loaded, task, files, view, max_tokens, precision=precision, max_pixels=max_pixels or MAX_PIXELS
         )
         for outcomes in answers:
             for outcome in outcomes:
                 say(outcome)
-            missing += [outcome for outcome in outcomes if isinstance(outcome, Unanswered)]
+            missing += [outcome for outcome in outcomes if isinstance(outcome, Unpredicted)]
             advance(len(outcomes))
     if missing and len(files) > 1:
         _complain(_summary(missing, len(files)))
@@ -134,41 +135,33 @@ def _refuse_options(images: tuple[str, ...]) -> None:
 class _Teller:
     """Prints what is said of each image: a line for people or a JSON object; faults go to stderr."""
 
-    def __init__(self, config: ViTConfig, *, topk: int, precision: str, json: bool) -> None:
-        self._names = config.class_names or tuple(str(index) for index in range(config.num_classes))
-        self._topk = min(topk, len(self._names))
-        self._link: ScoreLink = config.score_link
+    def __init__(self, task: Task, *, topk: int, precision: str, json: bool) -> None:
+        self._task, self._topk = task, topk
         self._precision = precision
         self._json = json
         self._out = sys.stdout
 
-    def __call__(self, outcome: Answer | Unanswered) -> None:
-        from sightline.evaluation.answer import Answer
+    def __call__(self, outcome: Predicted | Unpredicted) -> None:
+        from sightline.evaluation.predict_images import Predicted
 
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Predicted):
             self._answer(outcome)
             return
         _complain(f"{outcome.image}: {outcome.reason}")
         if self._json:
             self._print_json({"image": outcome.image, "error": outcome.reason})
 
-    def _answer(self, answer: Answer) -> None:
-        from sightline.tasks.classification import scores_of
-
-        best = scores_of(answer.logits, self._link).topk(self._topk)
-        top = [
-            {"class": self._names[index], "index": index, "score": score}
-            for score, index in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
+    def _answer(self, answer: Predicted) -> None:
+        said = self._task.answer(answer.output, answer.size, self._topk)
         sizes = {"size": answer.size, "seen_size": answer.seen_size, "grid": answer.grid}
         if self._json:
-            self._print_json({"image": answer.image, **sizes, "precision": self._precision, "top": top})
+            self._print_json({"image": answer.image, **sizes, "precision": self._precision, **said})
             return
         # A line rather than a table: paths are long, and a narrow column would cut the answers.
         # For people width x height; the JSON has (height, width), as everything inside.
         size, seen, grid = (f"{cols}x{rows}" for rows, cols in sizes.values())
-        said = ", ".join(f"{one['class']} {one['score']:.2f}" for one in top)
-        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches, {self._precision}): {said}")
+        words = self._task.words(said)
+        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches, {self._precision}): {words}")
 
     def _print_json(self, record: dict[str, Any]) -> None:
         self._print(json_module.dumps(record))
@@ -190,7 +183,7 @@ def _on_one_line(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def _summary(missing: list[Unanswered], total: int) -> str:
+def _summary(missing: list[Unpredicted], total: int) -> str:
     said = {
         UnreadableDataError.exit_code: "could not be read",
         NonFiniteError.exit_code: "gave logits that are not finite",

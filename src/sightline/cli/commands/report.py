@@ -11,7 +11,7 @@ from cyclopts import Parameter
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs that were trained and evaluated on the same data.")],
     out: Path = Path("report.html"),
-    title: str = "Accuracy by resolution",
+    title: str | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
@@ -21,7 +21,7 @@ def report(
     out
         The page.
     title
-        Its heading.
+        Its heading; what was measured, by resolution, unless given.
     overwrite
         Replace the page if it exists.
     """

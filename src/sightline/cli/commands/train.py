@@ -101,6 +101,7 @@ def train(
     from sightline.predictions import Prediction
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
+    from sightline.reports.words import quantity
     from sightline.results import dump_rows
     from sightline.run_files import CONFIG, PREDICTIONS, RESULTS
     from sightline.training.loop import Progress, resolve
@@ -169,7 +170,7 @@ def train(
         def observe(at: Progress) -> None:
             nonlocal last
             last = at
-            seen = "" if at.validated is None else f", minival {at.validated:.1%}"
+            seen = "" if at.validated is None else f", minival {quantity(at.validated.value, at.validated.unit)}"
             loss = "no image could be read" if at.loss is None else f"loss {at.loss:.3f}"
             bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
 

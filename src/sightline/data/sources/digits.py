@@ -11,6 +11,7 @@ from PIL import Image
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, choose
+from sightline.targets import Label
 
 SIZES = {"train": 1297, "minival": 200, "test": 300}
 _PIXELS = 8
@@ -93,4 +94,4 @@ class Digits(Source):
         image = np.zeros((height, width, 3), dtype=np.uint8)
         top, left = (height - side) // 2, (width - side) // 2
         image[top : top + side, left : left + side] = np.asarray(digit)[:, :, None]
-        return Example(image=image, label=int(self._labels[member]), name=f"digits/{split}/{index}")
+        return Example(image, Label(int(self._labels[member])), f"digits/{split}/{index}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,11 @@ from sightline.data.file_listing import SAMPLED_WHOLE, FileListing
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
-from sightline.data.resize import resize
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
-from sightline.data.transforms import eval_view, train_view
+from sightline.data.transforms import ImageTransform
 from sightline.errors import InputError, UnreadableDataError, choose
+from sightline.targets import Label
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
@@ -39,12 +38,13 @@ class ImageFolder(Source):
 
     One class is enough to evaluate; a `train` split needs two. Hidden files and unknown extensions are passed over,
     and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
-    random parts of the images (`train_view`), the others their centre (`eval_view`).
+    random parts of the images (`train_crop`), the others their centre (`eval_crop`).
 
     What was found out is remembered (`scan_cache`), and asked for again where a file's size or times changed.
     """
 
     name: ClassVar[str] = "imagefolder"
+    transform: ImageTransform
 
     def __init__(
         self, root: str | Path, *, crop: float = 1.0, interpolation: str = "bicubic", max_pixels: int = MAX_PIXELS
@@ -53,7 +53,7 @@ class ImageFolder(Source):
 
         Args:
             root: DIR.
-            crop: see `eval_view`.
+            crop: see `eval_crop`.
             interpolation: a filter of Pillow, antialiased.
             max_pixels: see `read_image`.
 
@@ -62,8 +62,7 @@ class ImageFolder(Source):
             UnreadableDataError: a folder in it may not be read.
         """
         self.root = Path(root)
-        self.crop, self.interpolation, self.max_pixels = crop, interpolation, max_pixels
-        self._parts, self._stretch, self._whole = (0.35, 1.0), (3 / 4, 4 / 3), False
+        self.transform, self.max_pixels = ImageTransform(crop=crop, interpolation=interpolation), max_pixels
         found = scan(self.root)
         if "train" in found.files and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
@@ -164,26 +163,11 @@ class ImageFolder(Source):
         path, label = self._paths[row], int(self._labels[row])
         if row in self._files.damaged:
             raise UnreadableDataError(f"{path}: {self._files.damaged[row]}")
-        # A drawn part is as large as the view at least, whichever it is; what is measured is decoded whole.
-        times = max(math.ceil(1 / math.sqrt(self._parts[0] * self._stretch[0])), 2)
+        times = self.transform.most_enlarged
+        # What is measured is decoded whole.
         least = (times * image_size[0], times * image_size[1]) if split == "train" else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
-        if split == "train":
-            view = train_view(
-                image,
-                image_size,
-                seed=seed,
-                epoch=epoch,
-                index=index,
-                scale=self._parts,
-                aspect=self._stretch,
-                interpolation=self.interpolation,
-            )
-        elif self._whole:
-            view = resize(image, image_size, self.interpolation)
-        else:
-            view = eval_view(image, image_size, interpolation=self.interpolation, crop=self.crop)
-        return Example(image=view, label=label, name=path)
+        return self.shown(Example(image, Label(label), path), split, index, image_size, seed=seed, epoch=epoch)
 
     def example_name(self, split: str, index: int) -> str:
         """As `Source.example_name`: its path."""
@@ -206,24 +190,6 @@ class ImageFolder(Source):
         """Why a file whose header was read is not to be used, as far as the header says."""
         height, width = self._files.sizes[row].tolist()
         return self._files.faults.get(row) or too_large(height, width, self.max_pixels)
-
-    def keeping_aspect(self) -> Self:
-        """As `Source.keeping_aspect`."""
-        kept = copy.copy(self)
-        kept._stretch = (1.0, 1.0)
-        return kept
-
-    def showing_parts(self, least: float) -> Self:
-        """As `Source.showing_parts`; .35 unless it is said."""
-        shown = copy.copy(self)
-        shown._parts = (least, 1.0)
-        return shown
-
-    def prepared(self, interpolation: str, crop: float, *, whole: bool = False) -> Self:
-        """As `Source.prepared`."""
-        made = copy.copy(self)
-        made.interpolation, made.crop, made._whole = interpolation, crop, whole
-        return made
 
     def up_to(self, max_pixels: int) -> Self:
         """As `Source.up_to`."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import ClassVar, Self
 
-import numpy as np
-
-from sightline.data.scenes.description import Scene
 from sightline.data.scenes.draw import GLYPH_CLASSES, GLYPH_GROUPS, PAIR_CLASSES, PAIRS, RELATIONS, SPLITS, draw
 from sightline.data.scenes.render import render
 from sightline.data.source import Example, Source
-from sightline.data.transforms import train_view
+from sightline.data.transforms import ImageTransform
 from sightline.errors import choose
+from sightline.targets import Label
 
 LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000}
 
@@ -35,6 +32,7 @@ class Scenes(Source):
     """
 
     name: ClassVar[str] = "scenes"
+    transform: ImageTransform
 
     def __init__(self, task: str = "glyphs") -> None:
         """Raises InputError for a task that is not "glyphs" or "pairs"."""
@@ -44,13 +42,18 @@ class Scenes(Source):
         self.classes = GLYPH_CLASSES if task == "glyphs" else PAIR_CLASSES
         self.groups = _glyph_groups() if task == "glyphs" else _pair_groups()
         self.splits = SPLITS[task]
-        self._least, self._stretch = 1.0, (3 / 4, 4 / 3)
+        # Glyphs are not mirrored.
+        self.transform = ImageTransform(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
         self._group_of = {label: group for group, labels in self.groups.items() for label in labels}
 
     @classmethod
     def open(cls, argument: str) -> Self:
         """The task named by the argument; glyphs when there is none."""
         return cls(argument or "glyphs")
+
+    def prepared(self, interpolation: str, crop: float | None) -> Self:
+        """The same: what is measured is drawn at its size."""
+        return self
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
@@ -62,31 +65,11 @@ class Scenes(Source):
         """A scene rendered at `image_size`; `epoch` changes nothing, since `train` never repeats an index."""
         self.check(split, index, image_size)
         scene = draw(self.task, split, index, seed)
-        part = split == "train" and self._least < 1
-        return Example(
-            image=self._part(scene, image_size, seed, index) if part else render(scene, image_size).image,
-            label=scene.label,
-            group=self._group_of[scene.label],
-            size=None if part else scene.size,
-            name=f"scenes/{self.task}/{split}/{index}",
-        )
-
-    def _part(self, scene: Scene, image_size: tuple[int, int], seed: int, index: int) -> np.ndarray:
-        """A random part of a scene, which is drawn so large that none is enlarged; glyphs are not mirrored."""
-        times = 1 / math.sqrt(self._least * self._stretch[0])
-        height, width = image_size
-        image = render(scene, (math.ceil(times * height), math.ceil(times * width))).image
-        part = {"scale": (self._least, 1.0), "aspect": self._stretch, "flip": 0.0}
-        return train_view(image, image_size, seed=seed, epoch=0, index=index, interpolation="bilinear", **part)
-
-    def keeping_aspect(self) -> Self:
-        """As `Source.keeping_aspect`."""
-        kept = copy.copy(self)
-        kept._stretch = (1.0, 1.0)
-        return kept
-
-    def showing_parts(self, least: float) -> Self:
-        """As `Source.showing_parts`; scenes are shown whole unless it is said."""
-        shown = copy.copy(self)
-        shown._least = least
-        return shown
+        name, group = f"scenes/{self.task}/{split}/{index}", {"group": self._group_of[scene.label]}
+        if split == "train" and self.transform.scale[0] < 1:
+            # Drawn so large that no part of it is enlarged.
+            times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0])
+            large = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
+            whole = Example(render(scene, large).image, Label(scene.label), name, group)
+            return self.shown(whole, split, index, image_size, seed=seed, epoch=0)
+        return Example(render(scene, image_size).image, Label(scene.label), name, group | {"size": scene.size})

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.tasks.classification import Predictions, accuracies, classification_loss
+from sightline.metrics.accuracy import Accuracy
+from tests.batches import labelled
 
 
-def predictions(logits, labels, groups=None, sizes=None) -> Predictions:
-    count = len(labels)
-    return Predictions(
-        logits=np.asarray(logits, np.float32),
-        labels=np.asarray(labels, np.int64),
-        groups=groups or [None] * count,
-        sizes=np.asarray([np.nan] * count if sizes is None else sizes, np.float32),
-        seconds=0.0,
-    )
+def counted(logits, labels, groups=None, *, of=None, sizes=None, cuts=()):
+    """What is counted of these images, cut into batches at `cuts`, every second of them seen by another counter."""
+    slices = [
+        {name: value for name, value in (("group", group), ("size", size)) if value is not None}
+        for group, size in zip(
+            of or [None] * len(labels), [None] * len(labels) if sizes is None else sizes, strict=True
+        )
+    ]
+    here, there = (Accuracy(SimpleNamespace(groups=groups or {})) for _ in range(2))
+    ends = [0, *sorted(cuts), len(labels)]
+    for number, (start, end) in enumerate(pairwise(ends)):
+        part = slice(start, end)
+        outputs = torch.tensor(np.asarray(logits[part], np.float32))
+        (here, there)[number % 2].update(outputs, labelled(labels[part], slices[part]))
+    here.merge(there)
+    return here.rows()
 
 
 def ranking(logits, among=None):
@@ -38,8 +50,8 @@ def shares(measured):
 GROUPS = {"a": (0, 4), "b c": (1, 2, 6)}
 
 
-@given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([3, 5, 7, 12]))
-def test_against_brute_force(seed, count, classes):
+@given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from([3, 5, 7, 12]), st.integers(0, 3))
+def test_against_brute_force(seed, count, classes, cuts):
     draw = np.random.default_rng(seed)
     # Few values, so that ties are the rule.
     logits = draw.integers(0, 4, (count, classes)).astype(np.float32)
@@ -47,7 +59,11 @@ def test_against_brute_force(seed, count, classes):
     groups = {name: [one for one in members if one < classes] for name, members in GROUPS.items()}
     of = [next((name for name, members in groups.items() if label in members), None) for label in labels]
     sizes = draw.permutation(count)
-    found = shares(accuracies(predictions(logits, labels, of, sizes), groups))
+    places = draw.integers(0, count + 1, cuts)
+    rows = counted(logits, labels, groups, of=of, sizes=sizes.tolist(), cuts=places)
+    found = shares(rows)
+    assert rows[0].metric == "top1"
+    assert not rows[0].slices
 
     right = [ranking(row)[0] == label for row, label in zip(logits, labels, strict=True)]
     in_five = [label in ranking(row)[:5] for row, label in zip(logits, labels, strict=True)]
@@ -73,30 +89,17 @@ def test_against_brute_force(seed, count, classes):
 
 def test_a_model_that_says_the_same_of_all_is_right_by_chance_alone():
     """Equal logits name one class; they are not right about every class."""
-    found = shares(accuracies(predictions(np.zeros((10, 10)), range(10)), {}))
+    found = shares(counted(np.zeros((10, 10)), range(10)))
     assert found == {("top1",): (0.1, 10), ("top5",): (0.5, 10)}
 
 
 def test_nothing_measured_is_no_metric():
-    assert accuracies(predictions(np.zeros((0, 3)), []), {}) == []
+    assert Accuracy(SimpleNamespace(groups={})).rows() == []
+    assert counted(np.zeros((0, 3)), []) == []
     for sizes in ([1, 2, 3, 4], [1, 2, 3, 4, 5, np.nan]):
-        said = predictions(np.zeros((len(sizes), 3)), [0] * len(sizes), sizes=sizes)
-        assert set(shares(accuracies(said, {}))) == {("top1",), ("top5",)}
-
-
-def test_losses_in_numbers():
-    import torch
-
-    logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
-    labels = torch.tensor([0, 1])
-    target = torch.tensor([[1.0, 0, 0], [0, 1, 0]])
-    ce = -(logits.log_softmax(1) * target).sum(1).mean()
-    torch.testing.assert_close(classification_loss(logits, labels, "ce"), ce)
-    bce = -(target * logits.sigmoid().log() + (1 - target) * (-logits).sigmoid().log()).sum(1).mean()
-    torch.testing.assert_close(classification_loss(logits, labels, "bce"), bce)
-    smooth = target * 0.7 + 0.1
-    ce = -(logits.log_softmax(1) * smooth).sum(1).mean()
-    torch.testing.assert_close(classification_loss(logits, labels, "ce", 0.3), ce)
-    bce = -(smooth * logits.sigmoid().log() + (1 - smooth) * (-logits).sigmoid().log()).sum(1).mean()
-    torch.testing.assert_close(classification_loss(logits, labels, "bce", 0.3), bce)
-    assert classification_loss(logits.bfloat16(), labels, "bce").dtype == torch.float32
+        for cuts in ((), (2,)):
+            rows = counted(np.zeros((len(sizes), 3)), [0] * len(sizes), sizes=sizes, cuts=cuts)
+            assert set(shares(rows)) == {("top1",), ("top5",)}
+    # Where a size is not known it is not said.
+    rows = counted(np.zeros((6, 3)), [0] * 6, sizes=[1, 2, 3, None, 5, 6])
+    assert set(shares(rows)) == {("top1",), ("top5",)}

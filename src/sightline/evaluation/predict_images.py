@@ -1,8 +1,8 @@
-"""What a model says of image files of any sizes: packed side by side, each pack answered as soon as it is full."""
+"""What a model gives for image files of any sizes: packed side by side, each pack as soon as it is full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,36 +10,37 @@ from torch import Tensor
 
 from sightline.attention.products import ever_new_shapes
 from sightline.data.allowance import Unreadable
+from sightline.data.batch import Batch, packed
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Preprocessing, Resolution, preprocessing
 from sightline.errors import NonFiniteError, UnreadableDataError
+from sightline.evaluation.predict import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.modes import evaluation_mode
-
-TOKENS_A_PACK = 4096
+from sightline.tasks.base import Task, outputs_of
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a model says of one image.
+class Predicted:
+    """What a model gives for one image.
 
     Attributes:
         image: the path as given.
         size: (height, width) in pixels of the upright image; `seen_size` of what the model saw of it.
         grid: of the patches that the model saw.
-        logits: float32 [num_classes], finite.
+        output: of the task's head, float32 and finite, as `Task.each`.
     """
 
     image: str
     size: tuple[int, int]
     seen_size: tuple[int, int]
     grid: Grid
-    logits: Tensor
+    output: Tensor
 
 
 @dataclass(frozen=True)
-class Unanswered:
+class Unpredicted:
     """An image without an answer: why, in one line, and the exit code that such a fault has on the command line."""
 
     image: str
@@ -53,12 +54,14 @@ class _Prepared:
 
     image: str
     size: tuple[int, int]
+    seen_size: tuple[int, int]
     grid: Grid
-    tensor: Tensor
+    rows: Tensor
 
 
-def answer_images(
+def predict_images(
     model: Model,
+    task: Task,
     images: Iterable[str | Unreadable],
     resolution: Resolution | None = "native",
     max_tokens: int | None = None,
@@ -66,36 +69,36 @@ def answer_images(
     tokens_a_pack: int = TOKENS_A_PACK,
     precision: str = "float32",
     max_pixels: int = MAX_PIXELS,
-) -> Iterator[list[Answer | Unanswered]]:
-    """One outcome for each image, in their order, in lists that come as soon as a pack is answered.
+) -> Iterator[list[Predicted | Unpredicted]]:
+    """One outcome for each image, in their order, in lists that come as soon as a pack is done.
 
     An image is answered as it would be alone, in evaluation mode whatever the model is in. No more is read ahead than
     fills a pack, and one image.
 
     Args:
         images: paths, and what is known to be unreadable.
-        resolution, max_tokens: what the model sees, as `Preprocessing.view`.
+        resolution, max_tokens: what the model sees, as `Preprocessing.crop_of`.
         precision: `float32`, or `bfloat16` for the matrix products.
         tokens_a_pack: the most patches and prefix tokens of a pass; a larger image goes alone.
         max_pixels: of an image that is read.
     """
     prepare = preprocessing(model)
-    pack: list[_Prepared | Unanswered] = []
+    pack: list[_Prepared | Unpredicted] = []
     tokens = 0
     for image in images:
         one = _prepared(model, prepare, image, resolution, max_tokens, max_pixels)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
-            yield _answered(model, pack, precision)
+            yield _answered(model, task, pack, precision)
             pack, tokens = [], 0
         pack.append(one)
         tokens += more
         # What has nothing to wait for does not wait: a full pack, or a bad file with no good one before it.
         if not tokens or tokens >= tokens_a_pack:
-            yield _answered(model, pack, precision)
+            yield _answered(model, task, pack, precision)
             pack, tokens = [], 0
     if pack:
-        yield _answered(model, pack, precision)
+        yield _answered(model, task, pack, precision)
 
 
 def _prepared(
@@ -105,28 +108,34 @@ def _prepared(
     resolution: Resolution | None,
     max_tokens: int | None,
     max_pixels: int,
-) -> _Prepared | Unanswered:
+) -> _Prepared | Unpredicted:
     if isinstance(image, Unreadable):
-        return Unanswered(image.path, image.reason, UnreadableDataError.exit_code)
+        return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
     try:
         pixels = read_image(image, max_pixels=max_pixels)
     except UnreadableDataError as error:
-        return Unanswered(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
-    tensor = prepare(pixels, resolution, max_tokens)
-    grid = model.config.grid_of((tensor.shape[1], tensor.shape[2]))
-    return _Prepared(image, (pixels.shape[0], pixels.shape[1]), grid, tensor)
+        return Unpredicted(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
+    seen = prepare.view(pixels, resolution, max_tokens)
+    rows, grid = model.image_rows(seen)
+    return _Prepared(image, (pixels.shape[0], pixels.shape[1]), (seen.shape[0], seen.shape[1]), grid, rows)
 
 
-def _answered(model: Model, pack: list[_Prepared | Unanswered], precision: str) -> list[Answer | Unanswered]:
-    device = model.anchor.device
-    tensors = [one.tensor.to(device) for one in pack if isinstance(one, _Prepared)]
-    low = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes(), low:
-        logits = iter(model(tensors).float().cpu())
-    return [one if isinstance(one, Unanswered) else _answer(one, next(logits)) for one in pack]
+def _answered(
+    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str
+) -> list[Predicted | Unpredicted]:
+    here = [one for one in pack if isinstance(one, _Prepared)]
+    if not here:
+        return list(pack)  # pyright: ignore[reportReturnType]  # no image is among them
+    rows, grids = [one.rows for one in here], [one.grid for one in here]
+    arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens)
+    batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
+    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes():
+        outputs = outputs_of(model, batch.to(model.anchor.device), precision).float().cpu()
+    each = iter(task.each(outputs, batch.layout))
+    return [one if isinstance(one, Unpredicted) else _predicted(one, next(each)) for one in pack]
 
 
-def _answer(one: _Prepared, logits: Tensor) -> Answer | Unanswered:
-    if not torch.isfinite(logits).all():
-        return Unanswered(one.image, "the logits are not finite", NonFiniteError.exit_code)
-    return Answer(one.image, one.size, (one.tensor.shape[1], one.tensor.shape[2]), one.grid, logits)
+def _predicted(one: _Prepared, output: Tensor) -> Predicted | Unpredicted:
+    if not torch.isfinite(output).all():
+        return Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code)
+    return Predicted(one.image, one.size, one.seen_size, one.grid, output)

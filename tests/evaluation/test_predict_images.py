@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import weakref
 from itertools import chain
@@ -17,11 +18,12 @@ from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation import answer as module
+from sightline.evaluation import predict_images as module
 from sightline.evaluation.accuracy import RunIdentity
-from sightline.evaluation.answer import Answer, Unanswered, answer_images
+from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.models import create_model
 from sightline.predictions import Prediction
+from sightline.tasks.base import task_of
 from sightline.tasks.classification import scores_of
 from tests.contract.randomise import randomise_parameters
 from tests.tiny import INPUTS
@@ -51,22 +53,32 @@ def files(tmp_path):
 def passes(model):
     """A list that each forward pass adds the images of its pack to, as their numbers of patches."""
     seen = []
-    model.register_forward_pre_hook(lambda _, given: seen.append([image[0].numel() // 16 for image in given[0]]))
+
+    def watched(_, given, named):
+        layout = named["layout"]
+        assert given[0].shape[:2] == (1, layout.slots - layout.images * layout.num_prefix_tokens)
+        seen.append([segment.patches for segment in layout.segments])
+
+    model.register_forward_pre_hook(watched, with_kwargs=True)
     return seen
+
+
+def answered(model, files, *arguments, **options):
+    return predict_images(model, task_of(model), files, *arguments, **options)
 
 
 @pytest.mark.parametrize("budget", [1, 60, 300, 4096])
 @pytest.mark.parametrize("resolution", ["native", (12, 20)])
 def test_as_if_alone(budget, resolution, model, files):
     prepare = sightline.preprocessing(model)
-    outcomes = [one for part in answer_images(model, files, resolution, tokens_a_pack=budget) for one in part]
+    outcomes = [one for part in answered(model, files, resolution, tokens_a_pack=budget) for one in part]
     assert [one.image for one in outcomes] == files
     for one, path, size in zip(outcomes, files, SIZES, strict=True):
         tensor = prepare(path, resolution)
         with torch.inference_mode():
             alone = model(tensor[None])[0]
         assert alone.std() > 0.01
-        torch.testing.assert_close(one.logits, alone, atol=2e-5, rtol=0)
+        torch.testing.assert_close(one.output, alone, atol=2e-5, rtol=0)
         assert one.size == size
         assert one.seen_size == tensor.shape[1:]
         assert one.grid == (tensor.shape[1] // 4, tensor.shape[2] // 4)
@@ -74,7 +86,7 @@ def test_as_if_alone(budget, resolution, model, files):
 
 def test_packs_are_filled_and_never_overfilled(model, files):
     seen = passes(model)
-    parts = list(answer_images(model, files, tokens_a_pack=300))
+    parts = list(answered(model, files, tokens_a_pack=300))
     prefix = model.num_prefix_tokens
     assert [[one.grid.cells for one in part] for part in parts] == seen
     assert len(seen) > 2
@@ -90,7 +102,7 @@ def test_packs_are_filled_and_never_overfilled(model, files):
 def test_an_image_that_fills_a_pack_does_not_wait(model, files):
     """It is answered before the next is read."""
     exactly = 16 * 16 + model.num_prefix_tokens
-    some = answer_images(model, iter([files[3], os.devnull]), tokens_a_pack=exactly)
+    some = answered(model, iter([files[3], os.devnull]), tokens_a_pack=exactly)
     assert [one.image for one in next(some)] == [files[3]]
 
 
@@ -98,13 +110,13 @@ def test_bad_ones_stand_in_their_places(model, files):
     """Also those that the list knew to be bad, and one with nothing before it comes at once."""
     bad = str(INPUTS / "truncated.jpg")
     given = [bad, files[0], "nowhere.png", files[1], Unreadable("folder", "Permission denied"), files[2], bad]
-    parts = list(answer_images(model, given, tokens_a_pack=4096))
+    parts = list(answered(model, given, tokens_a_pack=4096))
     assert [len(part) for part in parts] == [1, 6]
     first, a, missing, b, folder, c, last = (one for part in parts for one in part)
     assert [one.image for one in (a, b, c)] == files[:3]
-    assert all(isinstance(one, Answer) for one in (a, b, c))
-    assert missing == Unanswered("nowhere.png", "no such file", 3)
-    assert folder == Unanswered("folder", "Permission denied", 3)
+    assert all(isinstance(one, Predicted) for one in (a, b, c))
+    assert missing == Unpredicted("nowhere.png", "no such file", 3)
+    assert folder == Unpredicted("folder", "Permission denied", 3)
     assert first == last
     assert (first.image, first.exit_code) == (bad, 3)
     assert "truncated" in first.reason
@@ -113,20 +125,20 @@ def test_bad_ones_stand_in_their_places(model, files):
 
 def test_a_broken_answer_breaks_no_other(model, files, monkeypatch):
     """An image whose logits are not finite is named; its neighbours in the pack are answered as ever."""
-    before = [one.logits for one in next(answer_images(model, files[:3]))]
+    before = [one.output for one in next(answered(model, files[:3]))]
     real = module._prepared
 
     def poisoned(model, prepare, image, *rest):
         one = real(model, prepare, image, *rest)
         if image == files[1]:
-            one.tensor.fill_(torch.nan)
+            one = dataclasses.replace(one, rows=torch.full(one.rows.shape, torch.nan))
         return one
 
     monkeypatch.setattr(module, "_prepared", poisoned)
-    a, b, c = next(answer_images(model, files[:3]))
-    assert b == Unanswered(files[1], "the logits are not finite", 4)
+    a, b, c = next(answered(model, files[:3]))
+    assert b == Unpredicted(files[1], "the logits are not finite", 4)
     for one, alone in ((a, before[0]), (c, before[2])):
-        torch.testing.assert_close(one.logits, alone, atol=2e-5, rtol=0)
+        torch.testing.assert_close(one.output, alone, atol=2e-5, rtol=0)
 
 
 def test_pixels_do_not_pile_up(model, files, monkeypatch):
@@ -144,16 +156,16 @@ def test_pixels_do_not_pile_up(model, files, monkeypatch):
         return pixels
 
     monkeypatch.setattr(module, "read_image", reading)
-    answered = 0
-    for part in answer_images(model, files * 3, tokens_a_pack=300):
-        answered += len(part)
-        assert read <= answered + 1
-    assert (answered, read) == (30, 30)
+    done = 0
+    for part in answered(model, files * 3, tokens_a_pack=300):
+        done += len(part)
+        assert read <= done + 1
+    assert (done, read) == (30, 30)
     assert most == 1
 
 
 def test_no_images(model):
-    assert list(answer_images(model, [])) == []
+    assert list(answered(model, [])) == []
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
@@ -177,8 +189,8 @@ def test_evaluate_and_predict_say_the_same_of_a_file(shown, link, tmp_path):
     resolution, most = (shown.kind, shown.patches) if isinstance(shown, View) else (shown, None)
     files = [one.name for one in answers]
     assert len(files) == 6
-    for found, said in zip(answers, chain(*answer_images(made, files, resolution, most)), strict=True):
-        assert isinstance(said, Answer)
+    for found, said in zip(answers, chain(*answered(made, files, resolution, most)), strict=True):
+        assert isinstance(said, Predicted)
         assert found.name == said.image
-        assert found.score == pytest.approx(scores_of(said.logits, link).max().item(), abs=1e-5)
-        assert found.predicted == ("ant", "bee")[int(said.logits.argmax())]
+        assert found.score == pytest.approx(scores_of(said.output, link).max().item(), abs=1e-5)
+        assert found.predicted == ("ant", "bee")[int(said.output.argmax())]

@@ -1,0 +1,115 @@
+"""One record of some images and what is said of them: uniform, packed and dropped alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.data.allowance import Unreadable
+from sightline.data.buckets import padded_length
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Images as flat patches, where these stand, and what is said of each.
+
+    Attributes:
+        inputs: [rows, slots, channels * patch_size**2], as the embedder's half of the workers makes them: uint8, or
+            float32 from 0 to 255 where an image was fitted. Slots are those of patches and of padding.
+        layout: where they stand, with the model's prefix tokens.
+        targets: by name what a task made of the images' targets: tensors, or groups and lists of them.
+        indices: torch.int64 [images], the index of each image in its split.
+        names: for each image the name of its example, such as its file.
+        slices: for each image what a measurement may be cut by, as `Example`.
+        left_out: images that belong here and cannot be read; none of the others takes their place.
+    """
+
+    inputs: Tensor
+    layout: TokenLayout
+    targets: Mapping[str, Any]
+    indices: Tensor
+    names: list[str]
+    slices: list[Mapping[str, str | float]]
+    left_out: tuple[Unreadable, ...] = ()
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.names)
+
+    def pin_memory(self) -> Self:
+        """The same with its tensors in pinned memory, from which a GPU fetches them while it computes: what torch's
+        loader calls; needs CUDA."""
+        return self._with(lambda tensor: tensor.pin_memory(), self.layout)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on a device."""
+        return self._with(lambda tensor: tensor.to(device, non_blocking=True), self.layout.to(device))
+
+    def _with(self, change: Any, layout: TokenLayout) -> Self:
+        inputs, targets, indices = (_each(one, change) for one in (self.inputs, self.targets, self.indices))
+        return dataclasses.replace(self, inputs=inputs, targets=targets, indices=indices, layout=layout)
+
+
+def _each(tree: Any, change: Any) -> Any:
+    """A tree of groups, lists and tensors with every tensor changed."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: _each(one, change) for name, one in tree.items()}
+    return [_each(one, change) for one in tree] if isinstance(tree, list | tuple) else tree
+
+
+def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Flat patches [..., channels * patch_size**2] of values from 0 to 255 as a model takes them: float32."""
+    shift, scale = (torch.tensor(values, device=inputs.device).unsqueeze(-1) for values in (mean, std))
+    channels = inputs.float().unflatten(-1, (len(mean), -1))
+    return channels.div(255).sub_(shift).div_(scale).flatten(-2)
+
+
+Kept = Sequence[np.ndarray | None]
+Arranged = tuple[Tensor, TokenLayout]
+
+
+def stacked(images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int) -> Arranged:
+    """Images of one grid, one a row, all of their patches."""
+    assert all(one is None for one in kept)
+    assert len(set(grids)) == 1
+    return torch.stack(list(images)), TokenLayout.uniform(grids[0], len(images), num_prefix_tokens=num_prefix_tokens)
+
+
+def packed(
+    images: Sequence[Tensor],
+    grids: Sequence[Grid],
+    kept: Kept,
+    num_prefix_tokens: int,
+    padded: Sequence[int] | None = None,
+) -> Arranged:
+    """Images of any grids in one row, of each the patches that are kept.
+
+    Args:
+        kept: for each image the row-major numbers of its patches, int64 and rising; None for all.
+        padded: rising lengths of slots, to the least of which that holds it the row is padded.
+    """
+    layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens)
+    chosen = [
+        None if one is None or len(one) == grid.cells else torch.from_numpy(one)
+        for one, grid in zip(kept, grids, strict=True)
+    ]
+    # Whole images stay whole: back ends know more of them than of what is left of others.
+    if any(one is not None for one in chosen):
+        every = [torch.arange(grid.cells) if one is None else one for one, grid in zip(chosen, grids, strict=True)]
+        layout = layout.keep(every)
+    row = torch.cat([image if one is None else image[one] for image, one in zip(images, chosen, strict=True)])
+    if padded is not None:
+        layout = layout.pad_to(padded_length(layout.slots, padded))
+        row = F.pad(row, (0, 0, 0, layout.padding))
+    return row.unsqueeze(0), layout

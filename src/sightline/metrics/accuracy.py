@@ -1,0 +1,62 @@
+"""Top-k accuracy, whole and in parts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from sightline.data.batch import Batch
+from sightline.metrics.base import Metric
+from sightline.results import FRACTION, Measured
+
+
+class Accuracy(Metric):
+    """`top1` and `top5` of all; where the images have groups, `top1` by group and `top1_within_group` (the best of the
+    classes of the true group alone); where they have sizes, `top1` by fifths of equal count, 1 the smallest."""
+
+    name: ClassVar[str] = "accuracy"
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        # For each image how many classes score higher than its own, whether it is the best of its group, which that
+        # is, and its size.
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def update(self, outputs: Tensor, batch: Batch) -> None:
+        logits, labels = outputs.numpy(), batch.targets["labels"].numpy()
+        own = np.take_along_axis(logits, labels[:, None], axis=1)
+        # Ranks rather than a sort; of equal scores the first is the better.
+        above = (logits > own).sum(axis=1) + ((logits == own).cumsum(axis=1)[np.arange(len(labels)), labels] - 1)
+        groups = np.array([slices.get("group", "") for slices in batch.slices])
+        masked = np.full_like(logits, -np.inf)
+        for group, classes in self.task.groups.items():
+            inside = np.ix_(np.flatnonzero(groups == group), np.asarray(classes))
+            masked[inside] = logits[inside]
+        sizes = np.array([slices.get("size", np.nan) for slices in batch.slices], np.float32)
+        self._seen.append((above, masked.argmax(axis=1) == labels, groups, sizes))
+
+    def merge(self, other: Any) -> None:
+        self._seen += other._seen
+
+    def rows(self) -> list[Measured]:
+        if not sum(len(above) for above, *_ in self._seen):
+            return []
+        above, within, groups, sizes = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
+        right = above == 0
+        rows = [_share("top1", right), _share("top5", above < 5)]
+        rows += [
+            _share("top1", right[groups == group], group=group) for group in self.task.groups if (groups == group).any()
+        ]
+        if (groups != "").any():
+            rows.append(_share("top1_within_group", within[groups != ""]))
+        if np.isfinite(sizes).all() and len(sizes) >= 5:
+            fifths = np.array_split(np.argsort(sizes, kind="stable"), 5)
+            rows += [_share("top1", right[part], size_quintile=number) for number, part in enumerate(fifths, start=1)]
+        return rows
+
+
+def _share(metric: str, right: np.ndarray, **slices: str | int) -> Measured:
+    return Measured(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")

@@ -1,0 +1,46 @@
+"""What a metric is: it sees batch after batch, and gives rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from sightline import registry
+from sightline.data.batch import Batch
+from sightline.results import Measured
+
+
+class Metric(ABC):
+    """Something that is counted over the images of a split, batch by batch; it keeps what its rows need, no more.
+
+    Attributes:
+        name: of the file.
+        tasks: names of the tasks whose outputs it measures.
+    """
+
+    name: ClassVar[str]
+    tasks: ClassVar[tuple[str, ...]]
+
+    def __init__(self, task: Any) -> None:
+        """For a task on its data."""
+        self.task = task
+
+    @abstractmethod
+    def update(self, outputs: Tensor, batch: Batch) -> None:
+        """See the outputs of a batch, float32, both on the CPU."""
+
+    @abstractmethod
+    def merge(self, other: Any) -> None:
+        """See what another one saw, as on another rank."""
+
+    @abstractmethod
+    def rows(self) -> list[Measured]:
+        """What was measured, the number that is looked at first first; nothing of no image."""
+
+
+def metrics_of(task: Any) -> list[Metric]:
+    """Every metric of a task, its primary one first."""
+    found = [kind(task) for kind in registry.classes(Metric, __package__ or "").values() if task.name in kind.tasks]
+    return sorted(found, key=lambda one: one.name != task.primary)

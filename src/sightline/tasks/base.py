@@ -1,0 +1,168 @@
+"""What a task is: what its targets are, its loss and its metrics, and what its answers look like."""
+
+from __future__ import annotations
+
+import copy
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from sightline import registry
+from sightline.checks import configure
+from sightline.data.batch import Batch, normalised
+from sightline.data.source import Example, Source
+from sightline.errors import InputError, choose
+from sightline.layout import TokenLayout
+from sightline.models import Model, ViTConfig
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was said of an image beside what is true: a line of `predictions.csv`, both as words."""
+
+    truth: str
+    predicted: str
+    score: float
+    correct: bool
+
+
+class Task(ABC):
+    """One task, in a file of its own. It never asks whether a batch is packed: outputs and targets have a layout.
+
+    Attributes:
+        name: as it is configured.
+        needs: what a source must provide, as `Source.provides`.
+        mixes: its targets can be mixed.
+        primary: name of the metric by whose first row knobs are not tuned, but runs are compared and the best
+            checkpoint is kept.
+        Options: a frozen dataclass of its configuration.
+        config: of the model.
+        chance: the value of the primary metric by guessing, None where there is none.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ("label",)
+    mixes: ClassVar[bool] = False
+    primary: ClassVar[str]
+    chance: float | None = None
+    Options: ClassVar[type]
+
+    def __init__(self, config: ViTConfig, options: Any) -> None:
+        self.config, self.options = config, options
+
+    @classmethod
+    def model_options(cls, source: Source, options: Any) -> dict[str, Any]:
+        """Fields of `ViTConfig` that the task decides, as `head` and `head_options`: those of a `TokenHead`."""
+        return {}
+
+    @classmethod
+    def model_defaults(cls, source: Source, options: Any) -> dict[str, Any]:
+        """Fields of `ViTConfig` that the task chooses where the run leaves them open."""
+        return {}
+
+    def on(self, source: Source, data: str) -> Self:
+        """The task on a data set, `data` as it was asked for.
+
+        Raises:
+            InputError: the model does not fit the data.
+        """
+        return copy.copy(self)
+
+    @abstractmethod
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
+        """Targets of some examples together, by name: tensors, or groups and lists of them."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """The sum of the loss in float32, and over how many units: the mean over all ranks divides the one by the
+        other."""
+
+    def tuning_loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """By which a knob is tuned, as `loss`."""
+        return self.loss(outputs, targets, layout)
+
+    @abstractmethod
+    def each(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:
+        """The outputs of each image by itself."""
+
+    @abstractmethod
+    def answer(self, output: Tensor, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+        """What `predict` says of one image, as JSON has it.
+
+        Args:
+            output: as `each`, float32.
+            image_size: (height, width) in pixels of the image as it is stored.
+            topk: how much is said, where there is a choice.
+        """
+
+    def words(self, answer: Mapping[str, Any]) -> str:
+        """An answer in a line."""
+        return json.dumps(answer)
+
+    def judged(self, outputs: Tensor, batch: Batch) -> list[Judged]:
+        """For each image a line of `predictions.csv`; none where that is not how answers look."""
+        return []
+
+    def confidence(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """For each image whether the answer is right, bool, and how sure the model says it is, float64 from 0 to 1.
+
+        Raises:
+            InputError: answers of this kind are not right or wrong.
+        """
+        raise InputError(f"task {self.name}: its answers are not right or wrong, which a cascade asks")
+
+
+def task_class(name: str) -> type[Task]:
+    """The class of a task, from its file in `tasks/` or a plug-in.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    found = registry.classes(Task, __package__ or "")
+    if name not in found:
+        raise choose("task", name, found)
+    return found[name]
+
+
+def make_task(name: str, config: ViTConfig, options: Mapping[str, Any] | None = None) -> Task:
+    """A task of a model.
+
+    Args:
+        options: fields of the task's `Options`.
+
+    Raises:
+        InputError: the name or an option is not known, or a value is refused.
+    """
+    kind = task_class(name)
+    return kind(config, configure(kind.Options, options or {}, f"task {name}"))
+
+
+def task_of(model: Model, options: Mapping[str, Any] | None = None) -> Task:
+    """The task of a model, whose head is its; as `make_task`."""
+    return make_task(model.config.task, model.config, options)
+
+
+def check_provided(kind: type[Task], source: Source) -> None:
+    """Refuse data that does not say what a task needs."""
+    missing = [one for one in kind.needs if one not in source.provides]
+    if missing:
+        raise InputError(
+            f"data {source.name}: provides {', '.join(source.provides)}, task {kind.name} needs {', '.join(missing)}"
+        )
+
+
+def outputs_of(model: Model, batch: Batch, precision: str = "float32") -> Tensor:
+    """What a model gives of a batch, where the model is: the one way from a batch to outputs.
+
+    Args:
+        batch: on the model's device.
+        precision: `float32`, or `bfloat16` for the matrix products.
+    """
+    config = model.config
+    with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        return model(normalised(batch.inputs, config.mean, config.std), layout=batch.layout)

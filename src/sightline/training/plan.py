@@ -1,0 +1,234 @@
+"""The plan of a run: which images each of its steps sees, and how far along it is."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sightline.analysis.flops import training_flops
+from sightline.data.batch import Arranged, Batch, packed, stacked
+from sightline.data.loader import Maker, Planned, load
+from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, kept_order
+from sightline.data.source import Source
+from sightline.image_rows import ImageRows
+from sightline.models import ViTConfig
+from sightline.tasks.base import Task
+from sightline.training.config import TrainConfig
+from sightline.training.schedule import Plan
+
+
+class Spent(NamedTuple):
+    """What a run has cost: images shown, tokens through the trunk (prefix tokens too), operations of training."""
+
+    images: int = 0
+    tokens: int = 0
+    flops: int = 0
+
+    def and_also(self, config: ViTConfig, patches: Sequence[int]) -> Spent:
+        """With a step on images of these lengths."""
+        return Spent(
+            self.images + len(patches),
+            self.tokens + sum(patches) + len(patches) * config.num_prefix_tokens,
+            self.flops + training_flops(config, patches),
+        )
+
+
+class Position(NamedTuple):
+    """Where a packed run stood when it looked ahead last: kept with a checkpoint, so that a run of many passes goes on
+    without planning them again.
+
+    Attributes:
+        place: in the plan.
+        number: of the first step after it.
+        spent: before that step.
+    """
+
+    place: PlanPosition
+    number: int
+    spent: Spent
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"seen": self.place.seen, "waiting": [*self.place.waiting], "step": self.number, **self.spent._asdict()}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Position:
+        """The inverse of `as_record`."""
+        place = PlanPosition(record["seen"], tuple(record["waiting"]))
+        return cls(place, record["step"], Spent(record["images"], record["tokens"], record["flops"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, known before an image is read.
+
+    Attributes:
+        number: from 0.
+        epoch: the pass over the data in which its first image is.
+        before, after: what the run has cost.
+        begins, ends: how much of the run lies before it and at its end, from 0 to 1.
+        position: of a packed run, before this step.
+    """
+
+    number: int
+    epoch: int
+    before: Spent
+    after: Spent
+    begins: float
+    ends: float
+    position: Position | None = None
+
+    @property
+    def last(self) -> bool:
+        return self.ends >= 1
+
+
+class TrainingPlan(ABC):
+    """All steps of a run: functions of the configuration alone, so that a run goes on where it was killed.
+
+    Attributes:
+        source: as its images are shown; arrange: how those of a step become one batch.
+    """
+
+    arrange: Callable[..., Arranged]
+
+    def __init__(self, config: TrainConfig, model: ViTConfig, source: Source) -> None:
+        self.config, self.model, self.source = config, model, source
+
+    @abstractmethod
+    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
+        """The steps `first` and later with their images; sizes are read, and no pixel.
+
+        Args:
+            position: of a packed run, at or before that step; None plans from the beginning, with the same outcome.
+        """
+
+    def batches(
+        self, rows: ImageRows, task: Task, first: int = 0, *, position: Position | None = None, pin: bool = False
+    ) -> Generator[tuple[Step, Batch]]:
+        """The steps with their batches.
+
+        Args:
+            rows: the half of the model's embedder that workers run; task: on the source.
+            first, position: as `steps`.
+            pin: for a GPU.
+        """
+        config, prefix = self.config, self.model.num_prefix_tokens
+        make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing)
+        # Workers take batches ahead of the step that is done: their steps wait here.
+        waiting: deque[Step] = deque()
+
+        def to_come() -> Iterator[list[Planned]]:
+            for step, images in self.steps(first, position):
+                waiting.append(step)
+                yield images
+
+        for batch in load(make, to_come(), workers=config.workers, pin=pin):
+            yield waiting.popleft(), batch
+
+
+def training_plan(config: TrainConfig, model: ViTConfig, source: Source) -> TrainingPlan:
+    """The plan of a resolved configuration."""
+    return _Packed(config, model, source, config.packing) if config.packing else _Uniform(config, model, source)
+
+
+def shown(source: Source, config: TrainConfig) -> Source:
+    """A data set as a run shows it: images up to its `max_pixels`, those of training in its `parts`.
+
+    Raises:
+        InputError: its training images are shown in another way.
+    """
+    allowed = source.up_to(config.max_pixels)
+    return allowed if config.parts is None else allowed.showing_parts(config.parts)
+
+
+def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
+    """The images of a run whose images all have one size, from whichever budget it was given."""
+    if config.tokens is None and config.flops is None:
+        return Plan.of(config, length)
+    one = Spent().and_also(model, [_patches(config, model)])
+    if config.tokens is not None:
+        images = config.tokens // one.tokens
+    else:
+        assert config.flops is not None
+        images = int(config.flops // one.flops)
+    return Plan(max(images, 1), config.batch_size, length)
+
+
+def _patches(config: TrainConfig, model: ViTConfig) -> int:
+    assert config.resolution is not None
+    return model.grid_of(config.resolution).cells
+
+
+class _Uniform(TrainingPlan):
+    """Batches of one size."""
+
+    arrange = staticmethod(stacked)
+
+    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
+        config, plan, cells = (
+            self.config,
+            Plan.of(self.config, self.source.length("train")),
+            _patches(self.config, self.model),
+        )
+        assert config.resolution is not None
+        side, one = (config.resolution, config.resolution), Spent().and_also(self.model, [cells])
+
+        def spent(step: int) -> Spent:
+            images = plan.images_seen(step)
+            return Spent(images, images * one.tokens, images * one.flops)
+
+        for number in range(first, plan.steps):
+            epoch, inside = plan.locate(number)
+            places = slice(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
+            every = range(places.stop) if plan.length is None else kept_order(plan.length, config.seed, epoch)
+            step = Step(number, epoch, spent(number), spent(number + 1), number / plan.steps, (number + 1) / plan.steps)
+            yield step, [Planned(int(index), epoch, side, cells) for index in every[places]]
+
+
+class _Packed(TrainingPlan):
+    """Images of drawn sizes, a pack a step, until the budget is spent."""
+
+    def __init__(self, config: TrainConfig, model: ViTConfig, source: Source, packing: PackingConfig) -> None:
+        super().__init__(config, model, source.keeping_aspect() if packing.aspect == "native" else source)
+        self.packing = packing
+        self.arrange = functools.partial(packed, padded=packing.padded)
+
+    def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
+        config, packing, begin = self.config, self.packing, position or Position(PlanPosition(), 0, Spent())
+        prefix = self.model.num_prefix_tokens
+        plan = PackPlan(
+            self.source,
+            "train",
+            packing.sampler(self.model.patch_size, prefix),
+            packing.tokens,
+            how=packing.algorithm,
+            most_images=packing.most_images,
+            # With a budget of images the plan ends by itself, with what is left over in the last pack.
+            images=config.images,
+            num_prefix_tokens=prefix,
+            seed=config.seed,
+        )
+        number, spent = begin.number, begin.spent
+        for place, packs in plan.windows(begin.place):
+            position = Position(place, number, spent)
+            for pack in packs:
+                after = spent.and_also(self.model, [one.tokens for one in pack])
+                share = self._share(spent), self._share(after)
+                step = Step(number, pack[0].epoch, spent, after, *share, position)
+                if number >= first:
+                    yield step, pack
+                if step.last:
+                    return
+                number, spent = number + 1, after
+
+    def _share(self, spent: Spent) -> float:
+        config = self.config
+        for done, whole in ((spent.images, config.images), (spent.tokens, config.tokens), (spent.flops, config.flops)):
+            if whole is not None:
+                return min(done / whole, 1.0)
+        raise AssertionError("a resolved configuration has a budget")
