@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import sightline
 from sightline.convert import import_weights
-from sightline.convert.timm import build
+from sightline.convert.timm_build import build
 from sightline.errors import InputError
 from sightline.export.program import describe
 from sightline.models import create_model

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from sightline.convert.timm import Timm
+from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError
-from sightline.runtime import import_timm
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "CONVERT.md"
 BEGIN, END = "<!-- written by tools/timm_table.py: begin -->", "<!-- end -->"

@@ -8,13 +8,12 @@ What is whole is not deleted before another whole one stands.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -239,7 +238,9 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
     if check_regular(file, "a file of weights") == 0:
         raise InputError(f"{file}: is empty")
     if file.suffix == ".safetensors":
-        tensors = _load_safetensors(file)
+        from safetensors.torch import load_file
+
+        tensors = _read_safetensors(file, load_file)
     elif file.suffix in PICKLES:
         tensors = _load_pickle(file, inside)
     else:
@@ -251,33 +252,23 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
     return tensors
 
 
-def _load_safetensors(file: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    with _damage_in_one_line(file):
-        return load_file(file)
-
-
 def read_declared(file: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file by its header alone, on the meta device: names, shapes and dtypes.
 
     Raises:
         InputError: the header is damaged.
     """
-    with _damage_in_one_line(file):
-        return declared_tensors(file)
+    return _read_safetensors(file, declared_tensors)
 
 
-@contextlib.contextmanager
-def _damage_in_one_line(file: Path) -> Iterator[None]:
+def _read_safetensors(file: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
     from safetensors import SafetensorError
 
     try:
-        yield
+        return read(file)
     except (SafetensorError, OSError) as error:
-        cause = (
-            str(error).removeprefix("Error while deserializing header: ").removeprefix("Error while deserializing: ")
-        )
+        cause = str(error).removeprefix("Error while deserializing header: ")
+        cause = cause.removeprefix("Error while deserializing: ")
         truncated = "not fully covered" in cause or "too small" in cause
         raise InputError(f"{file}: is {'truncated' if truncated else 'damaged'} ({cause})") from None
 
@@ -336,8 +327,8 @@ def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], whe
     Raises:
         InputError: anything differs; one line with every kind of difference, the first names of each and both shapes.
     """
-    missing = [f"{name} {_shape(expected[name])}" for name in expected if name not in found]
-    extra = [f"{name} {_shape(found[name])}" for name in found if name not in expected]
+    missing = [f"{name} {list(expected[name].shape)}" for name in expected if name not in found]
+    extra = [f"{name} {list(found[name].shape)}" for name in found if name not in expected]
     shapes, dtypes = [], []
     for name in expected:
         if name not in found:
@@ -345,21 +336,14 @@ def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], whe
         want, have = expected[name], found[name]
         if want.shape != have.shape:
             transposed = ", transposed" if want.ndim > 1 and want.shape == have.shape[::-1] else ""
-            shapes.append(f"{name} is {_shape(have)}, expected {_shape(want)}{transposed}")
+            shapes.append(f"{name} is {list(have.shape)}, expected {list(want.shape)}{transposed}")
         elif want.dtype != have.dtype:
-            dtypes.append(f"{name} {_shape(have)} is {_dtype(have)}, expected {_dtype(want)}")
+            there, here = (str(one.dtype).removeprefix("torch.") for one in (have, want))
+            dtypes.append(f"{name} {list(have.shape)} is {there}, expected {here}")
     kinds = {"missing": missing, "not expected": extra, "of another shape": shapes, "of another dtype": dtypes}
     faults = [f"{len(items)} {kind}: {_some(items)}" for kind, items in kinds.items() if items]
     if faults:
         raise InputError(f"{where}: weights do not fit the model; {'; '.join(faults)}")
-
-
-def _shape(tensor: Tensor) -> str:
-    return str(list(tensor.shape))
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _some(items: Iterable[str], limit: int = 3) -> str:

@@ -71,7 +71,7 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes.setdefault("table_grid", trained.train_grid)
     if changes.get("num_classes", trained.num_classes) != trained.num_classes:
         changes.setdefault("class_names", None)
-    return models.changed(trained, **changes).plain()
+    return trained.replace(**changes).plain()
 
 
 def _differing(trained: Model, model: Model) -> set[str]:

@@ -18,31 +18,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 from sightline.models import VisionTransformer, ViTConfig, list_models, model_config
-from sightline.models.timm_surface import TIMM_POOLS, timm_cfg
-from sightline.runtime import import_timm
+from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
 
 timm = import_timm()
 
 PREFIX = "sightline_"
 
 # timm's arguments -> fields of `ViTConfig` that mean the same.
-_FIELDS = {
-    "img_size": "image_size",
-    "in_chans": "channels",
-    "embed_dim": "dim",
-    "num_heads": "heads",
-    "init_values": "layer_scale",
-    "reg_tokens": "num_registers",
-    "drop_path_rate": "drop_path",
-    "dynamic_img_pad": "fit",
-    "global_pool": "pool",
-    "pool_include_prefix": "pool_prefix",
-    "scale_attn_norm": "attn_norm",
-    "scale_mlp_norm": "mlp_norm",
-}
+_FIELDS = {**arguments_of("VisionTransformer"), "drop_path_rate": "drop_path"}
 # Any size runs, whatever these say.
 _IDLE = ("dynamic_img_size", "strict_img_size")
 # Arguments without a counterpart: the one value that asks for nothing, and what to do instead of another.

@@ -199,7 +199,7 @@ class Stubborn(PositionEncoding):
 
 def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
     monkeypatch.setattr(runtime, "available_memory", lambda device: 1)
-    monkeypatch.setattr(memory, "create_encoding", Stubborn)
+    monkeypatch.setattr(memory, "make_encoding", Stubborn)
     refuse_what_cannot_fit(config(), 400, what="m")
     with pytest.raises(InputError, match="cannot be counted"):
         estimate_memory(config(), 400)

@@ -9,7 +9,7 @@ import torch
 
 import sightline
 from sightline.convert import export_weights, import_weights
-from sightline.convert.timm import build
+from sightline.convert.timm_build import build
 from sightline.data.preprocessing import preprocessing
 from sightline.models import create_model
 from sightline.models.record import config_of

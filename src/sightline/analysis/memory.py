@@ -19,12 +19,11 @@ from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explici
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
 from sightline.checks import require, require_whole
-from sightline.encodings import create_encoding
-from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
+from sightline.models.model import make_encoding
 
 Optimizer = Literal["adamw", "none"]
 DTYPES = ("float32", "bfloat16")
@@ -99,9 +98,10 @@ def estimate_memory(
     require("dtype", dtype, DTYPES)
     require("optimizer", optimizer, tuple(_MOMENTS))
     require_whole("batch", batch, 1)
-    traits = _traits(config)
+    on_cpu = torch.device(device).type == "cpu"
+    one = _Pass(config, _traits(config), batch, dtype == "bfloat16", training, _MOMENTS[optimizer] + ema, on_cpu)
     height, width = Grid.checked(image_size, "image_size")
-    return _estimate(config, traits, (height, width), batch, dtype, training, optimizer, ema, device)
+    return one.at((height, width))
 
 
 class _UncountableError(InputError):
@@ -123,9 +123,9 @@ def _traits(config: ViTConfig) -> _Traits:
         # Of one block, not of all: a thousand layers are counted as fast as one.
         with torch.device("meta"):
             trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
-            encoding = _encoding(config, Grid(1, 1))
+            encoding = make_encoding(config, Grid(1, 1))
             parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
-            parameters += _count(_encoding(config, config.train_grid))
+            parameters += _count(make_encoding(config, config.train_grid))
         cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
         with torch.device("meta"):
             pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
@@ -134,141 +134,132 @@ def _traits(config: ViTConfig) -> _Traits:
     kind = "none"
     if pattern is not None:
         kind = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
-    if rotation is None:
-        return _Traits(parameters, kind, 0, False)
-    angles = rotation.angles
-    return _Traits(parameters, kind, angles.shape[1] * angles.shape[3], angles.requires_grad)
-
-
-def _encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
-    return create_encoding(
-        config.encoding,
-        depth=config.depth,
-        heads=config.heads,
-        dim=config.dim,
-        head_dim=config.head_dim,
-        train_grid=grid,
-        num_prefix_tokens=config.num_prefix_tokens,
-        **config.encoding_options,
-    )
+    shape, learned = (0,) * 4, False
+    if rotation is not None:
+        shape, learned = rotation.angles.shape, rotation.angles.requires_grad
+    return _Traits(parameters, kind, shape[1] * shape[3], learned)
 
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _estimate(
-    config: ViTConfig,
-    traits: _Traits,
-    size: tuple[int, int],
-    batch: int,
-    dtype: str,
-    training: bool,
-    optimizer: str,
-    ema: bool,
-    device: str | torch.device,
-) -> MemoryEstimate:
-    height, width = size
-    grid = config.grid_of(size)
-    tokens = grid.cells + config.num_prefix_tokens
-    low = dtype == "bfloat16"
-    parameters = traits.parameters * _FLOAT
-    on_cpu = torch.device(device).type == "cpu"
-    key = (torch.bfloat16 if low else torch.float32, training)
-    enough = least_tokens(*key)
-    tiled = on_cpu and traits.bias == "directed" and enough is not None and tokens >= enough
-    pixels = batch * config.channels * _FLOAT * (height * width + grid.cells * config.patch_size**2)
-    # Autocast's copies of the weights are kept for the backward pass.
-    copies = parameters // 2 if low and training else 0
-    moment = batch * tokens * _moment_bytes(config, traits, low)
-    kept = config.depth * (batch * tokens * _kept_bytes(config, traits, low) + tokens * _angle_bytes(traits))
-    if on_cpu and low and training and tokens <= SHORT_TOKENS and not tiled:
-        kept += config.depth * _kept_by_short_images(config, traits, batch, tokens)
-    if config.patch_norm:
-        # What both norms of the patch embedding gave.
-        kept += batch * grid.cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
-    # The residual stream before the first block and after the last norm.
-    kept += 2 * batch * tokens * config.dim * _FLOAT
-    gradients = parameters if training else 0
-    moments = parameters * (_MOMENTS[optimizer] + ema) if training else 0
-    activations = pixels + copies + moment + (kept if training else 0)
-    attention = _workspace(config, traits, batch, tokens, low, training, tiled)
-    return MemoryEstimate(
-        tokens=tokens,
-        parameters=parameters,
-        gradients=gradients,
-        optimizer=moments,
-        activations=activations,
-        attention=attention,
-        other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
-        stored_bias=0 if traits.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
-    )
+class _Pass(NamedTuple):
+    """A pass, or a training step, whatever the size of its images.
 
+    Attributes:
+        low: matrix products are in bfloat16, beside float32 parameters.
+        moments: copies of the parameters that the optimizer and the running mean keep.
+    """
 
-def _workspace(
-    config: ViTConfig, traits: _Traits, batch: int, tokens: int, low: bool, training: bool, tiled: bool
-) -> int:
-    """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
-    if traits.bias == "none":
-        return 0
-    if tiled:
-        # A thread has a head to itself, with its keys and values in float32.
-        heads = min(torch.get_num_threads(), batch * config.heads)
-        return heads * tokens * _FLOAT * (_TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads))
-    bias = min(config.heads * tokens**2 * (2 if low else _FLOAT), BIAS_BYTES)
-    if traits.bias == "learned" and training:
-        # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
-        return 6 * batch * bias
-    # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
-    return 2 * bias
+    config: ViTConfig
+    traits: _Traits
+    batch: int
+    low: bool
+    training: bool
+    moments: int
+    on_cpu: bool
 
+    @property
+    def element(self) -> int:
+        """Bytes of a number that a matrix product gives."""
+        return 2 if self.low else _FLOAT
 
-def _kept_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
-    """Bytes a token that one block keeps for the backward pass."""
-    dim, width, hidden, element = config.dim, config.attention_width, config.mlp_hidden, 2 if low else _FLOAT
-    # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's two.
-    kept = 2 * dim * _FLOAT + element * (2 * dim + 4 * width + _hidden_copies(config) * hidden)
-    kept += element * width * config.attn_norm
-    # A second q and k; under autocast rotation and the norms of q and k also keep them in float32. Factors of each head
-    # keep what they multiply too.
-    again = 2 * width * (element + (_FLOAT if low else 0))
-    kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(traits.angles))
-    return kept + 2 * dim * element * (config.layer_scale is not None)
+    def at(self, size: tuple[int, int]) -> MemoryEstimate:
+        """What it takes at a size in pixels."""
+        config, batch = self.config, self.batch
+        grid = config.grid_of(size)
+        tokens = grid.cells + config.num_prefix_tokens
+        enough = least_tokens(torch.bfloat16 if self.low else torch.float32, self.training)
+        tiled = self.on_cpu and self.traits.bias == "directed" and enough is not None and tokens >= enough
+        parameters = self.traits.parameters * _FLOAT
+        gradients = parameters if self.training else 0
+        moments = parameters * self.moments if self.training else 0
+        activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
+        activations += batch * tokens * self._moment_bytes()
+        if self.training:
+            # Autocast's copies of the weights are kept for the backward pass.
+            activations += (parameters // 2 if self.low else 0) + self._kept(grid.cells, tokens, tiled)
+        attention = self._workspace(tokens, tiled)
+        return MemoryEstimate(
+            tokens=tokens,
+            parameters=parameters,
+            gradients=gradients,
+            optimizer=moments,
+            activations=activations,
+            attention=attention,
+            other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
+            stored_bias=0 if self.traits.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
+        )
 
+    def _workspace(self, tokens: int, tiled: bool) -> int:
+        """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
+        config = self.config
+        if self.traits.bias == "none":
+            return 0
+        if tiled:
+            # A thread has a head to itself, with its keys and values in float32.
+            heads = min(torch.get_num_threads(), self.batch * config.heads)
+            a_token = _TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads)
+            return heads * tokens * _FLOAT * a_token
+        bias = min(config.heads * tokens**2 * self.element, BIAS_BYTES)
+        if self.traits.bias == "learned" and self.training:
+            # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
+            return 6 * self.batch * bias
+        # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
+        return 2 * bias
 
-def _kept_by_short_images(config: ViTConfig, traits: _Traits, batch: int, tokens: int) -> int:
-    """Bytes that attention keeps of one layer for the backward pass where bfloat16 is not left to SDPA's own."""
-    width, pairs = config.attention_width, config.heads * tokens**2
-    if explicit_pays(batch, tokens, width // config.heads):
-        return batch * pairs * 2
-    # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
-    masks = {"none": 0, "learned": 2 * batch * pairs}.get(traits.bias, pairs)
-    return _FLOAT * (4 * batch * tokens * width + masks)
+    def _kept(self, cells: int, tokens: int, tiled: bool) -> int:
+        """Bytes that all layers keep for the backward pass."""
+        config, batch = self.config, self.batch
+        # Sine and cosine of each angle, for q and for k.
+        angles = self.traits.angles * _FLOAT * (4 + self.traits.learned_angles)
+        kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
+        if self.on_cpu and self.low and tokens <= SHORT_TOKENS and not tiled:
+            kept += config.depth * self._kept_by_short_images(tokens)
+        if config.patch_norm:
+            # What both norms of the patch embedding gave.
+            kept += batch * cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
+        # The residual stream before the first block and after the last norm.
+        return kept + 2 * batch * tokens * config.dim * _FLOAT
 
+    def _kept_of_a_token(self) -> int:
+        """Bytes a token that one block keeps for the backward pass, without its angles."""
+        config, element = self.config, self.element
+        dim, width = config.dim, config.attention_width
+        # How many times the MLP's hidden width: before and after the GELU; gate and value, the gate's SiLU and their
+        # product; and its own norm's output.
+        hidden = ((4 if config.mlp == "swiglu" else 2) + config.mlp_norm) * config.mlp_hidden
+        # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's.
+        kept = 2 * dim * _FLOAT + element * (2 * dim + 4 * width + hidden + width * config.attn_norm)
+        # A second q and k; under autocast rotation and the norms of q and k also keep them in float32. Factors of each
+        # head keep what they multiply too.
+        again = 2 * width * (element + (_FLOAT if self.low else 0))
+        kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.traits.angles))
+        return kept + 2 * dim * element * (config.layer_scale is not None)
 
-def _hidden_copies(config: ViTConfig) -> int:
-    """How many times the hidden width the MLP keeps: before and after the GELU; gate and value, the gate's SiLU and
-    their product; and its own norm's output."""
-    return (4 if config.mlp == "swiglu" else 2) + config.mlp_norm
+    def _kept_by_short_images(self, tokens: int) -> int:
+        """Bytes that attention keeps of one layer for the backward pass where bfloat16 is not left to SDPA's own."""
+        width, pairs = self.config.attention_width, self.config.heads * tokens**2
+        if explicit_pays(self.batch, tokens, width // self.config.heads):
+            return self.batch * pairs * 2
+        # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
+        masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.traits.bias, pairs)
+        return _FLOAT * (4 * self.batch * tokens * width + masks)
 
-
-def _angle_bytes(traits: _Traits) -> int:
-    """Bytes a token of one image that a layer keeps of its angles: sine and cosine for q and for k."""
-    return traits.angles * _FLOAT * (4 + traits.learned_angles)
-
-
-def _moment_bytes(config: ViTConfig, traits: _Traits, low: bool) -> int:
-    """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
-    dim, width, element = config.dim, config.attention_width, 2 if low else _FLOAT
-    # The residual stream, the norm's output, and under autocast its copy.
-    before = 2 * dim * _FLOAT + (dim * element if low else 0)
-    attention = element * 4 * width
-    if traits.angles:
-        # Both turned, and one while it is being turned, in float32.
-        attention += element * 2 * width + 2 * width * _FLOAT
-    pooling = 4 * width * element if config.has_probe else 0
-    copies = 4 if config.mlp == "swiglu" else 2
-    return before + max(attention, element * copies * config.mlp_hidden, pooling)
+    def _moment_bytes(self) -> int:
+        """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
+        config, element = self.config, self.element
+        dim, width = config.dim, config.attention_width
+        # The residual stream, the norm's output, and under autocast its copy.
+        before = 2 * dim * _FLOAT + (dim * element if self.low else 0)
+        attention = element * 4 * width
+        if self.traits.angles:
+            # Both turned, and one while it is being turned, in float32.
+            attention += element * 2 * width + 2 * width * _FLOAT
+        pooling = 4 * width * element if config.has_probe else 0
+        mlp = element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
+        return before + max(attention, mlp, pooling)
 
 
 def in_words(count: int) -> str:
@@ -312,15 +303,15 @@ def refuse_what_cannot_fit(
         return
     size = Grid.checked(image_size, "image_size")
     try:
-        traits = _traits(config)
+        on_cpu = torch.device(device).type == "cpu"
+        one = _Pass(config, _traits(config), batch, dtype == "bfloat16", training, _MOMENTS["adamw"] + ema, on_cpu)
     except _UncountableError:
         # What cannot be estimated may still run.
         return
 
     def needed(height: int, width: int) -> int:
-        sized = (height, width)
-        one = _estimate(config, traits, sized, batch, dtype, training, "adamw", ema, device)
-        return one.total - (one.parameters if loaded else 0)
+        found = one.at((height, width))
+        return found.total - (found.parameters if loaded else 0)
 
     asked = needed(*size)
     # In whole numbers: the estimate may be beyond what a float holds.
@@ -328,14 +319,11 @@ def refuse_what_cannot_fit(
         return
     kind = "training step" if training else "forward"
     images = f" with a batch of {batch}" if batch > 1 else ""
+    pixels = f"{size.rows} px" if size.rows == size.cols else f"{size.rows}x{size.cols} px"
     raise InputError(
-        f"a {kind} of {what} at {_size_in_words(size)}{images} needs about {in_words(asked)}; {in_words(available)} "
+        f"a {kind} of {what} at {pixels}{images} needs about {in_words(asked)}; {in_words(available)} "
         f"are available here; {_what_fits(config.patch_size, max(size), available, needed)}"
     )
-
-
-def _size_in_words(size: Grid) -> str:
-    return f"{size.rows} px" if size.rows == size.cols else f"{size.rows}x{size.cols} px"
 
 
 def _what_fits(patch: int, largest: int, available: int, needed: Callable[[int, int], int]) -> str:
@@ -343,10 +331,8 @@ def _what_fits(patch: int, largest: int, available: int, needed: Callable[[int, 
     fits, not_fits = 0, -(-largest // patch)
     while not_fits - fits > 1:
         middle = (fits + not_fits) // 2
-        if needed(middle * patch, middle * patch) <= available:
-            fits = middle
-        else:
-            not_fits = middle
+        enough = needed(middle * patch, middle * patch) <= available
+        fits, not_fits = (middle, not_fits) if enough else (fits, middle)
     return f"at most about {fits * patch} px fits" if fits else "no size fits (try a smaller model or batch)"
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sightline.checkpoint import write_folder
 from sightline.convert import changed_rules, export_weights
-from sightline.convert.timm import build_loaded, timm_is_here
+from sightline.convert.timm_build import build_loaded, timm_is_here
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import model_files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.checkpoint import is_finite
-from sightline.encodings import PositionEncoding
+from sightline.encodings.base import PositionEncoding, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose
@@ -57,6 +58,53 @@ def linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
     return [same(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")[: 1 + bias]]
 
 
+def unbatched(theirs: str, ours: str) -> Entry:
+    """One tensor that has a first axis of length 1 there."""
+    return mapped(theirs, ours, lambda x: x[0], lambda x: x.unsqueeze(0))
+
+
+def prefixed(theirs: str, ours: str, prefix: int = 1) -> Entry:
+    """A table of one image whose first rows, those of the prefix tokens, are a tensor of their own here."""
+    return Entry(
+        (theirs,),
+        (f"{ours}.prefix", f"{ours}.table"),
+        lambda one: [one[0][0, :prefix], one[0][0, prefix:]],
+        lambda parts: [torch.cat(list(parts)).unsqueeze(0)],
+    )
+
+
+def joined(theirs: Sequence[str], ours: str) -> Entry:
+    """Tensors of one length that are one here, one after the other."""
+    count = len(theirs)
+    return Entry(tuple(theirs), (ours,), lambda all_: [torch.cat(list(all_))], lambda one: list(one[0].chunk(count)))
+
+
+def buffer(theirs: Sequence[str], *values: Tensor) -> Entry:
+    """Tensors that follow from the configuration, and are nothing here."""
+    return Entry(tuple(theirs), (), lambda _: [], lambda _: list(values))
+
+
+def kernel(config: ViTConfig, theirs: str = "patch_embed.proj.weight") -> Entry:
+    """The convolution of a patch embedding, [dim, channels, height, width]."""
+    shape = (config.dim, config.channels, config.patch_size, config.patch_size)
+    return mapped(theirs, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape))
+
+
+def named_as_ours(config: ViTConfig, special: Sequence[Entry], renamed: Sequence[tuple[str, str]] = ()) -> list[Entry]:
+    """`special`, and every other tensor of ours under its own name, but for `renamed`: patterns of ours, and theirs."""
+    with torch.device("meta"):
+        names = without_knobs(make_model(config).state_dict())
+    taken = {name for entry in special for name in entry.ours}
+    entries = list(special)
+    for ours in names:
+        if ours not in taken:
+            theirs = ours
+            for pattern, there in renamed:
+                theirs = re.sub(pattern, there, theirs)
+            entries.append(same(theirs, ours))
+    return entries
+
+
 class Project(ABC):
     """A foreign project whose models can be ours, and ours its.
 
@@ -64,11 +112,13 @@ class Project(ABC):
         name: as `import_weights` is asked for it.
         source: where its code is.
         arguments: the arguments of its class that are understood, with its own defaults.
+        plain: those of them that are fields of ours, and mean the same.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     arguments: ClassVar[Mapping[str, Any]]
+    plain: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
@@ -89,6 +139,14 @@ class Project(ABC):
     @abstractmethod
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
+
+    def plain_fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of `ViTConfig` that `plain` arguments are."""
+        return {ours: given[theirs] for theirs, ours in self.plain.items()}
+
+    def plain_arguments(self, config: ViTConfig) -> dict[str, Any]:
+        """The inverse of `plain_fields`."""
+        return {theirs: getattr(config, ours) for theirs, ours in self.plain.items()}
 
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the project's defaults.
@@ -209,7 +267,7 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
     if config.mlp == "swiglu" and not probe:
         fields["gelu"] = None
-    fields["head"] = config.head if config.num_classes else None
+    fields["head"] = config.head if config.num_classes or not config.has_classifier else None
     # Its value is one to start training from; that there is a bias is part of the model.
     fields["head_bias"] = config.head_bias is not False if config.num_classes else None
     fields["head_hidden"] = (config.head_hidden or config.dim) if fields["head"] == "mlp" else None

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, mapped, same
-from sightline.convert.flax_names import blocks, dense, mlp, norm, out, patches, projections
+from sightline.convert.base import Entry, Project, same, unbatched
+from sightline.convert.flax_names import (
+    blocks,
+    channels,
+    dense,
+    image_size,
+    kernel_like,
+    mlp,
+    norm,
+    out,
+    patches,
+    projections,
+)
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig
 
@@ -35,6 +45,7 @@ class BigVision(Project):
         "pool_type": "gap",
         "image_size": None,
     }
+    plain: ClassVar = {"width": "dim", "depth": "depth", "num_heads": "heads"}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key, allowed in (("pool_type", _POOLS), ("posemb", _ENCODINGS)):
@@ -49,24 +60,14 @@ class BigVision(Project):
             raise InputError(f"big_vision: mlp_dim {hidden!r}: expected a whole number")
         pool = _POOLS[given["pool_type"]]
         learned = given["posemb"] == "learn"
-        # The table alone knows how many patches there were; `image_size` (not an argument there) says a shape.
-        patches = state["pos_embedding"].shape[1] if "pos_embedding" in state else 0
-        side = round(patches**0.5) or 224 // sides[0]
-        if given["image_size"] is None and patches and side * side != patches:
-            raise InputError(
-                f"big_vision: pos_embedding has {patches} patches, no square; give image_size (height, width)"
-            )
-        kernel = state.get("embedding/kernel")
         options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
         return ViTConfig(
             patch_size=sides[0],
-            dim=given["width"],
-            depth=given["depth"],
-            heads=given["num_heads"],
+            **self.plain_fields(given),
             mlp_ratio=hidden / given["width"],
             num_classes=given["num_classes"] or 0,
-            image_size=given["image_size"] or side * sides[0],
-            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+            image_size=image_size(self.name, given["image_size"], state, "pos_embedding", 0, sides[0]),
+            channels=channels(state),
             encoding=_ENCODINGS[given["posemb"]],
             encoding_options=options,
             pool=pool,  # type: ignore[arg-type]
@@ -79,17 +80,14 @@ class BigVision(Project):
         given = {
             "num_classes": config.num_classes or None,
             "patch_size": (config.patch_size, config.patch_size),
-            "width": config.dim,
-            "depth": config.depth,
+            **self.plain_arguments(config),
             "mlp_dim": config.mlp_hidden,
-            "num_heads": config.heads,
             "posemb": next(theirs for theirs, ours in _ENCODINGS.items() if ours == config.encoding),
             "pool_type": next((theirs for theirs, ours in _POOLS.items() if ours == config.pool), "map"),
             "image_size": config.table_size,
         }
         # What its weights would tell.
-        kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
-        self.compare(given, model, {"embedding/kernel": kernel})
+        self.compare(given, model, kernel_like(config))
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
@@ -103,7 +101,7 @@ class BigVision(Project):
         if config.has_class_token:
             entries.append(same("cls", "cls_token"))
         if config.encoding == "learned_1d":
-            entries.append(mapped("pos_embedding", "encoding.table", lambda x: x[0], lambda x: x.unsqueeze(0)))
+            entries.append(unbatched("pos_embedding", "encoding.table"))
         if config.pool == "attention":
             attention = "MAPHead_0/MultiHeadDotProductAttention_0"
             entries += [same("MAPHead_0/probe", "attn_pool.latent"), *norm("MAPHead_0/LayerNorm_0", "attn_pool.norm")]

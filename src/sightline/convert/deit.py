@@ -8,17 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, mapped
-from sightline.convert.vit_names import (
-    DEFAULTS,
-    arguments,
-    block_entries,
-    deit3_link,
-    fields,
-    head_entries,
-    patch_entries,
-    trunk_entries,
-)
+from sightline.convert.base import Entry, Project, kernel, named_as_ours, prefixed, unbatched
+from sightline.convert.vit_names import DEFAULTS, SCALES, arguments, deit3_link, fields
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
@@ -67,19 +58,6 @@ class Deit(Project):
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        entries = [
-            *patch_entries(config),
-            *trunk_entries(config),
-            *block_entries(config, scale="gamma_{}"),
-            *head_entries(config),
-        ]
-        if not config.encoding_options.get("prefix", True):
-            table = mapped("pos_embed", "encoding.table", lambda x: x[0], lambda x: x.unsqueeze(0))
-            return [*entries, table]
-        both = Entry(
-            ("pos_embed",),
-            ("encoding.prefix", "encoding.table"),
-            lambda one: [one[0][0, :1], one[0][0, 1:]],
-            lambda parts: [torch.cat(list(parts)).unsqueeze(0)],
-        )
-        return [*entries, both]
+        whole = config.encoding_options.get("prefix", True)
+        table = prefixed("pos_embed", "encoding") if whole else unbatched("pos_embed", "encoding.table")
+        return named_as_ours(config, [kernel(config), table], SCALES)

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, linear, same
-from sightline.convert.vit_names import patch_entries
+from sightline.convert.base import Entry, Project, buffer, joined, kernel, named_as_ours
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig
 
@@ -57,6 +56,10 @@ class DinoV3(Project):
         "untie_global_and_local_cls_norm": False,
         "device": None,
     }
+    plain: ClassVar = {
+        "patch_size": "patch_size", "in_chans": "channels", "embed_dim": "dim", "depth": "depth", "num_heads": "heads",
+        "n_storage_tokens": "num_registers",
+    }  # fmt: skip
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key, allowed in (("norm_layer", _NORMS), ("ffn_layer", ("mlp", *_ALIGNED))):
@@ -83,18 +86,13 @@ class DinoV3(Project):
         stored = state.get(_PERIODS)
         rounded = stored is not None and torch.equal(stored.float(), _periods(base, head_dim, "bfloat16"))
         return ViTConfig(
-            patch_size=given["patch_size"],
-            dim=given["embed_dim"],
-            depth=given["depth"],
-            heads=given["num_heads"],
+            **self.plain_fields(given),
             mlp_ratio=hidden / given["embed_dim"],
             mlp="swiglu" if aligned else "gelu",
             num_classes=0,
             image_size=given["img_size"],
-            channels=given["in_chans"],
             encoding="rope_dinov3",
             encoding_options={"theta": base, "rounding": "bfloat16" if rounded else "none"},
-            num_registers=given["n_storage_tokens"],
             qkv_bias="qv" if given["qkv_bias"] and given["mask_k_bias"] else bool(given["qkv_bias"]),
             layer_scale=float(scale) if isinstance(scale, int) else scale,
             norm_eps=_NORMS[given["norm_layer"]],
@@ -112,55 +110,32 @@ class DinoV3(Project):
         eps = {value: key for key, value in _NORMS.items()}
         given = {
             "img_size": config.train_grid.rows * config.patch_size,
-            "patch_size": config.patch_size,
-            "in_chans": config.channels,
+            **self.plain_arguments(config),
             "pos_embed_rope_base": base,
-            "embed_dim": config.dim,
-            "depth": config.depth,
-            "num_heads": config.heads,
             "qkv_bias": config.qkv_bias is not False,
             "mask_k_bias": config.qkv_bias == "qv",
             "layerscale_init": config.layer_scale,
             "norm_layer": eps.get(config.norm_eps, "layernorm"),
             **_ffn(config),
-            "n_storage_tokens": config.num_registers,
         }
         self.compare(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        entries = [*patch_entries(config), same("cls_token"), same("mask_token"), *linear("norm", "norm")]
-        if config.num_registers:
-            entries.append(same("storage_tokens", "reg_token"))
         rounding = config.encoding_options.get("rounding", "none")
         periods = _periods(float(given["pos_embed_rope_base"]), config.dim // config.heads, rounding)
-        entries.append(Entry((_PERIODS,), (), lambda _: [], lambda _: [periods]))
-        for layer in range(config.depth):
-            block = f"blocks.{layer}"
-            for name in ("norm1", "attn.proj", "norm2"):
-                entries += linear(f"{block}.{name}", f"{block}.{name}")
-            entries += _qkv(config, f"{block}.attn")
-            if config.layer_scale is not None:
-                entries += [same(f"{block}.ls{one}.gamma") for one in (1, 2)]
-            if config.mlp == "gelu":
-                entries += [
-                    *linear(f"{block}.mlp.fc1", f"{block}.mlp.fc1"),
-                    *linear(f"{block}.mlp.fc2", f"{block}.mlp.fc2"),
-                ]
-                continue
-            entries += linear(f"{block}.mlp.w3", f"{block}.mlp.fc2")
-            for part in ("weight", "bias"):
-                gated = tuple(f"{block}.mlp.{one}.{part}" for one in ("w1", "w2"))
-                entries.append(Entry(gated, (f"{block}.mlp.fc1.{part}",), _joined, _halved))
-        return entries
-
-
-def _joined(parts: Any) -> list[Tensor]:
-    return [torch.cat(list(parts))]
-
-
-def _halved(one: Any) -> list[Tensor]:
-    return list(one[0].chunk(2))
+        entries = [kernel(config), buffer((_PERIODS,), periods)]
+        renamed = [("^reg_token", "storage_tokens")]
+        for block in (f"blocks.{layer}" for layer in range(config.depth)):
+            if config.qkv_bias == "qv":
+                entries += _masked_bias(config, f"{block}.attn")
+            if config.mlp == "swiglu":
+                for part in ("weight", "bias"):
+                    gated = [f"{block}.mlp.{one}.{part}" for one in ("w1", "w2")]
+                    entries.append(joined(gated, f"{block}.mlp.fc1.{part}"))
+        if config.mlp == "swiglu":
+            renamed.append((r"mlp\.fc2\.", "mlp.w3."))
+        return named_as_ours(config, entries, renamed)
 
 
 def _periods(base: float, head_dim: int, rounding: str) -> Tensor:
@@ -178,18 +153,13 @@ def _ffn(config: ViTConfig) -> dict[str, Any]:
     return {"ffn_layer": "swiglu", "ffn_ratio": (config.mlp_hidden * 1.5 + 0.25) / config.dim}
 
 
-def _qkv(config: ViTConfig, name: str) -> list[Entry]:
-    entries = linear(f"{name}.qkv", f"{name}.qkv", bias=config.qkv_bias is True)
-    if config.qkv_bias == "qv":
-        dim = config.dim
-        mask = torch.cat((torch.ones(dim), torch.zeros(dim), torch.ones(dim)))
-        entries.append(
-            Entry(
-                (f"{name}.qkv.bias",),
-                (f"{name}.q_bias", f"{name}.v_bias"),
-                lambda one: [one[0][:dim], one[0][2 * dim :]],
-                lambda parts: [torch.cat((parts[0], torch.zeros_like(parts[0]), parts[1]))],
-            )
-        )
-        entries.append(Entry((f"{name}.qkv.bias_mask",), (), lambda _: [], lambda _: [mask]))
-    return entries
+def _masked_bias(config: ViTConfig, name: str) -> list[Entry]:
+    """The biases of q, k and v, of which a mask makes that of k nothing."""
+    dim = config.dim
+    bias = Entry(
+        (f"{name}.qkv.bias",),
+        (f"{name}.q_bias", f"{name}.v_bias"),
+        lambda one: [one[0][:dim], one[0][2 * dim :]],
+        lambda parts: [torch.cat((parts[0], torch.zeros_like(parts[0]), parts[1]))],
+    )
+    return [bias, buffer((f"{name}.qkv.bias_mask",), torch.cat((torch.ones(dim), torch.zeros(dim), torch.ones(dim))))]

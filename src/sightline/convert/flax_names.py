@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sightline.convert.base import Entry, mapped, same
+from sightline.errors import InputError
 from sightline.models import ViTConfig
+
+
+def channels(state: Mapping[str, Tensor]) -> int:
+    """Of the images, by the kernel HWIO of the patch embedding; 3 where there is none."""
+    kernel = state.get("embedding/kernel")
+    return 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2]
+
+
+def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
+    """What `channels` reads of the weights of a model."""
+    return {"embedding/kernel": torch.empty(config.patch_size, config.patch_size, config.channels, 1)}
+
+
+def image_size(project: str, given: Any, state: Mapping[str, Tensor], table: str, prefix: int, patch: int) -> Any:
+    """The training size in pixels: the one that is given (no argument there), else a square of as many patches as the
+    table has, which alone knows their number.
+
+    Raises:
+        InputError: they are no square.
+    """
+    found = state.get(table)
+    count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
+    side = round(count**0.5) or 224 // patch
+    if given is None and count and side * side != count:
+        raise InputError(f"{project}: {table} has {count} patches, no square; give image_size (height, width)")
+    return given or side * patch
 
 
 def patches(config: ViTConfig) -> list[Entry]:

@@ -8,16 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project
-from sightline.convert.vit_names import (
-    DEFAULTS,
-    arguments,
-    block_entries,
-    fields,
-    head_entries,
-    patch_entries,
-    trunk_entries,
-)
+from sightline.convert.base import Entry, Project, kernel, named_as_ours
+from sightline.convert.vit_names import DEFAULTS, arguments, fields
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig
@@ -90,12 +82,7 @@ class LookHere(Project):
         return {**arguments(config), "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        return [
-            *patch_entries(config),
-            *trunk_entries(config),
-            *block_entries(config, scale="ls{}.gamma"),
-            *head_entries(config),
-        ]
+        return named_as_ours(config, [kernel(config)])
 
 
 def _spelt(directions: str | list[str], heads: int) -> str | list[str]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, linear, mapped, same
+from sightline.convert.base import Entry, Project, buffer, linear, mapped, same
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -30,21 +30,17 @@ class NaVit(Project):
     name = "navit"
     source = "https://github.com/lucidrains/vit-pytorch"
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
+    plain: ClassVar = {key: key for key in ("patch_size", "num_classes", "dim", "depth", "heads", "channels")}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key in _REQUIRED:
             if given[key] is None:
                 raise InputError(f"navit: the configuration has no {key}")
         return ViTConfig(
-            patch_size=given["patch_size"],
-            dim=given["dim"],
-            depth=given["depth"],
-            heads=given["heads"],
+            **self.plain_fields(given),
             head_dim=None if given["heads"] * given["dim_head"] == given["dim"] else given["dim_head"],
             mlp_ratio=given["mlp_dim"] / given["dim"],
-            num_classes=given["num_classes"],
             image_size=given["image_size"],
-            channels=given["channels"],
             encoding="factorized",
             pool="query",
             patch_norm=True,
@@ -61,13 +57,8 @@ class NaVit(Project):
         config = model.config
         given = {
             "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
-            "patch_size": config.patch_size,
-            "num_classes": config.num_classes,
-            "dim": config.dim,
-            "depth": config.depth,
-            "heads": config.heads,
+            **self.plain_arguments(config),
             "mlp_dim": config.mlp_hidden,
-            "channels": config.channels,
             "dim_head": config.attention_width // config.heads,
         }
         self.compare(given, model)
@@ -106,13 +97,12 @@ class NaVit(Project):
         if config.num_classes:
             return [*entries, same("mlp_head.1.weight", "head.weight")]
         # There a head for no classes is a layer all the same.
-        return [*entries, Entry(("mlp_head.1.weight",), (), lambda _: [], lambda _: [torch.zeros(0, config.dim)])]
+        return [*entries, buffer(("mlp_head.1.weight",), torch.zeros(0, config.dim))]
 
 
 def _norm(theirs: str, ours: str, width: int) -> list[Entry]:
     """A norm's weight, and the buffer that it has for a bias."""
-    buffer = Entry((f"{theirs}.beta",), (), lambda _: [], lambda _: [torch.zeros(width)])
-    return [same(f"{theirs}.gamma", f"{ours}.weight"), buffer]
+    return [same(f"{theirs}.gamma", f"{ours}.weight"), buffer((f"{theirs}.beta",), torch.zeros(width))]
 
 
 def _attention(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:

@@ -8,17 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, mapped
-from sightline.convert.vit_names import (
-    DEFAULTS,
-    arguments,
-    block_entries,
-    deit3_link,
-    fields,
-    head_entries,
-    patch_entries,
-    trunk_entries,
-)
+from sightline.convert.base import Entry, Project, buffer, kernel, mapped, named_as_ours, unbatched
+from sightline.convert.vit_names import DEFAULTS, SCALES, arguments, deit3_link, fields
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
@@ -75,12 +66,7 @@ class RopeVit(Project):
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         joined = "+" in config.encoding
-        entries = [
-            *patch_entries(config),
-            *trunk_entries(config),
-            *block_entries(config, scale="gamma_{}"),
-            *head_entries(config),
-        ]
+        entries = [kernel(config)]
         if config.encoding.startswith("rope_mixed"):
             half = config.dim // config.heads // 2
             shape = (2, config.depth, config.heads, half)
@@ -89,8 +75,7 @@ class RopeVit(Project):
             # Buffers: where each training patch stands, counted row by row.
             rows, cols = config.train_grid
             y, x = torch.meshgrid(torch.arange(rows).float(), torch.arange(cols).float(), indexing="ij")
-            entries.append(Entry(("freqs_t_x", "freqs_t_y"), (), lambda _: [], lambda _: [x.flatten(), y.flatten()]))
+            entries.append(buffer(("freqs_t_x", "freqs_t_y"), x.flatten(), y.flatten()))
         if joined:
-            ours = "encoding.parts.1.table"
-            entries.append(mapped("pos_embed", ours, lambda x: x[0], lambda x: x.unsqueeze(0)))
-        return entries
+            entries.append(unbatched("pos_embed", "encoding.parts.1.table"))
+        return named_as_ours(config, entries, SCALES)

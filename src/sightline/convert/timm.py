@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sightline.convert.base import Entry, Project, differences
 from sightline.convert.timm_arguments import arguments_for
-from sightline.convert.timm_entries import entries_of
+from sightline.convert.timm_build import build, built, import_timm
 from sightline.convert.timm_reading import read_fields
+from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
-from sightline.models.config import MOST
 from sightline.models.head import ScoreLink
 from sightline.reading import read_json
-from sightline.runtime import import_timm
 
 
 class Timm(Project):
@@ -45,7 +42,7 @@ class Timm(Project):
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        return ViTConfig(**read_fields(_built(given)))
+        return ViTConfig(**read_fields(built(given)))
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
@@ -65,7 +62,7 @@ class Timm(Project):
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        return entries_of(_built(given), config)
+        return entries_of(built(given), config)
 
 
 def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:
@@ -76,44 +73,6 @@ def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLi
 
 # Where weights come from and in what form, and not what the model is.
 _HOW_IT_IS_BUILT = ("pretrained", "checkpoint_path", "cache_dir", "scriptable", "exportable", "no_jit")
-
-
-def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
-    """The model that timm builds from `model`, a name, and the arguments of its `create_model`.
-
-    Raises:
-        InputError: the name or an argument is not known there (names the nearest), or a value is refused.
-    """
-    _check_bounds(given)
-    timm = import_timm()
-    arguments = {key: value for key, value in given.items() if key != "model"}
-    name = given["model"]
-    architecture = name.split(".")[0]
-    if not timm.is_model(architecture):
-        raise choose("timm: model", architecture, timm.list_models(), limit=5)
-    try:
-        return timm.create_model(name, **arguments, **more)
-    # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
-    except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
-
-
-def _check_bounds(given: Mapping[str, Any]) -> None:
-    """Refuse sizes of a model that ours could not have: timm builds whatever it is asked for."""
-    for theirs, ours in _SIZES.items():
-        value = given.get(theirs)
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, int | float) and not one <= MOST[ours]:
-                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
-
-
-_SIZES = {
-    "depth": "depth", "embed_dim": "dim", "num_heads": "heads", "mlp_ratio": "mlp_ratio", "patch_size": "patch_size",
-    "img_size": "image_size", "in_chans": "channels", "num_classes": "num_classes", "reg_tokens": "num_registers",
-    "num_reg_tokens": "num_registers", "attn_pool_num_heads": "pool_heads", "attn_pool_mlp_ratio": "mlp_ratio",
-    "pos_embed_grid_size": "image_size", "ref_feat_shape": "image_size",
-}  # fmt: skip
 
 
 def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
@@ -137,32 +96,6 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
     if names is not None:
         model.config = model.config.replace(class_names=names)
     return model
-
-
-def timm_is_here() -> bool:
-    """Whether timm is installed and imports."""
-    try:
-        import_timm()
-    except InputError:
-        return False
-    return True
-
-
-def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
-    """timm's own model with these weights, in evaluation mode; at any size where timm can.
-
-    Raises:
-        InputError: timm cannot build it, or the weights are of another model.
-    """
-    try:
-        original = build({**given, "dynamic_img_size": True})
-    except InputError:
-        original = build(given)
-    try:
-        original.load_state_dict({name: tensor.float() for name, tensor in state.items()})
-    except RuntimeError as error:
-        raise InputError(f"timm weights: {' '.join(str(error).split())[:200]}") from None
-    return original.eval()
 
 
 def _imagenet_names(num_classes: int) -> tuple[str, ...] | None:
@@ -225,22 +158,3 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-_MODULES: dict[str, nn.Module] = {}
-
-
-def _built(given: Mapping[str, Any]) -> nn.Module:
-    """The module on the meta device, where it has no memory; the last few are kept."""
-    try:
-        key = json.dumps(given, sort_keys=True)
-    except TypeError:
-        key = None
-    if key in _MODULES:
-        return _MODULES[key]
-    with torch.device("meta"):
-        module = build({**given, "pretrained": False})
-    if key is not None:
-        while len(_MODULES) >= 4:
-            _MODULES.pop(next(iter(_MODULES)))
-        _MODULES[key] = module
-    return module

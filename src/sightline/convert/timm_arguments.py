@@ -7,8 +7,8 @@ from typing import Any
 from sightline.convert.timm_reading import RULES
 from sightline.encodings.create import split_options
 from sightline.models import ViTConfig
+from sightline.models.timm_names import TIMM_POOLS, arguments_of
 
-_POOLS = {"cls": "token", "mean": "avg", "attention": "map"}
 _GELUS = {"exact": "gelu", "tanh": "gelu_tanh", "quick": "quick_gelu"}
 # None leaves the norm, and its epsilon, to the model of that name.
 _NORMS = {"layer": None, "rms": "rmsnorm"}
@@ -30,29 +30,31 @@ def arguments_for(config: ViTConfig) -> dict[str, Any]:
     What timm cannot hold is left out; reading the built module back shows it.
     """
     parts = split_options(config.encoding, config.encoding_options)
-    shared: dict[str, Any] = {
-        "img_size": list(size) if isinstance(size := config.table_size, tuple) else size,
-        "patch_size": config.patch_size,
-        "in_chans": config.channels,
-        "num_classes": config.num_classes,
-        "embed_dim": config.dim,
-        "depth": config.depth,
-        "num_heads": config.heads,
+    names = set(parts)
+    if names & {"rpe_learned", "rpe_learned_shared"}:
+        return _beit(config, names)
+    if names & {"rope_axial", "rope_dinov3", "rope_mixed"}:
+        return _eva(config, parts)
+    if names & {"learned_2d", "factorized"} or _is_naflex_table(config, parts.get("learned_1d")):
+        return _naflex(config, parts)
+    return _vit(config, parts)
+
+
+def _shared(config: ViTConfig, kind: str) -> dict[str, Any]:
+    """The arguments of a class that are fields of ours."""
+    size = config.table_size
+    values = {
+        **vars(config),
+        "image_size": list(size) if isinstance(size, tuple) else size,
         # timm cuts the product where we round it.
         "mlp_ratio": (config.mlp_hidden + 0.5) / config.dim,
         "qkv_bias": config.qkv_bias is not False,
-        "init_values": config.layer_scale,
         # The nearest that timm has.
-        "global_pool": _POOLS.get(config.pool, "map"),
+        "pool": next((theirs for theirs, ours in TIMM_POOLS.items() if ours == config.pool), "map"),
+        "class_token": config.has_class_token,
+        "fit": config.fit == "pad",
     }
-    names = set(parts)
-    if names & {"rpe_learned", "rpe_learned_shared"}:
-        return _beit(config, names, shared)
-    if names & {"rope_axial", "rope_dinov3", "rope_mixed"}:
-        return _eva(config, parts, shared)
-    if names & {"learned_2d", "factorized"} or _is_naflex_table(config, parts.get("learned_1d")):
-        return _naflex(config, parts, shared)
-    return _vit(config, parts, shared)
+    return {theirs: values[ours] for theirs, ours in arguments_of(kind).items()}
 
 
 def _is_naflex_table(config: ViTConfig, options: dict[str, Any] | None) -> bool:
@@ -71,29 +73,21 @@ def _apart(options: dict[str, Any]) -> bool:
     return not options.get("prefix", True)
 
 
-def _vit(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
+def _vit(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {
         "model": _VIT.get(config.norm_eps, _VIT[1e-6]),
-        **shared,
-        "qk_norm": config.qk_norm,
-        "scale_attn_norm": config.attn_norm,
-        "scale_mlp_norm": config.mlp_norm,
-        "class_token": config.has_class_token,
-        "reg_tokens": config.num_registers,
+        **_shared(config, "VisionTransformer"),
         "pos_embed": "learn" if "learned_1d" in parts else "none",
         "no_embed_class": _apart(parts.get("learned_1d", {})),
-        "pre_norm": config.norm_pre,
         "final_norm": config.final_norm != "none",
         "fc_norm": _after_pool(config),
-        "pool_include_prefix": config.pool_prefix,
         "act_layer": _GELUS[config.gelu],
         "norm_layer": _NORMS.get(config.norm),
         "dynamic_img_size": True,
-        "dynamic_img_pad": config.fit == "pad",
     }
 
 
-def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
+def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     rotary = next(name for name in parts if name.startswith("rope"))
     options = parts[rotary]
     centred = rotary == "rope_dinov3" or options.get("coordinates") == "centred"
@@ -104,17 +98,12 @@ def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, 
     scaled = config.layer_scale is not None
     given = {
         "model": _EVA.get((config.norm_eps, scaled), _EVA[1e-6, scaled]),
-        **shared,
+        **_shared(config, "Eva"),
         # Biases of all three, or of q and v alone.
         "attn_type": "eva" if config.qkv_bias == "qv" else "rope",
         "qkv_fused": True,
-        "qk_norm": config.qk_norm,
         "swiglu_mlp": config.mlp == "swiglu",
         "swiglu_align_to": 0,
-        "scale_mlp": config.mlp_norm,
-        "scale_attn_inner": config.attn_norm,
-        "class_token": config.has_class_token,
-        "num_reg_tokens": config.num_registers,
         "use_abs_pos_emb": "learned_1d" in parts,
         "no_embed_class": _apart(parts.get("learned_1d", {})),
         "use_rot_pos_emb": True,
@@ -124,11 +113,9 @@ def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, 
         "rope_grid_offset": options.get("offset", 0.0),
         "rope_rotate_half": options.get("pairing") == "halves",
         "ref_feat_shape": list(reference) if options.get("coordinates") == "squeezed" else None,
-        "use_pre_transformer_norm": config.norm_pre,
         "use_post_transformer_norm": config.final_norm == "before_pool",
         "use_fc_norm": _after_pool(config),
         "dynamic_img_size": True,
-        "dynamic_img_pad": config.fit == "pad",
     }
     if config.pool == "attention":
         given |= _probe(config)
@@ -141,13 +128,12 @@ def _probe(config: ViTConfig) -> dict[str, Any]:
     return {"attn_pool_num_heads": config.pool_heads or config.heads, "attn_pool_mlp_ratio": ratio}
 
 
-def _beit(config: ViTConfig, names: set[str], shared: dict[str, Any]) -> dict[str, Any]:
+def _beit(config: ViTConfig, names: set[str]) -> dict[str, Any]:
     return {
         "model": "beit_base_patch16_224",
-        **shared,
+        **_shared(config, "Beit"),
         "init_values": config.layer_scale or 0,
         "swiglu_mlp": config.mlp == "swiglu",
-        "scale_mlp": config.mlp_norm,
         "use_abs_pos_emb": "learned_1d" in names,
         "use_rel_pos_bias": "rpe_learned" in names,
         "use_shared_rel_pos_bias": "rpe_learned_shared" in names,
@@ -155,8 +141,7 @@ def _beit(config: ViTConfig, names: set[str], shared: dict[str, Any]) -> dict[st
     }
 
 
-def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in shared.items() if key != "img_size"}
+def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     options = next(iter(parts.values()), {})
     # Factorised tables are resized along their axis, whatever the mode.
     rule = _BICUBIC if "factorized" in parts else options.get("interpolation", "bilinear")
@@ -164,24 +149,16 @@ def _naflex(config: ViTConfig, parts: dict[str, dict[str, Any]], shared: dict[st
     return {
         # The first brings a LayerScale, the second none.
         "model": "naflexvit_base_patch16_siglip" if config.layer_scale is None else "naflexvit_base_patch16_gap",
-        **given,
-        "qk_norm": config.qk_norm,
-        "scale_attn_inner_norm": config.attn_norm,
-        "scale_mlp_norm": config.mlp_norm,
-        "class_token": config.has_class_token,
-        "reg_tokens": config.num_registers,
+        **_shared(config, "NaFlexVit"),
         "pos_embed": "factorized" if "factorized" in parts else "learned",
         "pos_embed_grid_size": list(config.train_grid),
         "pos_embed_ar_preserving": "learned_2d" in parts or options.get("new_grid") == "aspect",
         "pos_embed_interp_mode": mode,
         "pos_embed_antialias": antialias,
         "pos_embed_align_corners": aligned,
-        "pre_norm": config.norm_pre,
         "final_norm": config.final_norm != "none",
         "fc_norm": _after_pool(config),
-        "pool_include_prefix": config.pool_prefix,
         **_probe(config),
         "act_layer": _GELUS[config.gelu],
         "norm_layer": _NORMS.get(config.norm),
-        "dynamic_img_pad": config.fit == "pad",
     }

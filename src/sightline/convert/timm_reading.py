@@ -7,15 +7,14 @@ from typing import Any
 from torch import nn
 
 from sightline.errors import InputError
+from sightline.models.timm_names import CLASSES, TIMM_POOLS
 
-CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
 _BLOCKS = {
     "VisionTransformer": ("Block",),
     "Eva": ("EvaBlock",),
     "Beit": ("Block",),
     "NaFlexVit": ("Block", "EvaBlock"),
 }
-_POOLS = {"token": "cls", "avg": "mean", "map": "attention"}
 # timm resizes every absolute table in this way.
 _RESIZED = "bicubic_antialias"
 # (mode, antialias, align_corners) of NaFlexViT's learned tables -> our rule.
@@ -38,9 +37,14 @@ def present(module: object) -> bool:
     return kind_of(module) != "Identity"
 
 
-def refusal(reason: str) -> InputError:
+def _refusal(reason: str) -> InputError:
     """The error for a model that is none of ours; to be raised."""
     return InputError(f"timm: this model cannot be ours: {reason}")
+
+
+def _refuse_if(lacking: bool, reason: str) -> None:
+    if lacking:
+        raise _refusal(reason)
 
 
 def embedding(module: Any) -> Any:
@@ -60,14 +64,11 @@ def read_fields(module: Any) -> dict[str, Any]:
         InputError: it has a part that our models lack; says which.
     """
     if not type(module).__module__.startswith("timm."):
-        raise refusal(f"{type(module).__module__}.{kind_of(module)} is none of timm's own")
-    if kind_of(module) not in CLASSES:
-        raise refusal(f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
-    if not len(module.blocks):
-        raise refusal("it has no blocks")
+        raise _refusal(f"{type(module).__module__}.{kind_of(module)} is none of timm's own")
+    _refuse_if(kind_of(module) not in CLASSES, f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
+    _refuse_if(not len(module.blocks), "it has no blocks")
     blocks = [_block(module, block) for block in module.blocks]
-    if any(block != blocks[0] for block in blocks):
-        raise refusal("its blocks differ from one another")
+    _refuse_if(any(block != blocks[0] for block in blocks), "its blocks differ from one another")
     return {
         **_patches(module),
         **blocks[0],
@@ -84,14 +85,11 @@ def read_fields(module: Any) -> dict[str, Any]:
 
 def _patches(module: Any) -> dict[str, Any]:
     embed = embedding(module)
-    if kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"):
-        raise refusal(f"its patches come from a {kind_of(embed)}")
+    _refuse_if(kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {kind_of(embed)}")
     sides = tuple(embed.patch_size)
-    if len(sides) != 2 or sides[0] != sides[1]:
-        raise refusal(f"patches of {'x'.join(map(str, sides))} pixels are not square")
+    _refuse_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
     rows = sides[0]
-    if present(embed.norm) or getattr(embed, "norm_input", None) is not None:
-        raise refusal("its patch embedding has a norm")
+    _refuse_if(present(embed.norm) or getattr(embed, "norm_input", None) is not None, "its patch embedding has a norm")
     naflex = kind_of(embed) == "NaFlexEmbeds"
     # The grid, and not img_size: timm drops pixels beyond the last whole patch.
     grid = (embed.pos_embed_grid_size or (16, 16)) if naflex else embed.grid_size
@@ -110,27 +108,24 @@ def _norm(module: Any, what: str) -> tuple[str, float]:
     """(kind, epsilon) of a norm."""
     # A norm of maps is a subclass there.
     if isinstance(module, nn.LayerNorm) and "2d" not in kind_of(module):
-        if module.weight is None or module.bias is None:
-            raise refusal(f"its {what} has no weight or no bias")
+        _refuse_if(module.weight is None or module.bias is None, f"its {what} has no weight or no bias")
         return "layer", module.eps
     if kind_of(module) in ("RmsNorm", "RMSNorm"):
         return "rms", module.eps
-    raise refusal(f"its {what} is a {kind_of(module)}")
+    raise _refusal(f"its {what} is a {kind_of(module)}")
 
 
 def _block(module: Any, block: Any) -> dict[str, Any]:
-    if kind_of(block) not in _BLOCKS[kind_of(module)]:
-        raise refusal(f"its blocks are {kind_of(block)}")
+    _refuse_if(kind_of(block) not in _BLOCKS[kind_of(module)], f"its blocks are {kind_of(block)}")
     norm, eps = _norm(block.norm1, "norm1")
     found = {"norm": norm, "norm_eps": eps, **_attention(block.attn, module.embed_dim), **_mlp(block.mlp)}
     inner = {name: getattr(block.attn, name, None) for name in ("q_norm", "k_norm", "norm")}
     inner |= {"norm2": block.norm2, "mlp.norm": getattr(block.mlp, "norm", None)}
     for name, one in inner.items():
         if present(one) and _norm(one, name) != (norm, eps):
-            raise refusal(f"its {name} is of another kind, or has another epsilon, than norm1")
+            raise _refusal(f"its {name} is of another kind, or has another epsilon, than norm1")
     scales = _scales(block)
-    if (scales[0] is None) != (scales[1] is None):
-        raise refusal("only one of its branches has a LayerScale")
+    _refuse_if((scales[0] is None) != (scales[1] is None), "only one of its branches has a LayerScale")
     return {**found, "layer_scale": scales[0]}
 
 
@@ -144,14 +139,11 @@ def _scales(block: Any) -> tuple[float | None, float | None]:
 
 
 def _attention(attn: Any, dim: int) -> dict[str, Any]:
-    if kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"):
-        raise refusal(f"its attention is {kind_of(attn)}")
-    if attn.proj.in_features != dim:
-        raise refusal("its heads are not as wide as dim / heads")
-    if attn.proj.bias is None:
-        raise refusal("the projection of its heads has no bias")
+    _refuse_if(kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"), f"its attention is {kind_of(attn)}")
+    _refuse_if(attn.proj.in_features != dim, "its heads are not as wide as dim / heads")
+    _refuse_if(attn.proj.bias is None, "the projection of its heads has no bias")
     if getattr(attn, "gate", None) is not None or getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads:
-        raise refusal("its attention is gated, or shares keys between heads")
+        raise _refusal("its attention is gated, or shares keys between heads")
     if getattr(attn, "qkv", None) is not None:
         biases = [attn.qkv.bias is not None] * 3 if getattr(attn, "q_bias", None) is None else [True, False, True]
     else:
@@ -171,9 +163,8 @@ def _mlp(mlp: Any) -> dict[str, Any]:
     if kind == "Mlp":
         gelu = gelu_of(mlp.act)
     elif not gated or kind_of(getattr(mlp, "act", None)) != "SiLU":
-        raise refusal(f"its MLP is a {kind}")
-    if mlp.fc2.bias is None:
-        raise refusal("its MLP has no biases")
+        raise _refusal(f"its MLP is a {kind}")
+    _refuse_if(mlp.fc2.bias is None, "its MLP has no biases")
     return {
         "mlp": "swiglu" if gated else "gelu",
         "mlp_ratio": mlp.fc2.in_features / mlp.fc2.out_features,
@@ -185,8 +176,7 @@ def _mlp(mlp: Any) -> dict[str, Any]:
 def gelu_of(act: Any) -> str:
     """Our name for an activation."""
     kinds = {"GELU": "exact", "GELUTanh": "tanh", "QuickGELU": "quick"}
-    if kind_of(act) not in kinds:
-        raise refusal(f"its activation is {kind_of(act)}")
+    _refuse_if(kind_of(act) not in kinds, f"its activation is {kind_of(act)}")
     return "tanh" if getattr(act, "approximate", "none") == "tanh" else kinds[kind_of(act)]
 
 
@@ -196,28 +186,26 @@ def _tokens(module: Any) -> dict[str, Any]:
     count = 0 if registers is None else registers.shape[1]
     has_class = holder.cls_token is not None
     if has_class and holder.cls_token.shape[1] != 1:
-        raise refusal(f"it has {holder.cls_token.shape[1]} CLS tokens")
-    if module.num_prefix_tokens != has_class + count:
-        raise refusal("it has prefix tokens beside a CLS token and registers")
+        raise _refusal(f"it has {holder.cls_token.shape[1]} CLS tokens")
+    _refuse_if(module.num_prefix_tokens != has_class + count, "it has prefix tokens beside a CLS token and registers")
     return {"class_token": has_class, "num_registers": count}
 
 
 def _norms(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     before, after = present(module.norm), present(module.fc_norm)
-    if before and after:
-        raise refusal("it has a norm before and one after pooling")
+    _refuse_if(before and after, "it has a norm before and one after pooling")
     norm_pre = getattr(module, "norm_pre", None)
     for one in (module.norm, module.fc_norm, norm_pre):
         if present(one) and _norm(one, "final norm") != (block["norm"], block["norm_eps"]):
-            raise refusal("its norms are of different kinds")
+            raise _refusal("its norms are of different kinds")
     final = "before_pool" if before else "after_pool" if after else "none"
     return {"final_norm": final, "norm_pre": present(norm_pre)}
 
 
 def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
-    if module.global_pool not in _POOLS:
-        raise refusal(f"its pooling is {module.global_pool!r} (expected {', '.join(_POOLS)})")
-    pool = _POOLS[module.global_pool]
+    if module.global_pool not in TIMM_POOLS:
+        raise _refusal(f"its pooling is {module.global_pool!r} (expected {', '.join(TIMM_POOLS)})")
+    pool = TIMM_POOLS[module.global_pool]
     found: dict[str, Any] = {"pool": pool}
     eva = kind_of(module) == "Eva"
     if pool != "cls" and module.num_prefix_tokens:
@@ -226,12 +214,12 @@ def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
         probe: Any = module.attn_pool
         plain = probe.latent_len == 1 and probe.pos_embed is None and present(probe.mlp) and present(probe.q)
         if not plain or present(probe.q_norm) or probe.pool != "token" or probe.latent_dim != module.embed_dim:
-            raise refusal("its attention pooling is not one probe with a projection and an MLP")
+            raise _refusal("its attention pooling is not one probe with a projection and an MLP")
         if (_norm(probe.norm, "probe's norm"), gelu_of(probe.mlp.act)) != (
             (block["norm"], block["norm_eps"]),
             block["gelu"],
         ):
-            raise refusal("its attention pooling has another norm or activation than its blocks")
+            raise _refusal("its attention pooling has another norm or activation than its blocks")
         heads, ratio = probe.num_heads, probe.mlp.fc1.out_features / module.embed_dim
         found["pool_heads"] = None if heads == block["heads"] else heads
         found["pool_mlp_ratio"] = None if ratio == block["mlp_ratio"] else ratio
@@ -255,8 +243,7 @@ def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
         return None
     if kind == "RotaryEmbeddingMixed":
         return "rope_mixed", {"theta": float(rope.temperature)}
-    if kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3"):
-        raise refusal(f"its rotation is a {kind}")
+    _refuse_if(kind not in ("RotaryEmbeddingCat", "RotaryEmbeddingDinoV3"), f"its rotation is a {kind}")
     options: dict[str, Any] = {
         "theta": float(rope.temperature),
         "axis_order": "xy" if rope.grid_indexing == "xy" else "yx",
@@ -265,10 +252,9 @@ def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
     }
     if kind == "RotaryEmbeddingDinoV3":
         if rope.normalize_coords != "separate" or rope.min_period is not None:
-            raise refusal("its rotation has periods or coordinates of another kind than DINOv3's own")
+            raise _refusal("its rotation has periods or coordinates of another kind than DINOv3's own")
         return "rope_dinov3", {**options, "coordinates": "centred"}
-    if rope.in_pixels:
-        raise refusal("its rotation counts pixels")
+    _refuse_if(rope.in_pixels, "its rotation counts pixels")
     if rope.ref_feat_shape is not None:
         options |= {"coordinates": "squeezed", "reference": tuple(rope.ref_feat_shape)}
     return "rope_axial", options
@@ -286,7 +272,7 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     rule = (embed.pos_embed_interp_mode, embed.pos_embed_antialias, embed.pos_embed_align_corners)
     if embed.pos_embed_use_grid_sample or rule not in RULES:
         mode = f"{rule[0]}, {'' if rule[1] else 'no '}antialias, {'' if rule[2] else 'no '}aligned corners"
-        raise refusal(f"its embedding is interpolated in another way than ours are ({mode})")
+        raise _refusal(f"its embedding is interpolated in another way than ours are ({mode})")
     aspect = embed.pos_embed_ar_preserving
     if embed.pos_embed_type == "factorized":
         return "factorized", {"new_grid": "aspect" if aspect else "resize"}
@@ -294,8 +280,7 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     if not aspect:
         return "learned_1d", {"interpolation": interpolation, "prefix": False}
     rows, cols = embed.pos_embed_grid_size
-    if rows != cols:
-        raise refusal("its embedding keeps the aspect ratio and is not square")
+    _refuse_if(rows != cols, "its embedding keeps the aspect ratio and is not square")
     return "learned_2d", {"lookup": "aspect", "interpolation": interpolation}
 
 
@@ -303,8 +288,7 @@ def _relative(module: Any) -> tuple[str, dict[str, Any]] | None:
     if kind_of(module) != "Beit":
         return None
     own = module.blocks[0].attn.relative_position_bias_table is not None
-    if own and module.rel_pos_bias is not None:
-        raise refusal("it has relative tables for each layer and one for all")
+    _refuse_if(own and module.rel_pos_bias is not None, "it has relative tables for each layer and one for all")
     return ("rpe_learned", {}) if own else ("rpe_learned_shared", {}) if module.rel_pos_bias is not None else None
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, same
-from sightline.convert.flax_names import blocks, dense, norm, patches
+from sightline.convert.base import Entry, Project, prefixed, same
+from sightline.convert.flax_names import blocks, channels, dense, image_size, kernel_like, norm, patches
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -49,13 +48,7 @@ class GoogleVit(Project):
         sides = tuple(size)
         if len(sides) != 2 or sides[0] != sides[1]:
             raise InputError(f"vision_transformer: patches of {sides} are not square")
-        table = state.get(_TABLE)
-        # The table alone knows how many patches there were.
-        count = 0 if table is None or table.dim() != 3 else table.shape[1] - 1
-        side = round(count**0.5) or 224 // sides[0]
-        if given["image_size"] is None and count and side * side != count:
-            raise InputError(f"vision_transformer: {_TABLE} has {count} patches, no square; give image_size")
-        hidden, kernel = given["representation_size"], state.get("embedding/kernel")
+        hidden = given["representation_size"]
         return ViTConfig(
             patch_size=sides[0],
             dim=given["hidden_size"],
@@ -63,8 +56,8 @@ class GoogleVit(Project):
             heads=trunk["num_heads"],
             mlp_ratio=trunk["mlp_dim"] / given["hidden_size"],
             num_classes=given["num_classes"] or 0,
-            image_size=given["image_size"] or side * sides[0],
-            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+            image_size=image_size(self.name, given["image_size"], state, _TABLE, 1, sides[0]),
+            channels=channels(state),
             encoding="learned_1d",
             encoding_options={"interpolation": "corner_aligned"},
             gelu="tanh",
@@ -84,8 +77,7 @@ class GoogleVit(Project):
             "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
         }
         # What its weights would tell.
-        kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
-        self.compare(given, model, {"embedding/kernel": kernel})
+        self.compare(given, model, kernel_like(config))
         return given
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
@@ -96,14 +88,7 @@ class GoogleVit(Project):
             attention="MultiHeadDotProductAttention_1",
             block="MlpBlock_3",
         )
-        entries.append(
-            Entry(
-                (_TABLE,),
-                ("encoding.prefix", "encoding.table"),
-                lambda one: [one[0][0, :1], one[0][0, 1:]],
-                lambda parts: [torch.cat(list(parts)).unsqueeze(0)],
-            )
-        )
+        entries.append(prefixed(_TABLE, "encoding"))
         if config.head == "mlp":
             return [*entries, *dense("pre_logits", "head.fc1"), *dense("head", "head.fc2")]
         return entries + (dense("head", "head") if config.num_classes else [])

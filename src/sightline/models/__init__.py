@@ -2,14 +2,13 @@
 
 from sightline.models.architectures.vit import VisionTransformer
 from sightline.models.config import ViTConfig
-from sightline.models.create import changed, create_model, list_models, make_model, model_config
+from sightline.models.create import create_model, list_models, make_model, model_config
 from sightline.models.model import Model
 
 __all__ = [
     "Model",
     "ViTConfig",
     "VisionTransformer",
-    "changed",
     "create_model",
     "list_models",
     "make_model",

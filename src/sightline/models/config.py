@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.checks import configure, require, require_bool, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.embedder import embedder_class
@@ -276,5 +275,9 @@ class ViTConfig(Preparation, Labels):
         return self.replace(table_grid=None) if self.table_grid == self.grid_of(self.image_size) else self
 
     def replace(self, **changes: Any) -> ViTConfig:
-        """A copy with fields changed, checked anew."""
-        return dataclasses.replace(self, **changes)
+        """A copy with fields changed, checked anew.
+
+        Raises:
+            InputError: an unknown field (names the nearest), or a value out of range.
+        """
+        return configure(type(self), {**vars(self), **changes}, "model")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from sightline import registry
+from sightline.checks import configure
 from sightline.errors import choose
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
@@ -25,25 +25,7 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     """
     if name not in SIZES:
         raise choose("model", name, SIZES)
-    _check_options(f"model {name}", overrides)
-    return ViTConfig(**{**SIZES[name], **overrides})
-
-
-def changed(config: ViTConfig, **overrides: Any) -> ViTConfig:
-    """A configuration with fields changed, checked anew.
-
-    Raises:
-        InputError: an unknown field (names the nearest), or a value out of range.
-    """
-    _check_options("model", overrides)
-    return config.replace(**overrides)
-
-
-def _check_options(what: str, overrides: dict[str, Any]) -> None:
-    allowed = [field.name for field in dataclasses.fields(ViTConfig)]
-    for key in overrides:
-        if key not in allowed:
-            raise choose(f"{what}: option", key, allowed)
+    return configure(ViTConfig, {**SIZES[name], **overrides}, f"model {name}")
 
 
 def make_model(config: ViTConfig) -> Model:

@@ -11,6 +11,39 @@ from sightline.models.pooling import Pool
 TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"}
 """timm's names of our poolings; timm's "" is no pooling."""
 
+CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
+"""timm's classes of plain vision transformers."""
+
+# Our field -> its argument in each of these classes, in their order; "" where it has none.
+_ARGUMENTS: dict[str, str | tuple[str, str, str, str]] = {
+    "image_size": ("img_size", "img_size", "img_size", ""),
+    "patch_size": "patch_size",
+    "channels": "in_chans",
+    "num_classes": "num_classes",
+    "dim": "embed_dim",
+    "depth": "depth",
+    "heads": "num_heads",
+    "mlp_ratio": "mlp_ratio",
+    "qkv_bias": "qkv_bias",
+    "layer_scale": "init_values",
+    "pool": "global_pool",
+    "qk_norm": ("qk_norm", "qk_norm", "", "qk_norm"),
+    "attn_norm": ("scale_attn_norm", "scale_attn_inner", "", "scale_attn_inner_norm"),
+    "mlp_norm": ("scale_mlp_norm", "scale_mlp", "scale_mlp", "scale_mlp_norm"),
+    "class_token": ("class_token", "class_token", "", "class_token"),
+    "num_registers": ("reg_tokens", "num_reg_tokens", "", "reg_tokens"),
+    "norm_pre": ("pre_norm", "use_pre_transformer_norm", "", "pre_norm"),
+    "pool_prefix": ("pool_include_prefix", "", "", "pool_include_prefix"),
+    "fit": ("dynamic_img_pad", "dynamic_img_pad", "", "dynamic_img_pad"),
+}
+
+
+def arguments_of(kind: str) -> dict[str, str]:
+    """The arguments of one of timm's `CLASSES`, each with the field of `ViTConfig` that means the same."""
+    place = CLASSES.index(kind)
+    names = {(one if isinstance(one, str) else one[place]): ours for ours, one in _ARGUMENTS.items()}
+    return {theirs: ours for theirs, ours in names.items() if theirs}
+
 
 def timm_cfg(config: ViTConfig) -> dict[str, Any]:
     """How images are prepared, and where the first layer and the head are, with the keys of timm's `pretrained_cfg`."""

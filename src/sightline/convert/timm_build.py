@@ -1,0 +1,134 @@
+"""timm itself, and the models that it builds."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sightline.errors import InputError, choose
+from sightline.models.config import MOST
+from sightline.models.timm_names import CLASSES, arguments_of
+
+
+@functools.cache
+def import_timm() -> ModuleType:
+    """timm, also where torchvision was built for another torch and its operators are missing.
+
+    Raises:
+        InputError: timm is not installed.
+    """
+    from torch.library import Library
+
+    try:
+        return importlib.import_module("timm")
+    except ImportError as error:
+        raise InputError(
+            f"timm is needed here and does not import ({error}); install it with: pip install timm"
+        ) from None
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+    # torchvision asks for two operators that no vision transformer calls; what it left half imported must go.
+    for name in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
+        del sys.modules[name]
+    operators = Library("torchvision", "FRAGMENT")
+    _KEPT.append(operators)
+    operators.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    operators.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    return importlib.import_module("timm")
+
+
+# Definitions of operators end with the object that made them.
+_KEPT: list[object] = []
+
+
+_BOUNDED = {
+    theirs: ours for kind in CLASSES for theirs, ours in arguments_of(kind).items() if ours in MOST
+} | {
+    "attn_pool_num_heads": "pool_heads", "attn_pool_mlp_ratio": "mlp_ratio", "pos_embed_grid_size": "image_size",
+    "ref_feat_shape": "image_size",
+}  # fmt: skip
+
+
+def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
+    """The model that timm builds from `model`, a name, and the arguments of its `create_model`.
+
+    Raises:
+        InputError: the name or an argument is not known there (names the nearest), or a value is refused.
+    """
+    _check_bounds(given)
+    timm = import_timm()
+    arguments = {key: value for key, value in given.items() if key != "model"}
+    name = given["model"]
+    architecture = name.split(".")[0]
+    if not timm.is_model(architecture):
+        raise choose("timm: model", architecture, timm.list_models(), limit=5)
+    try:
+        return timm.create_model(name, **arguments, **more)
+    # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
+
+
+def _check_bounds(given: Mapping[str, Any]) -> None:
+    """Refuse sizes of a model that ours could not have: timm builds whatever it is asked for."""
+    for theirs, ours in _BOUNDED.items():
+        value = given.get(theirs)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, int | float) and not one <= MOST[ours]:
+                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
+
+
+def timm_is_here() -> bool:
+    """Whether timm is installed and imports."""
+    try:
+        import_timm()
+    except InputError:
+        return False
+    return True
+
+
+def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
+    """timm's own model with these weights, in evaluation mode; at any size where timm can.
+
+    Raises:
+        InputError: timm cannot build it, or the weights are of another model.
+    """
+    try:
+        original = build({**given, "dynamic_img_size": True})
+    except InputError:
+        original = build(given)
+    try:
+        original.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    except RuntimeError as error:
+        raise InputError(f"timm weights: {' '.join(str(error).split())[:200]}") from None
+    return original.eval()
+
+
+_MODULES: dict[str, nn.Module] = {}
+
+
+def built(given: Mapping[str, Any]) -> Any:
+    """The module on the meta device, where it has no memory; the last few are kept."""
+    try:
+        key = json.dumps(given, sort_keys=True)
+    except TypeError:
+        key = None
+    if key in _MODULES:
+        return _MODULES[key]
+    with torch.device("meta"):
+        module = build({**given, "pretrained": False})
+    if key is not None:
+        while len(_MODULES) >= 4:
+            _MODULES.pop(next(iter(_MODULES)))
+        _MODULES[key] = module
+    return module
