@@ -1,10 +1,11 @@
-"""A curve in a few characters."""
+"""Curves and bars in a few characters."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 
+_BAR = 40
 _BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.-=+*#@"
 
 
@@ -19,3 +20,11 @@ def sparkline(values: Sequence[float], width: int = 12, *, ascii_only: bool = Fa
     marks = _ASCII if ascii_only else _BLOCKS
     scale = (len(marks) - 1) / (high - low) if high > low else 0.0
     return "".join(marks[round((mean - low) * scale)] for mean in means)
+
+
+def print_bars(lines: Sequence[tuple[str, int]]) -> None:
+    """Print a name, a number and a bar a line; the longest is that of the largest number."""
+    most = max((count for _, count in lines), default=0) or 1
+    wide = max((len(name) for name, _ in lines), default=0)
+    for name, count in lines:
+        print(f"  {name:<{wide}} {count:>8,} {'#' * round(_BAR * count / most)}".rstrip())

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 data = App(help="Folders of images.")
 
-_BAR = 40
 _SHOWN = 20
 # Width over height: what lies between is one line.
 _ASPECTS = (("taller than 3:1", 1 / 3), ("3:1 to 2:1 tall", 1 / 2), ("2:1 to 4:3 tall", 3 / 4), ("about square", 4 / 3),
@@ -100,6 +99,7 @@ def check(
 def _show(found: FolderCheck) -> None:
     import numpy as np
 
+    from sightline.cli.sparkline import print_bars
     from sightline.reports.tables import print_table
 
     classes = list(next(iter(found.counts.values())))
@@ -117,14 +117,14 @@ def _show(found: FolderCheck) -> None:
         (low, *_), (high, *_) = (found.sizes[index] for index in (sides.argsort()[:1], sides.argsort()[-1:]))
         print(f"\nside in pixels (root of width x height), from {_written(low)} to {_written(high)}")
         powers = np.floor(np.log2(sides)).astype(int)
-        _bars([(f"{2**power} to {2 ** (power + 1) - 1}", int((powers == power).sum()))
+        print_bars([(f"{2**power} to {2 ** (power + 1) - 1}", int((powers == power).sum()))
                for power in range(powers.min(), powers.max() + 1)])  # fmt: skip
         print("\nshape (width : height)")
         ratios, below, lines = found.sizes[:, 1] / found.sizes[:, 0], 0.0, []
         for name, above in _ASPECTS:
             lines.append((name, int(((ratios > below) & (ratios <= above)).sum())))
             below = above
-        _bars(lines)
+        print_bars(lines)
     seen = found.summary
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (seen.mean, seen.std))
     print(f"\nmean {mean}, deviation {std} (red, green, blue; of {seen.sampled} images, centres at 64 px)")
@@ -143,13 +143,6 @@ def _show(found: FolderCheck) -> None:
         print(f"  {' = '.join(group[:4])}{' = ...' if len(group) > 4 else ''}")
     if len(shown) > _SHOWN:
         print(f"  and {len(shown) - _SHOWN} more (--json names all)")
-
-
-def _bars(lines: Sequence[tuple[str, int]]) -> None:
-    most = max((count for _, count in lines), default=0) or 1
-    wide = max(len(name) for name, _ in lines)
-    for name, count in lines:
-        print(f"  {name:<{wide}} {count:>8,} {'#' * round(_BAR * count / most)}".rstrip())
 
 
 def _written(size: Sequence[int]) -> str:

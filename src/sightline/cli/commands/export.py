@@ -51,48 +51,38 @@ def export(
     """
     import dataclasses
 
+    from sightline import export as exports
     from sightline.cli.guard import Inputs
     from sightline.cli.next_step import say_next
     from sightline.cli.output import claim_file
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_sizes
     from sightline.errors import SightlineError
-    from sightline.export import (
-        LIMIT,
-        SUFFIXES,
-        check_export,
-        check_exportable,
-        check_memory,
-        check_sizes,
-        check_target,
-        default_sizes,
-        export_model,
-    )
     from sightline.load import load_model
 
-    check_target(to, int8=int8)
+    exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
-    file = output or Path(model.resolve().name.rpartition(":")[2] + SUFFIXES[to])
+    file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
     claim_file(file, inputs=Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model)
-    check_exportable(loaded, to, int8=int8)
-    checked = (default_sizes(loaded) if check or int8 else []) if asked is None else asked
-    check_sizes(loaded, checked)
+    exports.check_exportable(loaded, to, int8=int8)
+    checked = (exports.default_sizes(loaded) if check or int8 else []) if asked is None else asked
+    exports.check_sizes(loaded, checked)
     batches = _INT8_BATCHES if int8 else _BATCHES
-    check_memory(loaded, to, checked, max(batches))
+    exports.check_memory(loaded, to, checked, max(batches))
     with Bars() as bars:
-        record = export_model(
+        record = exports.export_model(
             loaded, file, to=to, int8=int8, moved=lambda done, total: bars.move("exporting", done, total)
         )
         rows = (
-            check_export(
+            exports.check_export(
                 file, loaded, checked, batches=batches, moved=lambda done, total: bars.move("checking", done, total)
             )
             if checked
             else []
         )
     if json:
-        answer = {**dataclasses.asdict(record), "limit": None if int8 else LIMIT}
+        answer = {**dataclasses.asdict(record), "limit": None if int8 else exports.LIMIT}
         print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
     else:
         kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
@@ -101,8 +91,8 @@ def export(
         if not rows:
             say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
     worst = max((row.difference for row in rows), default=0.0)
-    if not int8 and not worst <= LIMIT:
-        raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {LIMIT:.0e}")
+    if not int8 and not worst <= exports.LIMIT:
+        raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")
     if not json and rows:
         print("it runs without Sightline: docs/EXPORT.md shows how")
 

@@ -12,7 +12,6 @@ from sightline.cli.options import MaxPixels, SkipUnreadable
 
 pack = App(help="Images of every size in sequences without padding.")
 
-_BAR = 40
 # How many fixed lengths a compiler might be given.
 _FIXED = (1, 2, 4)
 
@@ -73,6 +72,7 @@ def stats(
     from sightline.cli.next_step import PACKED, say_next, to_train
     from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_range
+    from sightline.cli.sparkline import print_bars
     from sightline.data.buckets import bucket_lengths, padding_share
     from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
@@ -125,11 +125,8 @@ def stats(
         print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
         return
     print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in figures.items()])
-    most = max(count for _, _, count in histogram(lengths))
     print("\ntokens of an image, and how many images have so many")
-    for first, last, count in histogram(lengths):
-        bar = "#" * round(_BAR * count / most)
-        print(f"{first:>6} to {last:<6} {count:>7} {bar}".rstrip())
+    print_bars([(f"{first} to {last}", count) for first, last, count in histogram(lengths)])
     if data.startswith("imagefolder:") and "train" in source.splits:
         out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
         say_next(*to_train(data, out, skip_unreadable, max_pixels, recipe=PACKED))

@@ -45,27 +45,14 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
         for row in rows:
             print(json_module.dumps({**dataclasses.asdict(row), "passed": row.passed}))
     else:
-        columns = ("compared", "with", "largest difference", "allowed", "spread", "")
-        print_table(
-            columns,
-            [
-                (
-                    row.what,
-                    row.against,
-                    f"{row.difference:.1e}",
-                    f"{row.limit:.0e}",
-                    f"{row.spread:.2f}",
-                    _word(row.passed),
-                )
-                for row in rows
-            ],
-        )
+        said = {True: "equal", False: "DIFFERS"}
+        cells = [
+            (one.what, one.against, f"{one.difference:.1e}", f"{one.limit:.0e}", f"{one.spread:.2f}", said[one.passed])
+            for one in rows
+        ]
+        print_table(("compared", "with", "largest difference", "allowed", "spread", ""), cells)
     if not all(row.passed for row in rows):
         return SightlineError.exit_code
     if not json:
         say_export(dest)
     return 0
-
-
-def _word(passed: bool) -> str:
-    return "equal" if passed else "DIFFERS"
