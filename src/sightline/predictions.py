@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_text
+from sightline.results import merged
 
 _TRUTH = {"true": True, "false": False}
 
@@ -97,11 +98,7 @@ def merge_predictions(
     """All lines, without those of `before` whose split was shown in the same way again; `fewer` as in `merge_rows`."""
     before, fresh = list(before), list(fresh)
     there, here = (Counter(map(_shown, rows)) for rows in (before, fresh))
-    again = {what for what, count in here.items() if fewer or count >= there[what]}
-    return [
-        *(row for row in before if _shown(row) not in again),
-        *(row for row in fresh if _shown(row) in again),
-    ]
+    return merged(before, fresh, _shown, () if fewer else {what for what, count in here.items() if count < there[what]})
 
 
 def _shown(row: Prediction) -> tuple[str, str, int | None]:

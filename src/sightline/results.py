@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sightline.checks import require
 from sightline.errors import InputError
@@ -26,6 +26,7 @@ _OLD = {"unit": FRACTION, "better": "higher"}
 _OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
 
 Slices = Mapping[str, str | int | float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -237,11 +238,13 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
         fewer: also where that was on fewer images; else those of `fresh` go.
     """
     before, fresh = list(before), list(fresh)
-    if not fewer:
-        more = on_more(before, fresh)
-        fresh = [row for row in fresh if _measured(row) not in more]
-    again = {_measured(row) for row in fresh}
-    return [*(row for row in before if _measured(row) not in again), *fresh]
+    return merged(before, fresh, _measured, () if fewer else on_more(before, fresh))
+
+
+def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object], kept: Container[object]) -> list[T]:
+    """`before` without what is in `fresh` too, and `fresh`; of what is in `kept`, only that of `before`."""
+    again = {what(row) for row in fresh if what(row) not in kept}
+    return [*(row for row in before if what(row) not in again), *(row for row in fresh if what(row) in again)]
 
 
 def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tuple[object, ...], str]:

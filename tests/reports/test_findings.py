@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sightline.errors import InputError
-from sightline.reports.explain import data_words, encoding_words, introduction, span_of_seeds
+from sightline.reports.content import Report
+from sightline.reports.explain import data_words, encoding_words
 from sightline.reports.findings import headline
-from sightline.reports.seen import by_run
+from sightline.reports.html import render
 from sightline.reports.series import Study
 from sightline.reports.words import duration
 from tests.reports.synthetic import accuracy_rows, row, run_summary
+from tests.reports.test_html import Page
 
 
 def said(rows) -> tuple[str, str]:
@@ -69,14 +71,18 @@ def test_headline_refuses_no_rows():
         headline(Study.of([]))
 
 
+def opening(runs, rows) -> str:
+    return Page(render(Report("title", "", runs, rows))).text.split("title ")[-1]
+
+
 def test_introduction_says_what_was_trained_and_tested():
     runs, rows = [run_summary(name) for name in ("looker", "turner", "adder")], accuracy_rows()
-    text = introduction(runs, rows, by_run(runs, rows))
+    text = opening(runs, rows)
     assert text.startswith("Three vision transformers (1.8 million parameters each, patches of 4")
     assert "48,000 shown in all" in text
     assert "20 to 148 px" in text
     assert "position encoding" in text
-    assert introduction([], [row("a")], by_run([], [row("a")])).startswith("One vision transformer ")
+    assert opening([], [row("a")]).startswith("One vision transformer ")
 
 
 def test_encodings_are_explained_by_family_by_pair_or_by_the_run():
@@ -94,8 +100,8 @@ def test_data_is_described():
 
 
 def test_seeds_are_accounted_for():
-    assert "trained once" in span_of_seeds([row(seed=0)])
-    assert "several seeds" in span_of_seeds([row(seed=0), row(seed=1)])
+    assert "trained once" in opening([], [row(seed=0), row("b", seed=1)])
+    assert "several seeds" in opening([], [row(seed=0), row(seed=1)])
 
 
 @pytest.mark.parametrize(

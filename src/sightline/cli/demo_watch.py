@@ -14,7 +14,7 @@ from sightline.cli.progress import Bars
 from sightline.cli.run_folder import read_validation
 from sightline.cli.sparkline import sparkline
 from sightline.replacing import write_out
-from sightline.reports import working_page
+from sightline.reports import page, training_plots
 from sightline.reports.content import LossCurve, RunSummary
 from sightline.training.estimate import Expectation
 
@@ -84,7 +84,10 @@ class DemoWatch:
             for job in self._jobs
         ]
         state = "" if left is None else f"{_words(left).capitalize()} left, until {_clock(left)}."
-        write_out(self._page, working_page.render(runs, title=self._title, state=state, command=self._command))
+        curves = training_plots.figures(runs, [run.name for run in runs])
+        write_out(
+            self._page, page.render("working.html", title=self._title, state=state, command=self._command, **curves)
+        )
 
 
 def _words(seconds: float) -> str:

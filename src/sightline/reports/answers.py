@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,22 +17,13 @@ MOST_IN_PICTURE = 40
 _MOST_LISTED = 12
 
 
-@dataclass(frozen=True, slots=True)
-class ClassScore:
-    """The images of one class: how many, the share that was named rightly, and what the others were taken for most."""
-
-    name: str
-    point: Measured
-    mistaken_for: str
-
-
 def share(count: int, total: int) -> Measured:
     """So many of all images, named rightly."""
     return Measured("top1", count / total, FRACTION, total)
 
 
-def by_class(said: Answers) -> list[ClassScore]:
-    """Every class that is there, the one with the lowest share first."""
+def by_class(said: Answers) -> list[tuple[str, Measured, str]]:
+    """Every class, the share that was named rightly, and what the others were taken for most; the lowest first."""
     counts: dict[str, Counter[str]] = {}
     for one in said.answers:
         counts.setdefault(one.label, Counter())[one.predicted] += 1
@@ -45,8 +35,8 @@ def by_class(said: Answers) -> list[ClassScore]:
         others = sorted(other for count, other in wrong if count == most)
         more = f" and {len(others) - 2} more" if len(others) > 2 else ""
         words = f"{', '.join(others[:2])}{more} ({most})" if others else ""
-        scores.append(ClassScore(name, share(named[name], total), words))
-    return sorted(scores, key=lambda score: (score.point.value, score.name))
+        scores.append((name, share(named[name], total), words))
+    return sorted(scores, key=lambda score: (score[1].value, score[0]))
 
 
 def confusion(said: Answers) -> tuple[list[str], NDArray[np.int64]]:

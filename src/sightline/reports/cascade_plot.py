@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sightline.cascade_rows import CascadeRow
@@ -23,6 +22,7 @@ _WIDE = 0.62 * _TALL
 _GAP = 4.0
 
 Box = tuple[float, float, float, float]
+Named = tuple[float, float, float, float, str, str]
 
 
 def of_kind(rows: Sequence[CascadeRow], kind: str) -> list[CascadeRow]:
@@ -63,8 +63,12 @@ def accuracy_by_cost(rows: Sequence[CascadeRow], *, narrow: bool = False) -> str
         _legend(figure, single, cascade, chosen, narrow=narrow)
         figure.draw_without_rendering()
         for axes, (_, cost) in zip(panels, costs, strict=True):
-            named = [_Named(cost(row), *_percents(row), f"{row.budget}", SINGLE) for row in single]
-            named += [_Named(cost(row), *_percents(row), f"{100 * (row.alpha or 0):.3g} %", CASCADE) for row in cascade]
+            named = [
+                (cost(row), 100 * row.top1, 100 * row.low, 100 * row.high, name, colour)
+                for line, colour in ((single, SINGLE), (cascade, CASCADE))
+                for row in line
+                for name in [f"{row.budget}" if row.alpha is None else f"{100 * row.alpha:.3g} %"]
+            ]
             _label(axes, named, [sorted((cost(row), 100 * row.top1) for row in line) for line in (single, cascade)])
 
     return style.draw(style.width(narrow=narrow), 6.6 if narrow else 4.6, paint)
@@ -87,9 +91,7 @@ def calibration_by_tokens(rows: Sequence[CascadeRow], *, narrow: bool = False) -
         axes.set_ylabel("expected calibration error")
         _log_axis(axes, [row.tokens for row in single])
         figure.draw_without_rendering()
-        _label(
-            axes, [_Named(row.tokens, row.ece, row.ece, row.ece, f"{row.budget}", SINGLE) for row in single], [points]
-        )
+        _label(axes, [(row.tokens, row.ece, row.ece, row.ece, f"{row.budget}", SINGLE) for row in single], [points])
 
     return style.draw(style.width(narrow=narrow), 3.0, paint)
 
@@ -162,28 +164,12 @@ def _legend(
     )
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A point at (x, y) with a bar from `low` to `high`, all in data coordinates, and its name."""
-
-    x: float
-    y: float
-    low: float
-    high: float
-    text: str
-    colour: str
-
-
-def _percents(row: CascadeRow) -> tuple[float, float, float]:
-    return 100 * row.top1, 100 * row.low, 100 * row.high
-
-
-def _label(axes: Axes, named: Sequence[_Named], lines: Sequence[Sequence[tuple[float, float]]]) -> None:
+def _label(axes: Axes, named: Sequence[Named], lines: Sequence[Sequence[tuple[float, float]]]) -> None:
     """Name points where there is room: no name lies on another, on a point, a bar or a line; one without room is
     left out.
 
     Args:
-        named: the most important first.
+        named: x, y, both ends of the bar, the name and its colour of each point, the most important first.
         lines: what is drawn through the points, in data coordinates.
     """
     scale = 72 / axes.get_figure(root=True).dpi  # pyright: ignore[reportOptionalMemberAccess]
@@ -193,14 +179,11 @@ def _label(axes: Axes, named: Sequence[_Named], lines: Sequence[Sequence[tuple[f
         return scale * right, scale * up
 
     taken = [box for line in lines for box in _along([place(*point) for point in line])]
-    for one in named:
-        x, low = place(one.x, one.low)
-        taken.append((x - 4, low - 2, x + 4, place(one.x, one.high)[1] + 2))
-    for one in named:
-        (x, y), low, high = place(one.x, one.y), place(one.x, one.low)[1], place(one.x, one.high)[1]
-        half = _WIDE * len(one.text) / 2
-        above, below = high + _GAP + _TALL / 2, low - _GAP - _TALL / 2
-        beside = half + 5
+    places = [(place(x, y), place(x, low)[1], place(x, high)[1]) for x, y, low, high, _, _ in named]
+    taken += [(x - 4, low - 2, x + 4, high + 2) for (x, _), low, high in places]
+    for (at_x, at_y, _, _, text, colour), ((x, y), low, high) in zip(named, places, strict=True):
+        half = _WIDE * len(text) / 2
+        above, below, beside = high + _GAP + _TALL / 2, low - _GAP - _TALL / 2, half + 5
         for middle, up in (
             (x, above),
             (x, below),
@@ -210,8 +193,8 @@ def _label(axes: Axes, named: Sequence[_Named], lines: Sequence[Sequence[tuple[f
             if not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 axes.annotate(
-                    one.text, (one.x, one.y), xytext=(middle - x, up - y), textcoords="offset points",
-                    color=one.colour, fontsize=_TALL, ha="center", va="center", annotation_clip=False,
+                    text, (at_x, at_y), xytext=(middle - x, up - y), textcoords="offset points",
+                    color=colour, fontsize=_TALL, ha="center", va="center", annotation_clip=False,
                 )  # fmt: skip
                 break
 

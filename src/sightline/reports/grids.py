@@ -251,10 +251,8 @@ def by_class(said: Answers) -> TextTable:
     if len(shown) < len(scores):
         caption += f" ({len(shown)} of {len(scores):,})"
     made = [
-        GridLine(
-            score.name, "", [_cell(score.point), Cell(_number(score.point.count)), Cell(score.mistaken_for, words=True)]
-        )
-        for score in shown
+        GridLine(name, "", [_cell(point), Cell(_number(point.count)), Cell(mistaken_for, words=True)])
+        for name, point, mistaken_for in shown
     ]
     headings = [Heading("right, in %"), Heading("images"), Heading("most often taken for", "(images)")]
     return TextTable(caption, headings, made, corner="class")

@@ -64,10 +64,10 @@ def render(report: Report) -> str:
         title=report.title,
         command=report.command,
         report=report,
-        words=words,
         main=main,
         share=main.unit == FRACTION,
-        introduction=explain.introduction(report.runs, report.rows, seen),
+        lines=chosen,
+        beyond=_beyond(chosen),
         data_words=explain.data_words(main),
         headline=first,
         evidence=evidence,
@@ -76,10 +76,9 @@ def render(report: Report) -> str:
         tuned=any(line.tuned for line in chosen),
         paired=any(line.paired for line in chosen),
         unlike=explain.unlike(report.runs),
-        seeds=explain.span_of_seeds(report.rows),
+        seeds=len({(row.run, row.seed) for row in report.rows}) > len({row.run for row in report.rows}),
         curve=_curve(study, fitted=False) if chosen else "",
         curve_fitted=_curve(study, fitted=True) if chosen and main.unit == FRACTION else "",
-        curve_words=explain.curve_words(chosen),
         numbers=grids.by_resolution(study, main.metric),
         others=[(explain.metric_words(metric), grids.of_metric(study, metric)) for metric in others],
         by_view=grids.by_view(study, main.metric),
@@ -94,8 +93,16 @@ def render(report: Report) -> str:
         training=grids.training(report.runs, order) if report.runs else None,
         configurations=[(run.name, _as_json(run)) for run in report.runs if run.config],
         total=words.duration(report.seconds_total),
+        **explain.introduction(report.runs, report.rows, seen),
         **training_plots.figures(report.runs, order),
     )
+
+
+def _beyond(chosen: Sequence[Line]) -> float | None:
+    """The largest size that any run saw, where a larger one was measured."""
+    highs = [line.seen.high for line in chosen if line.seen.high is not None]
+    known = bool(chosen) and len(highs) == len(chosen) and series.resolutions(chosen)[-1] > max(highs)
+    return max(highs) if known else None
 
 
 def _curve(study: Study, *, fitted: bool) -> str:

@@ -59,9 +59,9 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
             _label_ends(axes, chosen, study.order)
         legend(figure, chosen, study.order, chance=study.chance, narrow=narrow)
 
-    height = 3.4 if narrow else 4.4
-    height += 0.24 * lines_of_legend + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
-    return style.draw(style.width(narrow=narrow), height, paint)
+    tall = 3.4 if narrow else 4.4
+    tall += 0.24 * lines_of_legend + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
+    return style.draw(style.width(narrow=narrow), tall, paint)
 
 
 def by_object_size(study: Study, *, narrow: bool = False) -> str:
@@ -99,9 +99,9 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
             axes.set_ylabel(words.axis(study.main) if narrow else "")
         legend(figure, chosen, study.order, narrow=narrow)
 
-    height = 2.4 * len(shown) + 0.4 if narrow else 3.1
-    height += 0.24 * style.legend_lines(len(chosen), narrow=narrow)
-    return style.draw(style.width(narrow=narrow), height, paint)
+    tall = 2.4 * len(shown) + 0.4 if narrow else 3.1
+    tall += 0.24 * style.legend_lines(len(chosen), narrow=narrow)
+    return style.draw(style.width(narrow=narrow), tall, paint)
 
 
 def _apart(count: int) -> list[float]:
@@ -130,7 +130,7 @@ def draw_points(
     ]
     axes.errorbar(
         x,
-        [_height(point) for point in points],
+        [height(point) for point in points],
         yerr=[below, above],
         color=colour,
         marker=style.marker(line.run, order),
@@ -144,7 +144,8 @@ def draw_points(
     )
 
 
-def _height(point: Measured) -> float:
+def height(point: Measured) -> float:
+    """Of a point on its axis: fractions in percent."""
     return words.scaled(point.value, point.unit)
 
 
@@ -236,15 +237,15 @@ def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str])
 
     low, high = axes.get_ylim()
     ends = {line.label: list(line.points.items())[-1] for line in chosen}
-    heights = _spread([100 * (_height(ends[line.label][1]) - low) / (high - low) for line in chosen])
+    heights = _spread([100 * (height(ends[line.label][1]) - low) / (high - low) for line in chosen])
     right = max(resolution for resolution, _ in ends.values())
     beside = offset_copy(axes.transData, axes.get_figure(root=True), x=24, units="points")
-    for line, height in zip(chosen, heights, strict=True):
+    for line, spread in zip(chosen, heights, strict=True):
         resolution, point = ends[line.label]
         axes.annotate(
             style.short(line.label),
-            (resolution, _height(point)),
-            xytext=(right, low + height / 100 * (high - low)),
+            (resolution, height(point)),
+            xytext=(right, low + spread / 100 * (high - low)),
             textcoords=beside,
             va="center",
             fontsize=9.5,

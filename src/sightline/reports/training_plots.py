@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.reports import explain, plots, series, style, words
+from sightline.reports import plots, series, style, words
 from sightline.reports.content import LossCurve, RunSummary, SeenSizes
 from sightline.results import Measured
 
@@ -29,17 +29,24 @@ def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, objec
     loss = validation = ""
     if curves:
         loss = style.both(lambda narrow: loss_plot(curves, order=order, narrow=narrow), "loss", "Training loss")
-    if points := [point.measured for run in runs for point in run.validation]:
+    points = [point.measured for run in runs for point in run.validation]
+    if points:
         validation = style.both(
             lambda narrow: validation_plot(runs, order=order, narrow=narrow),
             "validation",
-            f"{words.heading(points[0])} on validation images while training",
+            f"{words.capital(words.title(points[0].metric))} on validation images while training",
         )
     return {
         "loss": loss,
         "losses": len({curve.kind for curve in curves.values()}),
         "validation": validation,
-        "validation_words": explain.validation_words(runs),
+        "counts": [f"{count:,}" for count in sorted({one.count for one in points})],
+        "points": points,
+        "splits": sorted({point.split for run in runs for point in run.validation}),
+        # A run that was validated once has no curve.
+        "drawn": sorted({"bar" if len(run.validation) == 1 else "band" for run in runs if run.validation}),
+        "best": [(run.name, point) for run in runs for point in run.validation if point.step == run.best_step],
+        "words": words,
     }
 
 
@@ -77,8 +84,8 @@ def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = (), nar
 
 
 def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), narrow: bool = False) -> str:
-    """A metric on images held out from training by images seen, one line a run with the band of its 95 %
-    intervals; a star stands at the best checkpoint; SVG text.
+    """A metric on images held out from training by images seen, one line a run with the band of its 95 % intervals; a
+    star stands at the best checkpoint; SVG text.
 
     Raises:
         InputError: no run was validated while training.
@@ -93,16 +100,16 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
         for run in runs:
             colour = style.colour(run.name, order)
             images = [point.images for point in run.validation]
-            axes.plot(images, [_scaled(point.measured)[0] for point in run.validation], color=colour, linewidth=1.8,
+            axes.plot(images, [plots.height(point.measured) for point in run.validation], color=colour, linewidth=1.8,
                       zorder=3, marker=style.marker(run.name, order), markersize=4)  # fmt: skip
-            _, low, high = zip(*(_scaled(point.measured) for point in run.validation), strict=True)
+            low, high = zip(*(_limits(point.measured) for point in run.validation), strict=True)
             if len(images) == 1:
                 axes.vlines(images, low, high, color=colour, linewidth=1.2, zorder=3)
             else:
                 axes.fill_between(images, low, high, color=colour, alpha=0.16, linewidth=0)
             for point in run.validation:
                 if point.step == run.best_step:
-                    axes.plot(point.images, _scaled(point.measured)[0], color=colour, marker="*", markersize=14,
+                    axes.plot(point.images, plots.height(point.measured), color=colour, marker="*", markersize=14,
                               zorder=4, markeredgecolor=style.PAGE)  # fmt: skip
         every = [point.measured for run in runs for point in run.validation]
         plots.value_axis(axes, every[0], None, every)
@@ -113,10 +120,8 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
     return style.draw(style.width(narrow=narrow), height, paint)
 
 
-def _scaled(one: Measured) -> tuple[float, float, float]:
-    """As they are shown: the value, and where it lies with 95 %, itself where that is not known."""
-    low, high = one.limits() or (one.value, one.value)
-    return words.scaled(one.value, one.unit), words.scaled(low, one.unit), words.scaled(high, one.unit)
+def _limits(one: Measured) -> tuple[float, ...]:
+    return tuple(words.scaled(limit, one.unit) for limit in one.limits() or (one.value, one.value))
 
 
 def _images_axis(axes: Axes, *, narrow: bool) -> None:

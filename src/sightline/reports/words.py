@@ -86,9 +86,9 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def span(values: Sequence[str], to: str = " to ") -> str:
+def span(values: Sequence[object]) -> str:
     """ "16" or "16 to 64"."""
-    return values[0] if values[0] == values[-1] else f"{values[0]}{to}{values[-1]}"
+    return f"{values[0]}" if values[0] == values[-1] else f"{values[0]} to {values[-1]}"
 
 
 def printable(text: object) -> str:
