@@ -19,7 +19,7 @@ from sightline.reports.seen import by_run, seen_sizes
 from sightline.reports.series import Study
 from sightline.reports.tables import print_accuracy
 from sightline.reports.words import DASH, TIMES
-from sightline.results import wilson
+from sightline.results import Measured, wilson
 from tests.reports.synthetic import (
     CONFIGS,
     VALUES,
@@ -382,9 +382,8 @@ def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
 
 
 def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
-    points = [
-        ValidationPoint(step, 32 * step, "minival", top1, 500) for step, top1 in ((10, 0.4), (20, 0.6), (30, 0.5))
-    ]
+    shares = {10: 0.4, 20: 0.6, 30: 0.5}
+    points = [ValidationPoint(at, 32 * at, "minival", Measured("top1", shares[at], "fraction", 500)) for at in shares]
     run = run_of("uniform", validation=points, best_step=20)
     text = said(page_of("uniform", runs=[run]))
     assert "on 500 images of split minival" in text
