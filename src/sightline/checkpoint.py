@@ -327,14 +327,13 @@ def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], whe
     Raises:
         InputError: anything differs; one line with every kind of difference, the first names of each and both shapes.
     """
-    missing = [f"{name} {list(expected[name].shape)}" for name in expected if name not in found]
     extra = [f"{name} {list(found[name].shape)}" for name in found if name not in expected]
-    shapes, dtypes = [], []
-    for name in expected:
-        if name not in found:
-            continue
-        want, have = expected[name], found[name]
-        if want.shape != have.shape:
+    missing, shapes, dtypes = [], [], []
+    for name, want in expected.items():
+        have = found.get(name)
+        if have is None:
+            missing.append(f"{name} {list(want.shape)}")
+        elif want.shape != have.shape:
             transposed = ", transposed" if want.ndim > 1 and want.shape == have.shape[::-1] else ""
             shapes.append(f"{name} is {list(have.shape)}, expected {list(want.shape)}{transposed}")
         elif want.dtype != have.dtype:

@@ -14,7 +14,6 @@ from sightline import runtime
 from sightline.analysis import memory
 from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
-from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
 
@@ -187,19 +186,14 @@ def test_only_the_hopeless_is_refused(monkeypatch):
     assert "no size fits" in refused(1000)
 
 
-class Stubborn(PositionEncoding):
-    """Needs the values of its tensors when it is made."""
-
-    Config = type(None)
-
-    def __init__(self, *_):
-        super().__init__(None, None)
-        float(torch.ones(1).sum())
+def stubborn(*_: object) -> float:
+    """An encoding that needs the values of its tensors when it is made."""
+    return float(torch.ones(1).sum())
 
 
 def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
     monkeypatch.setattr(runtime, "available_memory", lambda device: 1)
-    monkeypatch.setattr(memory, "make_encoding", Stubborn)
+    monkeypatch.setattr(memory, "make_encoding", stubborn)
     refuse_what_cannot_fit(config(), 400, what="m")
     with pytest.raises(InputError, match="cannot be counted"):
         estimate_memory(config(), 400)
