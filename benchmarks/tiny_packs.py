@@ -6,7 +6,8 @@
 Each side runs in a process of its own, which sleeps while the other works; in each round both do the same work on the
 same packs, the one that begins in turn. `ratio` is the median of the rounds' own ratios, the other source's time over
 this one's (above 1: this one is faster), and `interval` holds it with 95 % by the signs of the rounds. `work` is a
-training step (forward, backward, AdamW) or a forward pass; `uniform` is a batch of 32 images of 36 patches.
+training step (forward, backward, AdamW) or a forward pass, in seconds of the processor and not of the clock;
+`uniform` is a batch of 32 images of 36 patches.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def packs() -> list[list[Tensor]]:
 
 
 def serve() -> None:
-    """Answer each line of the input, "encoding work inputs", with the seconds that all its inputs took."""
+    """Answer each line of the input, "encoding work inputs", with the processor seconds that all its inputs took."""
     import sightline
 
     given: dict[str, list[Any]] = {"packs": packs(), "uniform": [torch.randn(_IMAGES, 3, 24, 24)] * _PACKS}
@@ -74,7 +75,7 @@ def serve() -> None:
             models[encoding] = model, torch.optim.AdamW(model.parameters(), lr=1e-4)
         model, optimizer = models[encoding]
         model.train(work == "step")
-        started = time.perf_counter()
+        started = time.process_time()
         for images in given[kind]:
             if work == "step":
                 model(images).square().mean().backward()
@@ -83,7 +84,7 @@ def serve() -> None:
             else:
                 with torch.inference_mode():
                     model(images)
-        print(time.perf_counter() - started, flush=True)
+        print(time.process_time() - started, flush=True)
 
 
 def interval(ratios: list[float]) -> list[float]:

@@ -6,7 +6,6 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -102,19 +101,21 @@ class Directed(Term):
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
         """As `Term.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
-        grid = grid.planar("a directed pattern")
-        if type(grid.cells) is not int or not may_keep(device):
-            return self._relative(grid, device)
-        cover = self.covering(grid)
-        if len(self.views) * (2 * cover.rows - 1) * (2 * cover.cols - 1) > _KEPT_ELEMENTS:
+        keeps = type(grid.planar("a directed pattern").cells) is int and may_keep(device)
+        cover = self.covering(grid) if keeps else grid
+        if not keeps or len(self.views) * (2 * cover.rows - 1) * (2 * cover.cols - 1) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
         table = _TABLES.tensor((self, cover, device), device, lambda: self._relative(cover, device))
         top, left = cover.rows - grid.rows, cover.cols - grid.cols
         return table[:, top : top + 2 * grid.rows - 1, left : left + 2 * grid.cols - 1]
 
+    @property
+    def of_no_grid(self) -> bool:
+        """Displacements say all: neither the grid's centre nor its greatest distance plays a part."""
+        return self.outside != "max" and not any(self.from_centre)
+
     def covering(self, grid: Grid) -> Grid:
-        """A grid whose table holds that of `grid` in its middle, the same one for many."""
-        # What stands outside a view may depend on the grid itself.
+        """A grid whose table holds that of `grid` in its middle, the same one for many where there is one."""
         return grid if self.outside == "max" else Grid(*(-(-side // _COVER_STEP) * _COVER_STEP for side in grid))
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
@@ -141,8 +142,7 @@ class Directed(Term):
         if not any(self.from_centre):
             return None
         where = _float64_device(device)
-        y = torch.arange(grid.rows, device=where).double()
-        x = torch.arange(grid.cols, device=where).double()
+        y, x = (torch.arange(side, device=where).double() for side in grid)
         y, x = (y - y[-1] / 2).unsqueeze(1), (x - x[-1] / 2).unsqueeze(0)
         distance = (y.square() + x.square()).sqrt()
         slopes = [slope if central else 0.0 for slope, central in zip(self.slopes, self.from_centre, strict=True)]
@@ -158,9 +158,7 @@ class Directed(Term):
 
 # Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells.
 _TABLES = Kept("tables of displacements", 12 << 20)
-_KEPT_ELEMENTS = 2**18
-_COVER_STEP = 16
-# Where the pairs of an image find their displacements in such a table.
+_KEPT_ELEMENTS, _COVER_STEP = 2**18, 16
 _PLACES = Kept("places in tables of displacements", 4 << 20)
 
 
@@ -214,9 +212,8 @@ class Pattern:
 
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
         """How the biases of images of a layout are read from one table; None where each needs its own."""
-        terms = [term for term in self.terms if isinstance(term, Directed)]
-        alone = [term for term in terms if term.outside == "max" or any(term.from_centre)]
-        if alone or len(terms) < len(self.terms) or any(len(one.coords) > 1 for one in images):
+        terms = [one for one in self.terms if isinstance(one, Directed) and one.of_no_grid]
+        if len(terms) < len(self.terms) or any(len(one.coords) > 1 for one in images):
             return None
         return layout.once("spread", lambda: Spread.of(images, terms[0], layout))
 
@@ -242,12 +239,8 @@ class Pattern:
         """
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
         early = dtype if len(self.terms) == 1 else torch.float32
-        total = None
-        for term in self.terms:
-            one = _render(term, queries, keys, num_prefix_queries, num_prefix_keys, early, heads)
-            total = one if total is None else total + one
-        assert total is not None, "a pattern has at least one term"
-        return total.to(dtype)
+        at = queries, keys, num_prefix_queries, num_prefix_keys, early, heads
+        return functools.reduce(torch.add, [_render(term, *at) for term in self.terms]).to(dtype)
 
 
 class Spread(NamedTuple):
@@ -263,10 +256,6 @@ class Spread(NamedTuple):
     places: Tensor
     images: list[tuple[int, int]]
 
-    @property
-    def pairs(self) -> int:
-        return self.places.shape[0]
-
     @classmethod
     def of(cls, images: Sequence[Segment], term: Directed, layout: TokenLayout) -> Spread:
         prefix = layout.num_prefix_tokens
@@ -277,7 +266,7 @@ class Spread(NamedTuple):
             if one.kind not in by_kind:
                 by_kind[one.kind] = start, prefix + one.patches
                 key = (one.kind, prefix, cover, layout.device)
-                make = partial(_places, one, prefix, cover)
+                make = functools.partial(_places, one, prefix, cover)
                 places.append(_PLACES.tensor(key, layout.device, make) if one.complete else make())
                 start += places[-1].shape[0]
         return cls(cover, torch.cat(places), [by_kind[one.kind] for one in images])
@@ -329,8 +318,7 @@ def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid
 
 def _spread_by_index(table: Tensor, grid: Grid) -> Tensor:
     """A table of displacements at all pairs of a grid, whose sizes may be symbolic: [1, heads, cells, cells]."""
-    y = torch.arange(grid.rows, device=table.device)
-    x = torch.arange(grid.cols, device=table.device)
+    y, x = (torch.arange(side, device=table.device) for side in grid)
     # Rows and columns apart: the index is never made as cells x cells integers.
     dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
     dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)

@@ -83,11 +83,11 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         [run.images * (at.num_prefix_tokens + getattr(run, side).patches) for run in runs]
         for at, side in ((queries, "query"), (keys, "key"))
     ]
-    spread = None
+    spread, elements = None, 0
     if pattern is not None and queries is keys and not torch.compiler.is_compiling():
-        spread = pattern.spread([run.key for run in runs], keys)
-        if spread is not None and 4 * q.shape[1] * spread.pairs > BIAS_BYTES:
-            spread = None
+        slots = {run.key.kind: keys.num_prefix_tokens + run.key.patches for run in runs}
+        elements = q.shape[1] * sum(one**2 for one in slots.values())
+        spread = pattern.spread([run.key for run in runs], keys) if 4 * elements <= BIAS_BYTES else None
 
     def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outs = []
@@ -100,7 +100,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
             outs.append(run.row(out))
         return torch.cat(outs, 2)
 
-    if spread is not None and _made_again(q, q.shape[1] * spread.pairs):
+    if spread is not None and _made_again(q, elements):
         return checkpoint(attended, q, k, v, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, k, v)
 
