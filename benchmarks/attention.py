@@ -11,26 +11,11 @@ in each round; a ratio is the baseline's time over the subject's, so above 1 the
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import (
-    RESULTS,
-    Parser,
-    Work,
-    append,
-    counted,
-    destination,
-    device,
-    interleave,
-    peak_bytes,
-    print_table,
-    row,
-    threads,
-    write,
-)
+from measure import Parser, Work, counted, interleave, peak_bytes, print_table, row
 from public_lookhere import lookhere_90, stored_bias
 from torch import Tensor
 
@@ -156,17 +141,8 @@ def _cases(quick: bool) -> list[tuple[str, int, torch.dtype, bool]]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="replace this file with the rows; else they are added to benchmarks/results/attention.jsonl",
-    )
-    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
-    parser.add_argument("--device", type=device, default="cpu")
-    chosen = parser.parse_args()
-    path = destination(chosen.out, RESULTS / "attention.jsonl")
-    torch.set_num_threads(chosen.threads)
+    parser.usual("attention", "fewer sizes and rounds: some minutes")
+    chosen = parser.begin()
     rows: list[dict[str, Any]] = []
     cases = _cases(chosen.quick)
     for case, said in counted(cases):
@@ -177,7 +153,7 @@ def main() -> None:
         fresh = compare(*case, rounds, chosen.device)
         print_table(("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms"), fresh)
         rows += fresh
-    (write if chosen.out else append)(rows, path)
+    parser.save(rows)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,26 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str | None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
+    def usual(self, benchmark: str, quick: str) -> None:
+        """The options of most: `--quick`, `--out`, `--threads` and `--device`."""
+        self.path = RESULTS / f"{benchmark}.jsonl"
+        where = f"benchmarks/results/{self.path.name}"
+        self.add_argument("--quick", action="store_true", help=quick)
+        self.add_argument("--out", type=Path, help=f"replace this file with the rows; else they are added to {where}")
+        self.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
+        self.add_argument("--device", type=device, default="cpu")
+
+    def begin(self) -> argparse.Namespace:
+        """What was chosen, with the threads set; refused where rows cannot be written."""
+        self.chosen = self.parse_args()
+        self.path = destination(self.chosen.out, self.path)
+        torch.set_num_threads(self.chosen.threads)
+        return self.chosen
+
+    def save(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Add rows to those of the benchmark, or replace the file that was given."""
+        (write if self.chosen.out else append)(rows, self.path)
+
     def error(self, message: str) -> NoReturn:
         print(f"sightline: error: {message}", file=sys.stderr)
         raise SystemExit(2)

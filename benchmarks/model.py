@@ -15,27 +15,11 @@ import gc
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import (
-    RESULTS,
-    Parser,
-    Work,
-    append,
-    counted,
-    destination,
-    device,
-    in_fresh_process,
-    interleave,
-    mark_memory,
-    print_table,
-    row,
-    threads,
-    write,
-)
+from measure import Parser, Work, counted, in_fresh_process, interleave, mark_memory, print_table, row
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
@@ -214,16 +198,9 @@ def _cases(quick: bool, device: str) -> list[tuple[str, int, torch.dtype, bool, 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: some minutes")
-    parser.add_argument(
-        "--out", type=Path, help="replace this file; else rows are added to benchmarks/results/model.jsonl"
-    )
-    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
-    parser.add_argument("--device", type=device, default="cpu")
+    parser.usual("model", "fewer sizes and rounds: some minutes")
     parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    path = destination(chosen.out, RESULTS / "model.jsonl")
-    torch.set_num_threads(chosen.threads)
+    chosen = parser.begin()
     if chosen.measure:
         _measure(*chosen.measure)
         return
@@ -238,7 +215,7 @@ def main() -> None:
         columns = ("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms")
         print_table((*columns, "subject_mib", "baseline_mib"), fresh)
         rows += fresh
-    (write if chosen.out else append)(rows, path)
+    parser.save(rows)
 
 
 if __name__ == "__main__":

@@ -15,26 +15,11 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import (
-    RESULTS,
-    Parser,
-    Work,
-    append,
-    counted,
-    destination,
-    device,
-    interleave,
-    peak_bytes,
-    print_table,
-    row,
-    threads,
-    write,
-)
+from measure import Parser, Work, counted, interleave, peak_bytes, print_table, row, threads
 from torch import Tensor, nn
 
 from sightline.convert.timm_build import import_timm
@@ -243,12 +228,7 @@ def _naflex(
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="64 images of mixed sizes alone, and two rounds")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        help="replace this file with the rows; else they are added to benchmarks/results/packing.jsonl",
-    )
+    parser.usual("packing", "64 images of mixed sizes alone, and two rounds")
     parser.add_argument(
         "--baselines", nargs="+", choices=_BASELINES, default=_BASELINES, help="what packing is compared with; all"
     )
@@ -259,11 +239,7 @@ def main() -> None:
         "--images", type=int, nargs="+", choices=(16, 64, 256), help="of a batch; 16 64, or 64 if --quick"
     )
     parser.add_argument("--rounds", type=threads, help="timed ones; 5, or 2 if --quick")
-    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
-    parser.add_argument("--device", type=device, default="cpu")
-    chosen = parser.parse_args()
-    path = destination(chosen.out, RESULTS / "packing.jsonl")
-    torch.set_num_threads(chosen.threads)
+    chosen = parser.begin()
     # On one core a step of 64 images takes 10 s packed and a minute with a dense mask.
     usual = (64,) if chosen.quick else (16, 64) if chosen.device == "cpu" else (16, 64, 256)
     copies = [number // 16 for number in chosen.images or usual]
@@ -284,8 +260,8 @@ def main() -> None:
         ]
         print_table(("baseline", "padding_factor", "ratio", "spread", "memory_ratio", "subject_ms"), fresh)
         rows += fresh
-    (append if chosen.out is None else write)(rows, path)
-    print(f"rows: {path}")
+    parser.save(rows)
+    print(f"rows: {parser.path}")
 
 
 if __name__ == "__main__":
