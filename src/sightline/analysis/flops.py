@@ -19,7 +19,8 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
     """
-    dim, width, pooled = config.dim, config.attention_width, config.has_probe
+    dim, width = config.dim, config.attention_width
+    pooled = config.has_probe and config.has_classifier
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
     # Multiplications of one slot, of one patch and of one image.
     of_slot = config.depth * dim * (4 * width + mlp)
@@ -44,7 +45,8 @@ def training_flops(config: ViTConfig, patches: Iterable[int]) -> int:
 
 
 def _head(config: ViTConfig) -> int:
-    if config.head == "mlp" and config.num_classes:
-        hidden = config.head_hidden or config.dim
-        return config.dim * hidden + hidden * config.num_classes
-    return config.dim * config.num_classes
+    """Of a classifier; what a head of all tokens computes is its own."""
+    if not config.has_classifier or not config.num_classes:
+        return 0
+    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else 0
+    return config.dim * (hidden or config.num_classes) + hidden * config.num_classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,14 @@ def _against_original(model: Model, original: nn.Module) -> list[Comparison]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs = _of_original(original, images)
-        difference = float((model(images) - theirs).abs().max())
-        rows.append(
-            Comparison(f"outputs at {size[0]}x{size[1]}", "the original", difference, TOLERANCE, float(theirs.std()))
-        )
+        rows.append(_outputs(size, "the original", model(images), theirs))
     return rows
+
+
+def _outputs(size: Sequence[int], against: str, found: Tensor, expected: Tensor) -> Comparison:
+    difference = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+    spread = float(expected.std()) if expected.numel() > 1 else 0.0
+    return Comparison(f"outputs at {size[0]}x{size[1]}", against, difference, TOLERANCE, spread)
 
 
 def _of_original(original: nn.Module, images: Tensor) -> Tensor:
@@ -171,10 +174,5 @@ def _against_fingerprint(model: Model, record: Mapping[str, Any]) -> list[Compar
             found, expected = torch.tensor(ours["outputs"]), torch.tensor(kept["outputs"], dtype=torch.float32)
         except (KeyError, TypeError, ValueError):
             raise InputError("the checkpoint's fingerprint is damaged; convert it again") from None
-        height, width = kept["size"]
-        difference = float((found - expected).abs().max()) if len(found) == len(expected) else float("inf")
-        spread = float(expected.std()) if len(expected) > 1 else 0.0
-        rows.append(
-            Comparison(f"outputs at {height}x{width}", "the recorded fingerprint", difference, TOLERANCE, spread)
-        )
+        rows.append(_outputs(kept["size"], "the recorded fingerprint", found, expected))
     return rows
