@@ -14,7 +14,7 @@ from sightline.errors import InputError
 from sightline.load import load_model
 from sightline.training import TrainConfig, loop, train
 from sightline.training.config import ValidationConfig
-from sightline.training.loop import open_training_data
+from sightline.training.run import open_training_data
 from sightline.training.state import CHECKPOINT, LEFT_OUT
 from tests.tiny import MODEL, log_lines, weights
 

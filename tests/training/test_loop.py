@@ -17,7 +17,8 @@ from sightline.load import load_model
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig
-from sightline.training.loop import open_training_data, resolve
+from sightline.training.loop import resolve
+from sightline.training.run import open_training_data
 from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
@@ -184,7 +185,7 @@ def test_data_that_cannot_be_trained_on(monkeypatch, tmp_path):
             super().__init__()
             self.classes = ("0",)
 
-    monkeypatch.setattr("sightline.training.loop.open_source", lambda spec: OneClass())
+    monkeypatch.setattr("sightline.training.run.open_source", lambda spec: OneClass())
     with pytest.raises(InputError, match="has 1 class, expected at least 2"):
         open_training_data(tiny_config())
     monkeypatch.setattr(OneClass, "__init__", lambda self: setattr(self, "splits", ("test",)))

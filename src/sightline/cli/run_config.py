@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sightline.data.source import Source
     from sightline.data.summary import Summary
-    from sightline.models import ViTConfig
+    from sightline.models import Model, ViTConfig
     from sightline.training.config import TrainConfig
 
 _QUIET_SECONDS = 0.5
@@ -34,8 +34,8 @@ class TrainingSources:
 
     def open(self, config: TrainConfig) -> Source:
         """As `open_training_data`."""
-        from sightline.training.loop import open_training_data
         from sightline.training.plan import shown
+        from sightline.training.run import open_training_data
 
         if config.data not in self._opened:
             self._opened[config.data] = open_training_data(config)
@@ -152,8 +152,8 @@ def named_after(file: Path | None) -> Iterator[None]:
         raise InputError(f"{file}: {error}" if file else str(error)) from None
 
 
-def check_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> None:
-    """Build the model once and let it go, so that what it refuses is known before anything is written.
+def first_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:
+    """The model with its first weights, so that what it refuses is known before anything is written.
 
     A run that this machine has not the memory for is refused before that.
     """
@@ -178,6 +178,7 @@ def check_model(resolved: TrainConfig, source: Source, file: Path | None, device
         built = build_model(resolved, source)
     if resolved.init_from is not None:
         print(describe_start(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
+    return built
 
 
 def _largest_pass(resolved: TrainConfig, model: ViTConfig) -> tuple[int | tuple[int, int], int]:

@@ -20,7 +20,6 @@ from sightline.attention.products import few_shapes
 from sightline.checkpoint import folder_exists
 from sightline.checks import configure
 from sightline.data.batch import Batch
-from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.fine_tune import begin_with, begun_config
@@ -30,12 +29,13 @@ from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.owner import Owner, claim
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
-from sightline.tasks.base import Task, check_provided, outputs_of, task_class
+from sightline.tasks.base import Task, outputs_of, task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.ema import Ema
 from sightline.training.log import measured_in, restore_file, write_lines
 from sightline.training.optim import make_optimizer
 from sightline.training.plan import Step, planned_length, shown, training_plan
+from sightline.training.run import open_training_data
 from sightline.training.same_data import check_same_data, minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
@@ -162,27 +162,12 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     return make_model(vit_config(config, source))
 
 
-def open_training_data(config: TrainConfig) -> Source:
-    """The data set of a run, as it is shown in training; no image is read yet.
-
-    Raises:
-        InputError: it has no training split, or one class alone, or cannot be shown so.
-    """
-    source = shown(open_source(config.data), config)
-    if "train" not in source.splits:
-        source.check("train")
-    task = task_class(config.task)
-    check_provided(task, source)
-    if "label" in task.needs and len(source.classes) < 2:
-        raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
-    return source
-
-
 def train(
     config: TrainConfig,
     out: str | Path,
     *,
     source: Source | None = None,
+    model: Model | None = None,
     device: str = "auto",
     resume: bool = False,
     accept_changed_data: bool = False,
@@ -199,7 +184,8 @@ def train(
     Args:
         config: of the run; what it leaves open is decided by `resolve`.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: the data set, where the caller has opened and checked it already.
+        source: the data set, where the caller has opened and checked it already; model: its model with its first
+            weights (`build_model`), likewise.
         accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
@@ -232,7 +218,7 @@ def train(
             config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
         own = resolve(going_on(config, last), source, where)
         config = dataclasses.replace(own, init_from=config.init_from)
-        state = _first_state(own, source, where)
+        state = _first_state(model or build_model(own, source), own, where)
         task = task_class(config.task)(state.model.config, task_options(config)).on(source, config.data)
         _loaded.cache_clear()
         state.data, state.minival = source.fingerprint(), minival_digest(source, config)
@@ -333,8 +319,8 @@ def _is_due(step: Step, every: int | None) -> bool:
     return step.after.images // every != step.before.images // every
 
 
-def _first_state(config: TrainConfig, source: Source, device: torch.device) -> RunState:
-    model = build_model(config, source).to(device).train()
+def _first_state(model: Model, config: TrainConfig, device: torch.device) -> RunState:
+    model = model.to(device).train()
     ema = Ema(model, config.optimizer.ema) if config.optimizer.ema is not None else None
     return RunState(model, make_optimizer(model, config.optimizer), ema)
 

@@ -17,7 +17,9 @@ from sightline.evaluation.accuracy import RunIdentity
 from sightline.load import load_model, read_record, seal
 from sightline.models import Model
 from sightline.run_files import CHECKPOINT
-from sightline.training.config import renamed
+from sightline.tasks.base import check_provided, task_class
+from sightline.training.config import TrainConfig, renamed
+from sightline.training.plan import shown
 
 
 @dataclass
@@ -94,3 +96,19 @@ def open_run(
     if pixels < 1:
         raise InputError(f"--max-pixels {pixels}: must be at least 1")
     return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
+
+
+def open_training_data(config: TrainConfig) -> Source:
+    """The data set of a run, as it is shown in training; no image is read yet.
+
+    Raises:
+        InputError: it has no training split, or one class alone, or cannot be shown so.
+    """
+    source = shown(open_source(config.data), config)
+    if "train" not in source.splits:
+        source.check("train")
+    task = task_class(config.task)
+    check_provided(task, source)
+    if "label" in task.needs and len(source.classes) < 2:
+        raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
+    return source

@@ -93,7 +93,7 @@ def train(
     from sightline.cli.next_step import again, say_export, say_next, warn
     from sightline.cli.output import RunFolder, add_predictions, add_rows
     from sightline.cli.progress import Bars
-    from sightline.cli.run_config import TrainingSources, check_model, named_after, save_config, training_config
+    from sightline.cli.run_config import TrainingSources, first_model, named_after, save_config, training_config
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import planned_images, usual_images
@@ -144,7 +144,7 @@ def train(
         before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
         with named_after(config or Path("train")):
             planned = resolve(going_on(asked, before), source, where)
-        check_model(planned, source, config, where)
+        model_of_run = first_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
         left_out = LeftOut(bars)
@@ -179,6 +179,7 @@ def train(
                 asked,
                 folder,
                 source=source,
+                model=model_of_run,
                 device=device,
                 resume=resume,
                 accept_changed_data=accept_changed_data,
