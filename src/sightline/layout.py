@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -132,14 +133,8 @@ class TokenLayout:
         left = [segment.coords for segment in self.segments if not segment.complete]
         moved = torch.cat(left, dim=1).to(device, non_blocking=True) if left else torch.empty(1, 0, 2)
         parts = iter(moved.split([coords.shape[1] for coords in left], dim=1))
-        return self._like(
-            [
-                Segment(one.grid, grid_coords(one.grid, device, one.tile).unsqueeze(0), tile=one.tile)
-                if one.complete
-                else Segment(one.grid, next(parts), complete=False)
-                for one in self.segments
-            ]
-        )
+        new = (grid_coords(one.grid, device, one.tile)[None] if one.complete else next(parts) for one in self.segments)
+        return self._like([replace(one, coords=coords) for one, coords in zip(self.segments, new, strict=True)])
 
     def pad_to(self, slots: int) -> TokenLayout:
         """The same images with padding slots at the end, so that a row has `slots` of them.
@@ -166,16 +161,13 @@ class TokenLayout:
         return TokenLayout(segments, rows=self.rows, num_prefix_tokens=count)
 
     def tiled(self, tile: Grid) -> TokenLayout:
-        """The same whole images in tiles, as `Segment.tile`; one with dropped patches, and a window, stay as they are.
-
-        Raises:
-            InputError: a grid has not two axes.
-        """
+        """The same whole images in tiles, as `Segment.tile`, of grids of two axes; windows, and images with dropped
+        patches, stay as they are."""
         segments = [
-            Segment(segment.grid, grid_coords(segment.grid, self.device, tile).unsqueeze(0), tile=tile)
-            if segment.complete and segment.window is None
-            else segment
-            for segment in self.segments
+            replace(one, coords=grid_coords(one.grid, self.device, tile).unsqueeze(0), tile=tile)
+            if one.complete and one.window is None
+            else one
+            for one in self.segments
         ]
         return self._like(segments)
 
