@@ -19,7 +19,7 @@ from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.transforms import cut, eval_crop, train_crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
-from sightline.training.loop import open_training_data
+from sightline.training.run import open_training_data
 from tests.batches import uniform_batches
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"

@@ -11,7 +11,7 @@ from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.recipes import recipe_for
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
-from sightline.training import loop, train
+from sightline.training import prepare, train
 from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfig
 
 
@@ -99,7 +99,7 @@ def test_a_foundation_that_was_replaced_is_read_again(tmp_path):
     for number in range(2):
         model = create_model("vit_micro_patch4", encoding="none", **small)
         save_model(model, tmp_path / "m")
-        found = loop._foundation(config)
+        found = prepare._foundation(config)
         assert torch.equal(found.blocks[0].mlp.fc1.weight, model.blocks[0].mlp.fc1.weight), number
 
 

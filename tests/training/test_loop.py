@@ -17,7 +17,7 @@ from sightline.load import load_model
 from sightline.tasks.classification import Classification
 from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig
-from sightline.training.loop import resolve
+from sightline.training.prepare import resolve
 from sightline.training.run import open_training_data
 from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, weights
 

@@ -17,8 +17,8 @@ from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.tasks.base import outputs_of, task_class
 from sightline.training import TrainConfig, loop, train
-from sightline.training.loop import build_model, resolve, task_options
 from sightline.training.plan import Position, training_plan
+from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of
 from tests.tiny import EVENTFUL, MODEL, KillAt, killed, log_lines, tiny_config, weights
 

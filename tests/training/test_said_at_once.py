@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import shutil
@@ -11,7 +12,7 @@ import pytest
 
 from sightline.evaluation import EvaluateConfig
 from sightline.models import VisionTransformer
-from sightline.training import jobs, loop, train
+from sightline.training import jobs, prepare, train
 from sightline.training.config import ValidationConfig
 from tests.tiny import MODEL, Stopped, log_lines, pictures, reseal, stop_at, tiny_config
 
@@ -54,7 +55,7 @@ def test_found_24_the_bar_says_that_nothing_of_a_step_could_be_read(cli, tmp_pat
     assert len([loss for loss in seen if loss is not None]) == len(log_lines(tmp_path / "a"))
     one = folder_config(data, skip_unreadable="all")
     seen.clear()
-    train(loop.dataclasses.replace(one, batch_size=1), tmp_path / "b", observe=lambda at: seen.append(at.loss))
+    train(dataclasses.replace(one, batch_size=1), tmp_path / "b", observe=lambda at: seen.append(at.loss))
     assert None in seen
     assert not any(loss != loss for loss in seen)
 
@@ -85,7 +86,7 @@ def test_found_17_an_older_run_in_bfloat16_is_said_not_to_go_on_to_the_bit(tmp_p
 
 def test_the_model_that_a_run_begins_with_goes_when_it_has_begun(tiny_run, tmp_path, monkeypatch):
     begun = []
-    real = loop.load_model
+    real = prepare.load_model
 
     def load(source):
         model: VisionTransformer = real(source)
@@ -96,6 +97,6 @@ def test_the_model_that_a_run_begins_with_goes_when_it_has_begun(tiny_run, tmp_p
         gc.collect()
         assert [one() for one in begun] == [None]
 
-    monkeypatch.setattr(loop, "load_model", load)
+    monkeypatch.setattr(prepare, "load_model", load)
     train(tiny_config(init_from=str(tiny_run)), tmp_path / "a", observe=gone)
     assert len(begun) == 1

@@ -20,7 +20,7 @@ from sightline.tasks.classification import classification_loss
 from sightline.training import loop, train
 from sightline.training import validation as module
 from sightline.training.config import TrainConfig, ValidationConfig
-from sightline.training.loop import build_model, resolve
+from sightline.training.prepare import build_model, resolve
 from sightline.training.validation import Validation, best_line
 from tests.batches import said
 from tests.tiny import EVENTFUL, Stopped, after, killed, log_lines, stop_at, tree, weights

@@ -152,15 +152,15 @@ def named_after(file: Path | None) -> Iterator[None]:
         raise InputError(f"{file}: {error}" if file else str(error)) from None
 
 
-def first_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:
-    """The model with its first weights, so that what it refuses is known before anything is written.
+def built_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:
+    """Build the model, so that what it refuses is known before anything is written.
 
     A run that this machine has not the memory for is refused before that.
     """
     from sightline.analysis.memory import refuse_what_cannot_fit
     from sightline.fine_tune import describe_start
     from sightline.load import load_model
-    from sightline.training.loop import build_model, vit_config
+    from sightline.training.prepare import build_model, vit_config
 
     with named_after(file or Path("train")):
         model = vit_config(resolved, source)

@@ -13,7 +13,7 @@ from sightline.data.discovery import open_source
 from sightline.evaluation.accuracy import measurements, passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
-from sightline.training.loop import resolve, vit_config
+from sightline.training.prepare import resolve, vit_config
 
 # The first steps of each job warm up, and jobs begin one after the other; then a rate needs some seconds.
 _WARM_STEPS, _LEAST_SECONDS = 3, 10.0

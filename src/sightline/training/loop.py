@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from sightline import runtime
 from sightline.attention.products import few_shapes
 from sightline.checkpoint import folder_exists
-from sightline.checks import configure
 from sightline.data.batch import Batch
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
-from sightline.fine_tune import begin_with, begun_config
-from sightline.grid import Grid
-from sightline.load import load_model, read_record, seal
-from sightline.models import Model, ViTConfig, make_model, model_config
+from sightline.load import read_record
+from sightline.models import Model
 from sightline.owner import Owner, claim
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.base import Task, outputs_of, task_class
-from sightline.training.config import DEFAULT_MODEL, TrainConfig
+from sightline.training.config import TrainConfig
 from sightline.training.ema import Ema
 from sightline.training.log import measured_in, restore_file, write_lines
 from sightline.training.optim import make_optimizer
-from sightline.training.plan import Step, planned_length, shown, training_plan
+from sightline.training.plan import Step, shown, training_plan
+from sightline.training.prepare import Prepared, prepare, task_options
 from sightline.training.run import open_training_data
-from sightline.training.same_data import check_same_data, minival_digest
+from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     RunState,
     drop_measured,
     drop_previous,
-    going_on,
     has_checkpoint,
-    last_good,
     measured_files,
     place_of_best,
     restore_state,
@@ -76,98 +69,12 @@ class Progress:
     validated: Measured | None = None
 
 
-def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
-    """The configuration with everything that was left open decided, so that it reproduces the run anywhere."""
-    runtime.check_workers(config.workers)
-    task = task_class(config.task)
-    options = {**task.model_defaults(source, task_options(config)), **config.model_options}
-    name = None if config.init_from else config.model or DEFAULT_MODEL
-    resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
-    config = dataclasses.replace(
-        config,
-        model=name,
-        model_options=options,
-        resolution=resolution,
-        precision=runtime.chosen_precision(config.precision, device),
-    )
-    if config.packing is not None and (config.tokens is not None or config.flops is not None):
-        # How many images that is, only the packing knows.
-        return config
-    images = planned_length(config, vit_config(config, source), source.length("train")).images
-    every = config.checkpoint_every or max(images // 20, config.batch_size)
-    return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
-
-
-def _square(config: ViTConfig) -> int:
-    """The side in pixels of the square that has as many patches as a model's images, or about as many: training images
-    are square."""
-    height, width = Grid.checked(config.image_size)
-    return (
-        height
-        if height == width
-        else max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
-    )
-
-
-def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
-    """What the model of a resolved configuration is made of."""
-    options = _model_options(config, source)
-    if config.init_from is not None:
-        return begun_config(_foundation(config).config, **options)
-    return model_config(config.model or DEFAULT_MODEL, **options)
-
-
-def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
-    task = task_class(config.task)
-    options = {"task": config.task, **task.model_options(source, task_options(config)), **config.model_options}
-    options["image_size"] = config.resolution
-    if config.init_from is None:
-        return {**options, **_encoding(config)}
-    began = _foundation(config).config
-    if config.encoding != began.encoding or config.encoding_options:
-        options |= _encoding(config)
-    return options
-
-
-def task_options(config: TrainConfig) -> Any:
-    """What the task of a run is configured with: the loss stands beside it, since most have one."""
-    kind = task_class(config.task).Options
-    own = {field.name for field in dataclasses.fields(kind)}
-    shared = {"loss": config.loss, "label_smoothing": config.label_smoothing}
-    given = {name: value for name, value in shared.items() if name in own} | config.task_options
-    return configure(kind, given, "task_options")
-
-
-def _encoding(config: TrainConfig) -> dict[str, Any]:
-    return {"encoding": config.encoding, "encoding_options": config.encoding_options}
-
-
-def _foundation(config: TrainConfig) -> Model:
-    """The model that a run begins with."""
-    assert config.init_from is not None
-    return _loaded(config.init_from, seal(config.init_from))
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(source: str, written: str) -> Model:
-    """A run asks for it a few times before it begins; `written` tells a folder that was replaced from its old self."""
-    return load_model(source)
-
-
-def build_model(config: TrainConfig, source: Source) -> Model:
-    """The model of a resolved configuration with its first weights, which the seed decides."""
-    torch.default_generator.manual_seed(config.seed)
-    if config.init_from is not None:
-        return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
-    return make_model(vit_config(config, source))
-
-
 def train(
     config: TrainConfig,
     out: str | Path,
     *,
     source: Source | None = None,
-    model: Model | None = None,
+    prepared: Prepared | None = None,
     device: str = "auto",
     resume: bool = False,
     accept_changed_data: bool = False,
@@ -184,8 +91,8 @@ def train(
     Args:
         config: of the run; what it leaves open is decided by `resolve`.
         out: the folder of the run; `resume` continues from its last checkpoint, if it has one.
-        source: the data set, where the caller has opened and checked it already; model: its model with its first
-            weights (`build_model`), likewise.
+        source: the data set, where the caller has opened and checked it already.
+        prepared: the run, where the caller has done that and the rest; `config` and `source` are then those in it.
         accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
@@ -206,21 +113,18 @@ def train(
     where = runtime.resolve_device(device)
     out = Path(out)
     with _deterministic(where), contextlib.ExitStack() as held:
-        if source is None:
-            source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-        source = shown(source, config)
         owner = owner or held.enter_context(claim(out, warn=warn))
-        if has_checkpoint(out) and not resume:
-            raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-        last = last_good(out, warn) if has_checkpoint(out, resume=resume) else None
+        if prepared is None:
+            if has_checkpoint(out) and not resume:
+                raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+            if source is None:
+                source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+            going = {"resume": resume, "accept_changed_data": accept_changed_data, "warn": warn}
+            prepared = prepare(config, out, shown(source, config), where, **going)
+        config, source, last = prepared.config, prepared.source, prepared.last
         foreign = measured_files(out) if last is None else []
-        if last is not None:
-            config = check_same_data(last, source, config, accept_changed=accept_changed_data, warn=warn)
-        own = resolve(going_on(config, last), source, where)
-        config = dataclasses.replace(own, init_from=config.init_from)
-        state = _first_state(model or build_model(own, source), own, where)
+        state = _first_state(prepared.model, config, where)
         task = task_class(config.task)(state.model.config, task_options(config)).on(source, config.data)
-        _loaded.cache_clear()
         state.data, state.minival = source.fingerprint(), minival_digest(source, config)
         if last is not None:
             restore_state(state, config, source, last, warn)

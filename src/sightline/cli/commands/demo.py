@@ -56,7 +56,7 @@ def demo(
     from sightline.results import dump_rows
     from sightline.run_files import PAGE, RESULTS
     from sightline.training.jobs import run_jobs
-    from sightline.training.loop import resolve
+    from sightline.training.prepare import resolve
 
     cores = runtime.cores()
     where = runtime.resolve_device(device)

@@ -85,7 +85,8 @@ def train(
         Take the folder also from a run that seems to be at work in it; that one ends.
     """
     import contextlib
-    from dataclasses import asdict, replace
+    import functools
+    from dataclasses import asdict
 
     from sightline import runtime, signals
     from sightline.cli.guard import Inputs
@@ -93,7 +94,7 @@ def train(
     from sightline.cli.next_step import again, say_export, say_next, warn
     from sightline.cli.output import RunFolder, add_predictions, add_rows
     from sightline.cli.progress import Bars
-    from sightline.cli.run_config import TrainingSources, first_model, named_after, save_config, training_config
+    from sightline.cli.run_config import TrainingSources, built_model, named_after, save_config, training_config
     from sightline.errors import InputError
     from sightline.evaluation import EvaluateConfig, evaluate
     from sightline.evaluation.accuracy import planned_images, usual_images
@@ -104,10 +105,11 @@ def train(
     from sightline.reports.words import quantity
     from sightline.results import dump_rows
     from sightline.run_files import CONFIG, PREDICTIONS, RESULTS
-    from sightline.training.loop import Progress, resolve
+    from sightline.training.loop import Progress
     from sightline.training.loop import train as run
+    from sightline.training.prepare import prepare, resolve
     from sightline.training.run import open_run
-    from sightline.training.same_data import check_same_data, say_changes
+    from sightline.training.same_data import say_changes
     from sightline.training.state import going_on, has_checkpoint, last_good
 
     flags = {
@@ -144,22 +146,24 @@ def train(
         before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
         with named_after(config or Path("train")):
             planned = resolve(going_on(asked, before), source, where)
-        model_of_run = first_model(planned, source, config, where)
+        built = built_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
         left_out = LeftOut(bars)
         source = left_out.read(source, ("train", *((split,) if split else ())), asked.skip_unreadable)
         sources.say(asked)
-        if before is not None:
-            # What a change of the data means for the configuration is decided before the configurations are compared.
-            asked = check_same_data(
-                before,
-                source,
-                asked,
-                accept_changed=accept_changed_data,
-                progress=lambda done, total: bars.move("comparing files", done, total),
-            )
-        resolved = replace(resolve(going_on(asked, before), source, where), init_from=asked.init_from)
+        prepared = prepare(
+            asked,
+            folder,
+            source,
+            where,
+            resume=resume,
+            accept_changed_data=accept_changed_data,
+            model=built,
+            warn=warn,
+            progress=functools.partial(bars.move, "comparing files"),
+        )
+        resolved = prepared.config
         owner = held.enter_context(place.claim(warn))
         save_config(resolved, folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
@@ -175,19 +179,7 @@ def train(
             bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
 
         with signals.deferred() as stop:
-            run(
-                asked,
-                folder,
-                source=source,
-                model=model_of_run,
-                device=device,
-                resume=resume,
-                accept_changed_data=accept_changed_data,
-                observe=observe,
-                warn=warn,
-                owner=owner,
-                stop=stop,
-            )
+            run(resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop)
         left_out.say(source)
         say_changes(source, resolved, warn)
         owner.check()
