@@ -1,12 +1,13 @@
 """What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
 
-from sightline.attention.dispatch import asked_backend, attend, preferred_tile, use_backend
+from sightline.attention.dispatch import Recorded, asked_backend, attend, preferred_tile, recording, use_backend
 from sightline.attention.pattern import Directed, Pattern, Table, Term, View
 from sightline.attention.rotation import Rotation, rotate
 
 __all__ = [
     "Directed",
     "Pattern",
+    "Recorded",
     "Rotation",
     "Table",
     "Term",
@@ -14,6 +15,7 @@ __all__ = [
     "asked_backend",
     "attend",
     "preferred_tile",
+    "recording",
     "rotate",
     "use_backend",
 ]

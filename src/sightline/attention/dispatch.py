@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -75,6 +76,39 @@ def use_backend(name: str) -> Iterator[None]:
         _FORCED.reset(token)
 
 
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """One call of `attend`, before it is computed: its arguments, without padding.
+
+    Attributes:
+        layer: of the trunk, from 0; None for attention pooling.
+    """
+
+    layer: int | None
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    pattern: Pattern | None
+    keys: TokenLayout
+    queries: TokenLayout
+
+
+_RECORDER: ContextVar[Callable[[Recorded], None] | None] = ContextVar("sightline_recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Callable[[Recorded], None]) -> Iterator[None]:
+    """Inside, every call of `attend` in this thread is shown to `recorder` first; no compiled program is looked into.
+
+    What heads do is computed from queries, keys and the pattern, by blocks if need be: no back end keeps its scores.
+    """
+    token = _RECORDER.set(recorder)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
 def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> Backend:
     """The most preferred back end that supports this call and was measured to pay here.
 
@@ -104,12 +138,18 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, keys: TokenLayout, queries: TokenLayout | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern | None,
+    keys: TokenLayout,
+    queries: TokenLayout | None = None,
+    layer: int | None = None,
 ) -> Tensor:
     """Attention of each image's queries over its own keys; shapes as `Backend.__call__`.
 
     `queries` is the layout of `q` where it is not that of `k` and `v` (attention pooling). No images give no outputs;
-    padding slots get zeros, and no back end sees them.
+    padding slots get zeros, and no back end sees them. `layer` of the trunk is for `recording` alone.
 
     Raises:
         InputError: the tensors do not have the layouts' slots.
@@ -124,11 +164,20 @@ def attend(
         return q
     if keys.padding or queries.padding:
         q, k, v = (x[:, :, : where.unpadded.slots] for x, where in ((q, queries), (k, keys), (v, keys)))
-        return F.pad(attend(q, k, v, pattern, keys.unpadded, queries.unpadded), (0, 0, 0, queries.padding))
+        return F.pad(attend(q, k, v, pattern, keys.unpadded, queries.unpadded, layer), (0, 0, 0, queries.padding))
+    recorder = None if torch.compiler.is_compiling() else _RECORDER.get()
+    if recorder is not None:
+        recorder(Recorded(layer, q, k, v, pattern, keys, queries))
+    return _computed(q, k, v, pattern, queries, keys)
+
+
+def _computed(
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+) -> Tensor:
     backend = dispatch(pattern, queries, keys, q)
     try:
         return backend(q, k, v, pattern, queries, keys)
     except BackendFailed as failure:
         _FAILED.add(backend.name)
         warnings.warn(f"attention back end {backend.name} does not run here, others do: {failure}", stacklevel=2)
-        return attend(q, k, v, pattern, keys, queries)
+        return _computed(q, k, v, pattern, queries, keys)

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         rotation = encoding.rotation(layer, layout)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        out = attend(q, k, v, encoding.pattern(layer, layout), layout)
+        out = attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer)
         return self.proj(self.norm(out.transpose(1, 2).flatten(2)))
 
     def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:

@@ -157,15 +157,14 @@ def _work(job: Job, messages: Any) -> None:
 def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None) -> None:
     """Train and measure one run in this process, as the owner of its folder."""
     from sightline import runtime
-    from sightline.data.discovery import open_source
     from sightline.evaluation import evaluate
-    from sightline.evaluation.accuracy import RunIdentity, planned_images
-    from sightline.load import load_model, read_record
+    from sightline.evaluation.accuracy import planned_images
     from sightline.predictions import Prediction, dump_predictions
     from sightline.replacing import write_file
     from sightline.results import dump_rows, read_rows
-    from sightline.run_files import CHECKPOINT, PREDICTIONS, RESULTS
+    from sightline.run_files import PREDICTIONS, RESULTS
     from sightline.training.loop import train
+    from sightline.training.run import open_run
 
     rows = job.out / RESULTS
     runtime.set_threads(job.threads)
@@ -186,12 +185,11 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         if rows.exists() and {row.resolution for row in read_rows(rows)}.issuperset(job.evaluate.sides):
             return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
-        model = load_model(job.out / CHECKPOINT).to(runtime.resolve_device(job.device))
-        trained = read_record(job.out / CHECKPOINT)["training"]["config"]
-        source = open_source(job.train.data).up_to(job.train.max_pixels)
+        run = open_run(job.out, device=runtime.resolve_device(job.device))
+        source = run.source
         for split in job.evaluate.splits:
-            source, _ = source.check_readable(split, skip_unreadable=job.train.skip_unreadable)
-        total = planned_images(source, model, job.evaluate, trained["resolution"])
+            source, _ = source.check_readable(split, skip_unreadable=run.skip_unreadable)
+        total = planned_images(source, run.model, job.evaluate, run.side)
         done = 0
 
         def advance(count: int) -> None:
@@ -199,9 +197,8 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             done += count
             observe(JobProgress(job.name, "test", done, total))
 
-        identity = RunIdentity(job.name, trained["data"], trained["resolution"], trained["seed"])
         answers: list[Prediction] = []
-        measured = evaluate(model, source, job.evaluate, identity, advance=advance, answers=answers)
+        measured = evaluate(run.model, source, job.evaluate, run.identity, advance=advance, answers=answers)
         with owner.held():
             # The rows last: where they are, the run is done.
             write_file(job.out / PREDICTIONS, dump_predictions(answers))

@@ -1,0 +1,52 @@
+"""What heads do can be computed from what is recorded: each layer by its number, pooling told apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.attention import Recorded, attend, recording
+from sightline.errors import InputError
+from sightline.models import create_model
+from tests.contract.randomise import randomise_parameters
+
+
+@pytest.mark.parametrize("pool", ["cls", "attention"])
+@pytest.mark.parametrize("encoding", ["lookhere_90", "rope_axial"])
+@torch.no_grad()
+def test_each_layer_is_shown_once_with_what_gives_its_outputs(encoding: str, pool: str) -> None:
+    model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, depth=3, num_classes=5)
+    randomise_parameters(model).eval()
+    images = [torch.randn(3, 12, 20), torch.randn(3, 8, 8)]
+    seen: list[Recorded] = []
+    plain = model(images)
+    with recording(seen.append):
+        assert torch.equal(model(images), plain)
+    assert [one.layer for one in seen] == [0, 1, 2, *([None] if pool == "attention" else [])]
+    model(images)
+    assert len(seen) == 3 + (pool == "attention")
+    for one in seen[:3]:
+        assert one.q.shape[2] == one.queries.slots == one.keys.slots
+        given = attend(one.q, one.k, one.v, one.pattern, one.keys, one.queries)
+        start = 0
+        for segment, slots in zip(one.keys.segments, one.keys.lengths, strict=True):
+            q, k, v = (part[:, :, start : start + slots] for part in (one.q, one.k, one.v))
+            scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+            if one.pattern is not None:
+                prefix = one.keys.num_prefix_tokens
+                scores = scores + one.pattern.bias(segment, segment, prefix, prefix)
+            torch.testing.assert_close(scores.softmax(-1) @ v, given[:, :, start : start + slots], rtol=1e-4, atol=1e-4)
+            start += slots
+
+
+def test_padding_is_recorded_by_nobody_and_a_recorder_ends_with_its_block() -> None:
+    model = create_model("vit_micro_patch4", depth=1, num_classes=5).eval()
+    rows, layout = model.prepare([torch.randn(3, 8, 8)])
+    seen: list[Recorded] = []
+    with recording(seen.append):
+        model(torch.nn.functional.pad(rows, (0, 0, 0, 3)), layout=layout.pad_to(8))
+    with pytest.raises(InputError), recording(seen.append):
+        model(rows[:, :2], layout=layout)
+    assert [one.keys.slots for one in seen] == [5]
+    model([torch.randn(3, 8, 8)])
+    assert len(seen) == 1
