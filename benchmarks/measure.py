@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -232,3 +233,90 @@ def _text(value: Any) -> str:
 
 def _aligned(text: str, width: int) -> str:
     return text.rjust(width) if text[:1].isdigit() else text.ljust(width)
+
+
+def interval(ratios: list[float]) -> list[float]:
+    """Between which two of the ratios their median lies with 95 %, by the binomial distribution of signs."""
+    count, below, outside = len(ratios), 0, 0.0
+    while below < count // 2 and outside + math.comb(count, below) / 2**count <= 0.025:
+        outside += math.comb(count, below) / 2**count
+        below += 1
+    last = max(below - 1, 0)
+    ordered = sorted(ratios)
+    return [round(ordered[last], 3), round(ordered[count - 1 - last], 3)]
+
+
+class Side:
+    """A source tree in a process of its own, which runs `script --side` and answers a line with a line."""
+
+    def __init__(self, script: str, tree: Path, number: int) -> None:
+        command = [sys.executable, script, "--against", str(tree), "--side", "--threads", str(number)]
+        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": str(number)}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=environment, **pipes)
+        found = self.say("where")
+        if Path(found).resolve() != (tree / "src" / "sightline").resolve():
+            raise RuntimeError(f"{tree}: its process imports {found}")
+
+    def say(self, words: str) -> str:
+        """The answer to a line."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(words, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+
+def questions() -> Iterator[str]:
+    """What a side is asked, after where it stands."""
+    import sightline
+
+    for line in sys.stdin:
+        if line.strip() == "where":
+            print(Path(str(sightline.__file__)).parent, flush=True)
+        else:
+            yield line.strip()
+
+
+class Against(Parser):
+    """Options of a script that sets this source beside that of another commit."""
+
+    def __init__(self, description: str | None, name: str) -> None:
+        super().__init__(description)
+        self.add_argument("--against", type=Path, required=True, help="the root of the other source tree")
+        self.add_argument("--rounds", type=threads, default=15, help="timed ones; at least 6 give an interval")
+        self.add_argument("--out", type=Path, help=f"replace this file; else added to benchmarks/results/{name}.jsonl")
+        self.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
+        self.add_argument("--side", action="store_true", help=argparse.SUPPRESS)
+
+
+def beside(
+    name: str,
+    script: str,
+    chosen: argparse.Namespace,
+    cases: Sequence[tuple[str, dict[str, Any]]],
+    columns: Sequence[str],
+) -> None:
+    """Ask both sides each case in every round, the one that begins in turn, and keep the rows.
+
+    Args:
+        cases: the line that a side is asked, which it answers with seconds, and what the row says of it.
+    """
+    path = destination(chosen.out, RESULTS / f"{name}.jsonl")
+    trees = {"here": Path(__file__).parent.parent, "there": chosen.against.resolve()}
+    sides = {which: Side(script, tree, chosen.threads) for which, tree in trees.items()}
+    command = ["git", "-C", str(trees["there"]), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    rows = []
+    for (line, about), said in counted(cases):
+        print(f"{said} {line}", flush=True)
+        times: dict[str, list[float]] = {"here": [], "there": []}
+        for number in range(chosen.rounds + 1):
+            for which in sorted(sides, reverse=bool(number % 2)):
+                seconds = float(sides[which].say(line))
+                if number:
+                    times[which].append(seconds)
+        ratios = [slow / fast for slow, fast in zip(times["there"], times["here"], strict=True)]
+        rows.append(row(name, "here", "there", times, {}, **about, against=commit) | {"interval": interval(ratios)})
+        print_table(columns, rows[-1:])
+    (append if chosen.out is None else write)(rows, path)
+    print(f"rows: {path}")

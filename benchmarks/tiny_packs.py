@@ -12,43 +12,18 @@ training step (forward, backward, AdamW) or a forward pass, in seconds of the pr
 
 from __future__ import annotations
 
-import argparse
-import math
-import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
-from measure import RESULTS, Parser, append, counted, destination, print_table, row, threads, write
+from measure import Against, beside, questions
 from torch import Tensor
 
 from sightline import create_model
 
 _ENCODINGS = ("lookhere_90", "alibi_2d", "rope_axial", "rope_mixed", "rpe_learned", "learned_1d", "none")
 _IMAGES, _PACKS, _PATCH = 32, 4, 4
-
-
-class Side:
-    """A source tree in a process of its own, which does one work at a time and says how many seconds it took."""
-
-    def __init__(self, tree: Path, number: int) -> None:
-        command = [sys.executable, __file__, "--against", str(tree), "--side", "--threads", str(number)]
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": str(number)}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, env=environment, **pipes)
-        found = self.say("where")
-        if Path(found).resolve() != (tree / "src" / "sightline").resolve():
-            raise RuntimeError(f"{tree}: its process imports {found}")
-
-    def say(self, words: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(words, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline().strip()
 
 
 def packs() -> list[list[Tensor]]:
@@ -60,14 +35,9 @@ def packs() -> list[list[Tensor]]:
 
 def serve() -> None:
     """Answer each line of the input, "encoding work inputs", with the processor seconds that all its inputs took."""
-    import sightline
-
     given: dict[str, list[Any]] = {"packs": packs(), "uniform": [torch.randn(_IMAGES, 3, 24, 24)] * _PACKS}
     models: dict[str, tuple[torch.nn.Module, torch.optim.Optimizer]] = {}
-    for line in sys.stdin:
-        if line.strip() == "where":
-            print(Path(str(sightline.__file__)).parent, flush=True)
-            continue
+    for line in questions():
         encoding, work, kind = line.split()
         if encoding not in models:
             torch.manual_seed(0)
@@ -84,56 +54,26 @@ def serve() -> None:
             else:
                 with torch.inference_mode():
                     model(images)
-        print(time.process_time() - started, flush=True)
-
-
-def interval(ratios: list[float]) -> list[float]:
-    """Between which two of the ratios their median lies with 95 %, by the binomial distribution of signs."""
-    count, below, outside = len(ratios), 0, 0.0
-    while below < count // 2 and outside + math.comb(count, below) / 2**count <= 0.025:
-        outside += math.comb(count, below) / 2**count
-        below += 1
-    last = max(below - 1, 0)
-    ordered = sorted(ratios)
-    return [round(ordered[last], 3), round(ordered[count - 1 - last], 3)]
+        print((time.process_time() - started) / _PACKS, flush=True)
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--against", type=Path, required=True, help="the root of the other source tree")
+    parser = Against(__doc__, "tiny_packs")
     parser.add_argument("--encodings", nargs="+", default=_ENCODINGS, help="by their names")
     parser.add_argument("--inputs", nargs="+", choices=("packs", "uniform"), default=("packs", "uniform"))
-    parser.add_argument("--rounds", type=threads, default=15, help="timed ones; at least 6 give an interval")
-    parser.add_argument("--out", type=Path, help="replace this file; else added to benchmarks/results/tiny_packs.jsonl")
-    parser.add_argument("--threads", type=threads, default=1, help="threads of torch; published rows have 1")
-    parser.add_argument("--side", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     if chosen.side:
         serve()
         return
-    path = destination(chosen.out, RESULTS / "tiny_packs.jsonl")
-    trees = {"here": Path(__file__).parent.parent, "there": chosen.against.resolve()}
-    sides = {name: Side(tree, chosen.threads) for name, tree in trees.items()}
-    commit = subprocess.run(
-        ["git", "-C", str(trees["there"]), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    cases = [(name, work, kind) for kind in chosen.inputs for name in chosen.encodings for work in ("step", "forward")]
-    rows = []
-    for case, said in counted(cases):
-        print(f"{said} {' '.join(case)}", flush=True)
-        times: dict[str, list[float]] = {"here": [], "there": []}
-        for number in range(chosen.rounds + 1):
-            for name in sorted(sides, reverse=bool(number % 2)):
-                seconds = float(sides[name].say(" ".join(case)))
-                if number:
-                    times[name].append(seconds / _PACKS)
-        ratios = [slow / fast for slow, fast in zip(times["there"], times["here"], strict=True)]
-        about = {"encoding": case[0], "work": case[1], "inputs": case[2], "images": _IMAGES, "against": commit}
-        rows.append(row("tiny_packs", "here", "there", times, {}, **about) | {"interval": interval(ratios)})
-        print_table(("encoding", "work", "inputs", "ratio", "interval", "subject_ms"), rows[-1:])
-    (append if chosen.out is None else write)(rows, path)
-    print(f"rows: {path}")
+    cases = [
+        (f"{name} {work} {kind}", {"encoding": name, "work": work, "inputs": kind, "images": _IMAGES})
+        for kind in chosen.inputs
+        for name in chosen.encodings
+        for work in ("step", "forward")
+    ]
+    columns = ("encoding", "work", "inputs", "ratio", "interval", "subject_ms")
+    beside("tiny_packs", __file__, chosen, cases, columns)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 
 from sightline.cli.commands import demo as module
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
+from sightline.results import FRACTION, Measured
 from sightline.training import estimate, jobs
 from sightline.training.jobs import JobProgress
 from tests.tiny import tree
@@ -90,7 +91,7 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
         for step in range(120):
             for job in jobs:
                 now[0] += 1 / 3
-                validated = 0.25 if job is jobs[0] and step > 40 else None
+                validated = Measured("top1", 0.25, FRACTION, 256) if job is jobs[0] and step > 40 else None
                 observe(JobProgress(job.name, "train", 48 * (step + 1), 48_000, 3.0 - step / 100, validated))
         raise Enough
 
