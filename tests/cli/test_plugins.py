@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from sightline import plugins
+from sightline.encodings import discovery
 
 SLANTED = '''"""One file, and no other edit."""
 
@@ -74,6 +75,7 @@ def test_an_encoding_is_trained_and_its_next_command_measures_it(folder):
 
 def test_it_may_stand_anywhere_and_is_in_the_help(cli, folder, monkeypatch):
     monkeypatch.setattr(plugins, "__path__", plugins.__path__[:])
+    monkeypatch.setattr(discovery, "_found", dict(discovery._found))
     monkeypatch.setenv(plugins.FOLDERS, "")
     for words in (("encodings", f"--plugins={folder}", "slanted"), ("--plugins", folder, "encodings", "slanted")):
         code, out, err = cli(*words)

@@ -12,6 +12,7 @@ from sightline.data.source import Example
 from sightline.errors import InputError
 from sightline.predictions import Prediction, dump_predictions, read_predictions
 from sightline.run_files import PREDICTIONS
+from sightline.targets import Label
 
 SQUARE = {"resolution": 32}
 NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}
@@ -41,7 +42,7 @@ class Data:
 
     def example(self, split, index, size):
         # Image 1 was replaced by another file since.
-        return Example(np.zeros((*size, 3), np.uint8), 0, name="new.png" if index == 1 else f"{index}.png")
+        return Example(np.zeros((*size, 3), np.uint8), Label(0), name="new.png" if index == 1 else f"{index}.png")
 
 
 def test_found_38_answers_are_those_of_the_test_split_as_it_was_trained(tmp_path):
@@ -72,7 +73,9 @@ def test_found_38_validation_is_read_where_it_is(tmp_path):
     record = {"step": 10, "images": 320, "split": "minival", "top1": 0.5, "count": 100, "loss": 1.0}
     (tmp_path / "validation.jsonl").write_text(json.dumps(record) + "\n")
     (point,) = read_validation(tmp_path)
-    assert (point.step, point.images, point.split, point.top1, point.count) == (10, 320, "minival", 0.5, 100)
+    assert (point.step, point.images, point.split) == (10, 320, "minival")
+    measured = point.measured
+    assert (measured.metric, measured.value, measured.unit, measured.count) == ("top1", 0.5, "fraction", 100)
 
 
 @pytest.mark.parametrize(

@@ -215,9 +215,12 @@ class AddedEncoding(PositionEncoding):
         if layer != 0:
             return None
         self.check_axes(layout.axes)
-        tables = {segment.grid: self.embedding(segment.grid) for segment in layout.segments}
+        # The sides of a single image may be symbolic, which are no key.
+        keys = [one.grid for one in layout.segments] if layout.images > layout.rows else [None]
+        tables = {key: self.embedding(key or layout.segments[0].grid) for key in dict.fromkeys(keys)}
         pieces = [
-            tables[one.grid].unsqueeze(0) if one.row_major else tables[one.grid][one.indices] for one in layout.segments
+            tables[key].unsqueeze(0) if one.row_major else tables[key][one.indices]
+            for key, one in zip(keys, layout.segments, strict=True)
         ]
         rows = max(piece.shape[0] for piece in pieces)
         patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
