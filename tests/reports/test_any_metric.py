@@ -107,3 +107,12 @@ def test_the_figure_has_the_axis_of_its_unit(figures):
     written = texts(wide.partition("</svg>")[0].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ') + "</svg>")
     assert {"near", "far", "32", "128", "corner error (px)"} <= set(written)
     assert "80" not in written
+
+
+def test_a_part_may_be_measured_at_some_sizes_alone():
+    """As where few images are shown at the largest: no size is left without a table because of it."""
+    parts = [row(resolution=side, slices={"group": group}) for side, group in ((16, "b, d"), (32, "p, q"))]
+    rows = [row(resolution=side) for side in (16, 32)] + parts
+    page = render(Report("parts", "sightline report", [run_summary()], rows))
+    assert "b, d" in page
+    assert "p, q" in page

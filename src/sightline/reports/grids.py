@@ -174,7 +174,7 @@ def _numbers(
             point = points.get(line.label)
             cells.append(Cell(DASH) if point is None else _cell(point, line, line.label in leaders, whole=not by))
         made.append(GridLine(words.printable(line.run), style.colour(line.run, study.order), cells, detail=line.detail))
-    one = next(iter(columns[0][1].values()))
+    one = next(point for _, points in columns for point in points.values())
     if not by:
         counts = [sorted({point.count for point in points.values()}) for _, points in columns]
         made.append(
@@ -188,8 +188,10 @@ def _numbers(
 def _best(points: Mapping[str, ResultRow]) -> set[str]:
     """The labels of the best values at one size; none where fewer than two were measured, or all are equal."""
     values = {label: point.value for label, point in points.items() if point.resolution is not None}
+    if len(set(values.values())) < 2:
+        return set()
     better = {"higher": max, "lower": min}.get(next(iter(points.values())).better)
-    if better is None or len(set(values.values())) < 2:
+    if better is None:
         return set()
     return {label for label, value in values.items() if value == better(values.values())}
 

@@ -64,11 +64,11 @@ def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> l
     """A pack in runs of images that have as many slots and, where a pattern looks at it, stand alike."""
 
     def kind(pair: tuple[Segment, Segment]) -> object:
-        if torch.compiler.is_compiling():
-            return id(pair[1])
         return [one.patches if pattern is None else one.kind for one in pair]
 
-    pairs = zip(queries.segments, keys.segments, strict=True)
+    pairs = list(zip(queries.segments, keys.segments, strict=True))
+    if torch.compiler.is_compiling():
+        return [_Run(query, key, 1) for query, key in pairs]
     alike = [list(run) for _, run in itertools.groupby(pairs, kind)]
     return [_Run(query, key, len(run)) for run in alike for query, key in run[:1]]
 
