@@ -14,7 +14,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model
 from sightline.models import Model, ViTConfig
-from sightline.models.sizes import SIZES
+from sightline.models.create import SIZES
 
 _LOG = logging.getLogger("sightline")
 

@@ -13,7 +13,6 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 
 Fit = Literal["exact", "pad", "resize", "crop"]
-FITS: tuple[Fit, ...] = ("exact", "pad", "resize", "crop")
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:

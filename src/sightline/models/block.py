@@ -31,10 +31,8 @@ class Attention(nn.Module):
         self.q_bias = self.v_bias = None
         if config.qkv_bias == "qv":
             self.q_bias, self.v_bias = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
-        self.q_norm, self.k_norm = make_qk_norms(
-            config.qk_norm, config.norm, self.num_heads, self.head_dim, config.norm_eps
-        )
-        self.norm = make_norm(config.norm, width, config.norm_eps) if config.attn_norm else nn.Identity()
+        self.q_norm, self.k_norm = make_qk_norms(config, self.num_heads, self.head_dim)
+        self.norm = make_norm(config, width, there=config.attn_norm)
         self.proj = nn.Linear(width, dim, bias=config.block_bias is True)
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
@@ -95,19 +93,12 @@ class Block(nn.Module):
     def __init__(self, config: ViTConfig, layer: int) -> None:
         super().__init__()
         dim, scale = config.dim, config.layer_scale
-        embedded = config.norm_pre and layer == 0
-        self.norm_pre = make_norm(config.norm, dim, config.norm_eps) if embedded else nn.Identity()
-        self.norm1 = make_norm(config.norm, dim, config.norm_eps)
+        self.norm_pre = make_norm(config, dim, there=config.norm_pre and layer == 0)
+        self.norm1 = make_norm(config, dim)
         self.attn = Attention(config)
         self.ls1 = nn.Identity() if scale is None else LayerScale(dim, scale)
-        self.norm2 = make_norm(config.norm, dim, config.norm_eps)
-        inner = make_norm(config.norm, config.mlp_hidden, config.norm_eps) if config.mlp_norm else None
-        bias = config.block_bias is not False
-        self.mlp: nn.Module
-        if config.mlp == "swiglu":
-            self.mlp = SwiGlu(dim, config.mlp_hidden, norm=inner, bias=bias)
-        else:
-            self.mlp = Mlp(dim, config.mlp_hidden, gelu=config.gelu, norm=inner, bias=bias)
+        self.norm2 = make_norm(config, dim)
+        self.mlp = (SwiGlu if config.mlp == "swiglu" else Mlp)(config, config.mlp_hidden, normed=config.mlp_norm)
         self.ls2 = nn.Identity() if scale is None else LayerScale(dim, scale)
         self.drop_path = DropPath(config.drop_path_of(layer))
 

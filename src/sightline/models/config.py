@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -13,11 +13,11 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, head_class
-from sightline.models.mlp import GELUS, MLPS, Gelu, MlpKind
-from sightline.models.norm import NORMS, Norm, QkNorm
-from sightline.models.pooling import POOLS, Pool
 from sightline.models.preparation import LARGEST_SIDE, Labels, Preparation
-from sightline.patchify import FITS, Fit, check_multiples
+from sightline.patchify import Fit, check_multiples
+
+Gelu = Literal["exact", "tanh", "quick"]
+Pool = Literal["cls", "mean", "attention", "query"]
 
 # What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
 # for its shapes takes no time.
@@ -26,11 +26,7 @@ MOST: dict[str, int] = {
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "num_classes": 10_000_000,
     "num_registers": 4_096, "image_size": LARGEST_SIDE,
 }  # fmt: skip
-_LEAST = {
-    "patch_size": 1, "dim": 1, "depth": 1, "heads": 1, "channels": 1, "num_classes": 0, "num_registers": 0,
-    "head_hidden": 1, "head_dim": 1, "pool_heads": 1,
-}  # fmt: skip
-_MAY_BE_NONE = ("head_hidden", "head_dim", "pool_heads")
+_MAY_BE_ZERO = ("num_classes", "num_registers")
 
 
 @dataclass(frozen=True)
@@ -106,13 +102,13 @@ class ViTConfig(Preparation, Labels):
     patch_norm: bool = False
     qkv_bias: bool | Literal["qv"] = True
     block_bias: bool | Literal["mlp"] = True
-    qk_norm: QkNorm = False
+    qk_norm: bool | Literal["heads"] = False
     attn_norm: bool = False
     mlp_norm: bool = False
-    mlp: MlpKind = "gelu"
+    mlp: Literal["gelu", "swiglu"] = "gelu"
     layer_scale: float | None = None
     drop_path: float | tuple[float, float] = 0.0
-    norm: Norm = "layer"
+    norm: Literal["layer", "layer_no_bias", "rms"] = "layer"
     norm_eps: float = 1e-6
     norm_pre: bool = False
     gelu: Gelu = "exact"
@@ -130,36 +126,20 @@ class ViTConfig(Preparation, Labels):
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, tuple(value))
-        for name, low in _LEAST.items():
-            value = getattr(self, name)
-            if value is not None or name not in _MAY_BE_NONE:
-                require_whole(name, value, low, MOST[name])
+        self._check_kinds()
         if self.head_dim is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
         require_number("mlp_ratio", self.mlp_ratio, above=True, high=MOST["mlp_ratio"])
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
-        for name in ("architecture", "embedder", "head", "encoding"):
-            options = getattr(self, f"{name}_options")
-            if not isinstance(options, dict):
-                raise InputError(f"{name}_options {options!r}: expected names and values")
         for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
             if key in self.encoding_options:
                 raise InputError(f"encoding_options.{key}: is decided by the model")
         require_number("norm_eps", self.norm_eps, above=True)
-        for name, allowed in (
-            ("pool", POOLS),
-            ("gelu", GELUS),
-            ("mlp", MLPS),
-            ("norm", NORMS),
-            ("final_norm", ("before_pool", "after_pool", "both", "none")),
-            ("fit", FITS),
-        ):
-            require(name, getattr(self, name), allowed)
         if not self.has_classifier:
             head_class(self.head)
         if self.pool == "cls" and self.class_token is False:
-            others = " or ".join(repr(pool) for pool in POOLS if pool != "cls")
+            others = " or ".join(repr(pool) for pool in get_args(Pool) if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
         rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,)
         if isinstance(self.drop_path, tuple) and len(rates) != 2:
@@ -172,12 +152,6 @@ class ViTConfig(Preparation, Labels):
             value = getattr(self, name)
             if value is not None and not (name == "head_bias" and value is False):
                 require_number(name, value, low=-math.inf)
-        for name in ("patch_bias", "patch_norm", "attn_norm", "mlp_norm", "norm_pre", "pool_prefix", "mask_token"):
-            require_bool(name, getattr(self, name))
-        for name, word in (("qkv_bias", "qv"), ("block_bias", "mlp"), ("qk_norm", "heads")):
-            value = getattr(self, name)
-            if not isinstance(value, bool) and value != word:
-                raise InputError(f"{name} {value!r}: expected true, false or {word!r}")
         if self.pool_heads is not None and self.head_dim is None and self.dim % self.pool_heads:
             raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_mlp_ratio is not None:
@@ -190,8 +164,6 @@ class ViTConfig(Preparation, Labels):
             and isinstance(self.origin.get("config"), dict)
         ):
             raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
-        if self.class_token is not None:
-            require_bool("class_token", self.class_token)
         self.check_preparation()
         self.check_labels(self.num_classes)
         if self.fit == "exact":
@@ -199,6 +171,25 @@ class ViTConfig(Preparation, Labels):
         if self.table_grid is not None:
             for side in Grid.checked(self.table_grid, "table_grid"):
                 require_whole("table_grid", side, 1, MOST["image_size"])
+
+    def _check_kinds(self) -> None:
+        """What the annotations say: whole numbers in their bounds, true or false, one of some words."""
+        for name, kind in _KINDS.items():
+            value, allowed = getattr(self, name), get_args(kind)
+            if value is None and type(None) in allowed:
+                continue
+            if kind in (int, int | None):
+                require_whole(name, value, 0 if name in _MAY_BE_ZERO else 1, MOST[name])
+            elif kind in (bool, bool | None):
+                require_bool(name, value)
+            elif bool in allowed:
+                (word,) = get_args(allowed[1])
+                if not isinstance(value, bool) and value != word:
+                    raise InputError(f"{name} {value!r}: expected true, false or {word!r}")
+            elif get_origin(kind) is Literal:
+                require(name, value, allowed)
+            elif get_origin(kind) is dict and not isinstance(value, dict):
+                raise InputError(f"{name} {value!r}: expected names and values")
 
     @property
     def train_grid(self) -> Grid:
@@ -281,3 +272,6 @@ class ViTConfig(Preparation, Labels):
             InputError: an unknown field (names the nearest), or a value out of range.
         """
         return configure(type(self), {**vars(self), **changes}, "model")
+
+
+_KINDS = get_type_hints(ViTConfig)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 CLASSIFIERS = ("linear", "mlp")
 ScoreLink = Literal["softmax", "sigmoid"]
-SCORE_LINKS: tuple[ScoreLink, ...] = ("softmax", "sigmoid")
 
 
 class TokenHead(nn.Module):
@@ -82,26 +81,19 @@ def make_head(config: ViTConfig) -> nn.Module:
     """The head that a configuration names: of all tokens, or of the pooled vector; the identity for no classes."""
     if config.head not in CLASSIFIERS:
         return head_class(config.head)(config, **config.head_options)
-    dim, bias = config.dim, config.head_bias is not False
     if config.num_classes == 0:
         return nn.Identity()
-    head: nn.Module
+    dim, bias = config.dim, config.head_bias is not False
     if config.head == "mlp":
         head = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
+        last = head.fc2
     else:
-        head = nn.Linear(dim, config.num_classes, bias=bias)
-    _initialise(head, config.head_bias if bias else None)
-    return head
-
-
-def _initialise(head: nn.Module, prior_bias: float | None) -> None:
-    """Small random weights; `prior_bias` is the logit of each class at the start, as -ln(classes - 1) for a sigmoid
-    loss."""
+        head = last = nn.Linear(dim, config.num_classes, bias=bias)
     for part in head.modules():
         if isinstance(part, nn.Linear):
             nn.init.trunc_normal_(part.weight, std=0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
-    last = head.fc2 if isinstance(head, TanhMlpHead) else head
-    if isinstance(last, nn.Linear) and last.bias is not None and prior_bias is not None:
-        nn.init.constant_(last.bias, prior_bias)
+    if bias and config.head_bias is not None:
+        nn.init.constant_(last.bias, config.head_bias)
+    return head

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from functools import partial
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Gelu = Literal["exact", "tanh", "quick"]
-GELUS: tuple[Gelu, ...] = ("exact", "tanh", "quick")
-MlpKind = Literal["gelu", "swiglu"]
-MLPS: tuple[MlpKind, ...] = ("gelu", "swiglu")
+from sightline.models.config import Gelu, ViTConfig
+from sightline.models.norm import make_norm
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -20,15 +19,11 @@ def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-def _exact_gelu(x: Tensor) -> Tensor:
-    return F.gelu(x)
-
-
-def _tanh_gelu(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-_GELUS: dict[Gelu, Callable[[Tensor], Tensor]] = {"exact": _exact_gelu, "tanh": _tanh_gelu, "quick": _quick_gelu}
+_GELUS: dict[Gelu, Callable[[Tensor], Tensor]] = {
+    "exact": F.gelu,
+    "tanh": partial(F.gelu, approximate="tanh"),
+    "quick": _quick_gelu,
+}
 
 
 class Mlp(nn.Module):
@@ -38,33 +33,35 @@ class Mlp(nn.Module):
         norm: of the hidden channels (EVA-02, BEiT-3), or the identity.
     """
 
-    def __init__(self, dim: int, hidden: int, *, gelu: Gelu, norm: nn.Module | None = None, bias: bool = True) -> None:
+    # Outputs of the first layer for each hidden channel.
+    _inputs: ClassVar[int] = 1
+
+    def __init__(self, config: ViTConfig, hidden: int, *, normed: bool = False) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden, bias=bias)
-        self.norm = nn.Identity() if norm is None else norm
-        self.fc2 = nn.Linear(hidden, dim, bias=bias)
-        self.gelu: Gelu = gelu
+        bias = config.block_bias is not False
+        self.fc1 = nn.Linear(config.dim, self._inputs * hidden, bias=bias)
+        self.norm = make_norm(config, hidden, there=normed)
+        self.fc2 = nn.Linear(hidden, config.dim, bias=bias)
+        self.gelu: Gelu = config.gelu
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.norm(_GELUS[self.gelu](self.fc1(x))))
+        return self.fc2(self.norm(self._activated(self.fc1(x))))
+
+    def _activated(self, x: Tensor) -> Tensor:
+        return _GELUS[self.gelu](x)
 
     def extra_repr(self) -> str:
         return f"gelu={self.gelu!r}"
 
 
-class SwiGlu(nn.Module):
-    """fc2(norm(silu(gate) * value)), gate and value both from `fc1`, the gate first (Shazeer 2020, equation 6).
+class SwiGlu(Mlp):
+    """fc2(norm(silu(gate) * value)), gate and value both from `fc1`, the gate first (Shazeer 2020, equation 6)."""
 
-    Attributes:
-        norm: of the hidden channels (EVA-02), or the identity.
-    """
+    _inputs = 2
 
-    def __init__(self, dim: int, hidden: int, *, norm: nn.Module | None = None, bias: bool = True) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(dim, 2 * hidden, bias=bias)
-        self.norm = nn.Identity() if norm is None else norm
-        self.fc2 = nn.Linear(hidden, dim, bias=bias)
+    def _activated(self, x: Tensor) -> Tensor:
+        gate, value = x.chunk(2, dim=-1)
+        return F.silu(gate) * value
 
-    def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.fc1(x).chunk(2, dim=-1)
-        return self.fc2(self.norm(F.silu(gate) * value))
+    def extra_repr(self) -> str:
+        return ""

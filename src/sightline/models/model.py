@@ -18,14 +18,11 @@ from sightline.grid import Grid
 from sightline.heap import pass_of_size
 from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
-from sightline.models.config import ViTConfig
+from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
-from sightline.models.initialise import initialise_trunk
-from sightline.models.inputs import check_image, check_kind
 from sightline.models.norm import make_norm
-from sightline.models.pooling import Pool, Pooling, make_pooling
-from sightline.models.tracing import as_leaf
+from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.trunk import Trunk
 
 Images = Tensor | Sequence[Tensor]
@@ -74,7 +71,7 @@ class Model(nn.Module):
         self.norm = self._final_norm("before_pool")
         self.attn_pool = make_pooling(config) if config.has_classifier else None
         self.fc_norm = self._final_norm("after_pool")
-        initialise_trunk(self)
+        _initialise(self)
         self.head = make_head(config)
 
     @abstractmethod
@@ -85,7 +82,7 @@ class Model(nn.Module):
         """The norm before or after pooling; what is not pooled has none after it."""
         config = self.config
         there = config.final_norm in (where, "both") and (config.has_classifier or where == "before_pool")
-        return make_norm(config.norm, config.dim, config.norm_eps) if there else nn.Identity()
+        return make_norm(config, config.dim, there=there)
 
     def extra_repr(self) -> str:
         config = self.config
@@ -108,7 +105,7 @@ class Model(nn.Module):
         A list gives its images' logits in its order; an image gives the same logits in a list, a batch or a pack.
         """
         if isinstance(images, Proxy):
-            return as_leaf(self, images)
+            return _as_leaf(self, images)
         if layout is None:
             rows, layout = self.prepare(images)
         else:
@@ -137,10 +134,9 @@ class Model(nn.Module):
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
                 `fit` is `exact`, or another precision or device than the model's.
         """
-        cutter, channels = self.patch_embed.cutter, self.config.channels
+        cutter = self.patch_embed.cutter
         if isinstance(images, Tensor):
-            check_kind(check_image(images, 4, channels, "images"), self.anchor, "images")
-            rows, grid = cutter(images)
+            rows, grid = cutter(self._checked(images, "images", "batch, channels, height, width"))
             layout = TokenLayout.uniform(
                 grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
             )
@@ -149,8 +145,8 @@ class Model(nn.Module):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         pieces, grids = [], []
         for number, image in enumerate(images):
-            check_kind(check_image(image, 3, channels, f"image {number}"), self.anchor, f"image {number}")
-            rows, grid = cutter(image.unsqueeze(0))
+            checked = self._checked(image, f"image {number}", "channels, height, width")
+            rows, grid = cutter(checked.unsqueeze(0))
             pieces.append(rows)
             grids.append(grid)
         device = self.anchor.device
@@ -158,6 +154,17 @@ class Model(nn.Module):
         if not pieces:
             return torch.zeros(1, 0, cutter.values, device=device), layout
         return self._in_order(torch.cat(pieces, dim=1), layout)
+
+    def _checked(self, image: object, what: str, axes: str) -> Tensor:
+        """Refuse what is no normalised image, or batch of them, for this model."""
+        channels, dims = self.config.channels, len(axes.split())
+        if not isinstance(image, Tensor) or image.dim() != dims or image.shape[-3] != channels:
+            got = list(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            raise InputError(f"{what}: expected [{axes}] with {channels} channels, got {got}")
+        if not image.is_floating_point():
+            raise InputError(f"{what}: expected normalised floating point values, got {image.dtype}")
+        _check_kind(image, self.anchor, what)
+        return image
 
     def _in_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
@@ -174,7 +181,7 @@ class Model(nn.Module):
         if not isinstance(rows, Tensor) or rows.shape != expected:
             got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")
-        check_kind(rows, self.anchor, "patches")
+        _check_kind(rows, self.anchor, "patches")
         return rows
 
     def embed(self, rows: Tensor, layout: TokenLayout) -> Tensor:
@@ -236,7 +243,7 @@ class Model(nn.Module):
             pooling = None
         elif again:
             pooling = make_pooling(config)
-            initialise_trunk(pooling)
+            _initialise(pooling)
         parts = nn.ModuleDict({"head": make_head(config)} | ({} if pooling is None else {"attn_pool": pooling}))
         self.config, self.num_classes = config, config.num_classes
         if config.has_classifier != before.has_classifier:
@@ -273,3 +280,53 @@ def make_encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
         num_prefix_tokens=config.num_prefix_tokens,
         **config.encoding_options,
     )
+
+
+def _initialise(model: nn.Module) -> None:
+    """What a trunk's parameters are before training.
+
+    Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.
+
+    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (docs/LOG.md). CLS,
+    register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
+    """
+    parts = [part for part in model.modules() if isinstance(part, PositionEncoding)]
+    own = {id(inner) for part in parts for inner in part.modules()}
+    for part in model.modules():
+        if isinstance(part, nn.Linear) and id(part) not in own:
+            std = part.in_features**-0.5
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+    for name, parameter in model.named_parameters():
+        if not name.startswith("encoding.") and name.rpartition(".")[2] in ("cls_token", "reg_token", "latent"):
+            nn.init.normal_(parameter)
+
+
+def _check_kind(values: Tensor, anchor: Tensor, what: str) -> None:
+    """Refuse another precision than that of the weights, except under autocast, and values elsewhere."""
+    # Weights whose values are brought when they are needed stand on the meta device.
+    if not anchor.is_meta and values.device.type != anchor.device.type:
+        said = "the meta device, and has no values" if values.is_meta else str(values.device)
+        raise InputError(f"{what}: is on {said} (expected {anchor.device}, as the model)")
+    if values.dtype == anchor.dtype or anchor.dtype.itemsize < 2:
+        return
+    if torch.is_autocast_enabled(values.device.type) and values.dtype != torch.float64:
+        return
+    ours = str(anchor.dtype).removeprefix("torch.")
+    raise InputError(f"{what}: is {values.dtype}, expected torch.{ours} as the model's weights (.to(torch.{ours}))")
+
+
+def _as_leaf(model: nn.Module, images: Proxy) -> Any:
+    """The model as one step of torch.fx's graph of a module that holds it, as torch.nn's own layers are.
+
+    Raises:
+        InputError: the model itself is traced; says what gives features, and what gives a graph.
+    """
+    place = images.tracer.path_of_module(model)  # type: ignore[attr-defined]
+    if not place:
+        raise InputError(
+            "torch.fx cannot trace this model: its steps hang on the images' sizes (expected forward_intermediates for "
+            "features, torch.export or torch.compile for a graph; inside another module it is traced as one step)"
+        )
+    return images.tracer.create_proxy("call_module", place, (images,), {})

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Norm = Literal["layer", "layer_no_bias", "rms"]
-NORMS: tuple[Norm, ...] = ("layer", "layer_no_bias", "rms")
-QkNorm = bool | Literal["heads"]
+from sightline.models.config import ViTConfig
 
 
-def make_norm(kind: Norm, width: int, eps: float) -> nn.Module:
-    """LayerNorm, with a bias or without; or RMSNorm, which takes away no mean and has no bias."""
-    return nn.RMSNorm(width, eps=eps) if kind == "rms" else nn.LayerNorm(width, eps=eps, bias=kind == "layer")
+def make_norm(config: ViTConfig, width: int, *, there: bool = True) -> nn.Module:
+    """LayerNorm, with a bias or without; or RMSNorm, which takes away no mean and has no bias; else the identity."""
+    if not there:
+        return nn.Identity()
+    if config.norm == "rms":
+        return nn.RMSNorm(width, eps=config.norm_eps)
+    return nn.LayerNorm(width, eps=config.norm_eps, bias=config.norm == "layer")
 
 
 class HeadNorm(nn.Module):
@@ -39,11 +39,9 @@ class HeadNorm(nn.Module):
         return f"heads={self.num_heads}, scale={self.scale:g}"
 
 
-def make_qk_norms(qk_norm: QkNorm, kind: Norm, heads: int, head_dim: int, eps: float) -> tuple[nn.Module, nn.Module]:
+def make_qk_norms(config: ViTConfig, heads: int, head_dim: int) -> tuple[nn.Module, nn.Module]:
     """The norms of queries and of keys; identities for no norm."""
-    if qk_norm == "heads":
+    if config.qk_norm == "heads":
         # Attention divides by sqrt(head_dim); these scores are not divided.
         return HeadNorm(heads, head_dim, head_dim), HeadNorm(heads, head_dim, head_dim**0.5)
-    if not qk_norm:
-        return nn.Identity(), nn.Identity()
-    return make_norm(kind, head_dim, eps), make_norm(kind, head_dim, eps)
+    return make_norm(config, head_dim, there=config.qk_norm), make_norm(config, head_dim, there=config.qk_norm)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sightline.attention import attend
 from sightline.layout import TokenLayout
+from sightline.models.config import Pool, ViTConfig
 from sightline.models.mlp import Mlp
 from sightline.models.norm import make_norm, make_qk_norms
 
-if TYPE_CHECKING:
-    from sightline.models.config import ViTConfig
-
-Pool = Literal["cls", "mean", "attention", "query"]
-POOLS: tuple[Pool, ...] = ("cls", "mean", "attention", "query")
-
 
 class Pooling(nn.Module):
-    """One vector for each image of a layout."""
+    """One vector for each image of a layout, of its patches; of prefix tokens too where `prefix` says so."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.prefix = config.pool_prefix
 
     @abstractmethod
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
@@ -36,11 +34,7 @@ class ClsPooling(Pooling):
 
 
 class MeanPooling(Pooling):
-    """The mean over the patches; prefix tokens count only where `prefix` says so."""
-
-    def __init__(self, *, prefix: bool = False) -> None:
-        super().__init__()
-        self.prefix = prefix
+    """The mean over the tokens."""
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         first = 0 if self.prefix else layout.num_prefix_tokens
@@ -51,35 +45,21 @@ class ProbePooling(Pooling):
     """A learned probe attends to the patches of each image.
 
     Prefix tokens do not count, as in NaFlexViT, except where `prefix` says so (Perception Encoder).
-
-    Args:
-        dim, heads, head_dim: of the tokens, and of the attention.
-        bias: of the four projections.
-        norm: of the subclass.
-        qk_norms: of queries and keys in each head, or none.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        head_dim: int,
-        *,
-        norm: nn.Module,
-        bias: bool = True,
-        prefix: bool = False,
-        qk_norms: tuple[nn.Module, nn.Module] | None = None,
-    ) -> None:
-        super().__init__()
-        width = heads * head_dim
-        self.num_heads = heads
-        self.prefix = prefix
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        dim, width, bias = config.dim, config.probe_width, config.block_bias is True
+        self.num_heads = config.pool_heads or config.heads
         self.latent = nn.Parameter(torch.empty(1, 1, dim))
         self.q = nn.Linear(dim, width, bias=bias)
         self.kv = nn.Linear(dim, 2 * width, bias=bias)
-        self.q_norm, self.k_norm = qk_norms or (nn.Identity(), nn.Identity())
+        self.q_norm, self.k_norm = self._qk_norms(config, width // self.num_heads)
         self.proj = nn.Linear(width, dim, bias=bias)
-        self.norm = norm
+        self.norm = make_norm(config, dim)
+
+    def _qk_norms(self, config: ViTConfig, head_dim: int) -> tuple[nn.Module, nn.Module]:
+        return nn.Identity(), nn.Identity()
 
     def attended(self, probe: Tensor, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """What the probe [1, 1, dim] reads in each image: [images, dim]."""
@@ -99,9 +79,9 @@ class ProbePooling(Pooling):
 class AttentionPooling(ProbePooling):
     """An MLP with a residual after the probe's attention (big_vision's MAP head)."""
 
-    def __init__(self, dim: int, heads: int, head_dim: int, *, mlp: Mlp, **probe: Any) -> None:
-        super().__init__(dim, heads, head_dim, **probe)
-        self.mlp = mlp
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        self.mlp = Mlp(config, config.pool_hidden)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         pooled = self.attended(self.latent, tokens, layout)
@@ -111,23 +91,21 @@ class AttentionPooling(ProbePooling):
 class QueryPooling(ProbePooling):
     """The probe as a token of a block: a norm, its attention and a residual, without an MLP (vit-pytorch's NaViT)."""
 
+    def _qk_norms(self, config: ViTConfig, head_dim: int) -> tuple[nn.Module, nn.Module]:
+        return make_qk_norms(config, self.num_heads, head_dim)
+
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         return self.latent[0] + self.attended(self.norm(self.latent), tokens, layout)
 
 
+_POOLINGS: dict[Pool, type[Pooling]] = {
+    "cls": ClsPooling,
+    "mean": MeanPooling,
+    "attention": AttentionPooling,
+    "query": QueryPooling,
+}
+
+
 def make_pooling(config: ViTConfig) -> Pooling:
     """The pooling that a configuration names."""
-    if not config.has_probe:
-        return ClsPooling() if config.pool == "cls" else MeanPooling(prefix=config.pool_prefix)
-    dim, heads = config.dim, config.pool_heads or config.heads
-    head_dim = config.probe_width // heads
-    probe: dict[str, Any] = {
-        "bias": config.block_bias is True,
-        "prefix": config.pool_prefix,
-        "norm": make_norm(config.norm, dim, config.norm_eps),
-    }
-    if config.pool == "attention":
-        mlp = Mlp(dim, config.pool_hidden, gelu=config.gelu, bias=config.block_bias is not False)
-        return AttentionPooling(dim, heads, head_dim, mlp=mlp, **probe)
-    norms = make_qk_norms(config.qk_norm, config.norm, heads, head_dim, config.norm_eps)
-    return QueryPooling(dim, heads, head_dim, qk_norms=norms, **probe)
+    return _POOLINGS[config.pool](config)

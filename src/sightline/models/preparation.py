@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.checks import require, require_number, require_whole
+from sightline.checks import require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.models.head import SCORE_LINKS, ScoreLink
+from sightline.models.head import ScoreLink
 
 Interpolation = Literal["bicubic", "bilinear", "lanczos"]
-INTERPOLATIONS: tuple[Interpolation, ...] = ("bicubic", "bilinear", "lanczos")
 LARGEST_SIDE = 1_000_000
 """Of an image in pixels, and of a grid: far beyond every model that was ever published."""
 
@@ -37,7 +36,6 @@ class Preparation:
 
     def check_preparation(self) -> None:
         """Raise InputError for a value out of range."""
-        require("interpolation", self.interpolation, INTERPOLATIONS)
         require_number("crop", self.crop, above=True)
         if self.crop > 1:
             raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
@@ -66,7 +64,6 @@ class Labels:
 
     def check_labels(self, num_classes: int) -> None:
         """Raise InputError for names that are none, or are not as many as the classes."""
-        require("score_link", self.score_link, SCORE_LINKS)
         names = self.class_names
         if names is None:
             return

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sightline.grid import Grid
-from sightline.models.config import ViTConfig
-from sightline.models.pooling import Pool
+from sightline.models.config import Pool, ViTConfig
 
 TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"}
 """timm's names of our poolings; timm's "" is no pooling."""

@@ -22,11 +22,9 @@ class PatchEmbed(Embedder):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        kind, eps, values = config.norm, config.norm_eps, self.cutter.values
-        normed = config.patch_norm
-        self.norm_input = make_norm(kind, values, eps) if normed else nn.Identity()
-        self.proj = nn.Linear(values, config.dim, bias=config.patch_bias)
-        self.norm = make_norm(kind, config.dim, eps) if normed else nn.Identity()
+        self.norm_input = make_norm(config, self.cutter.values, there=config.patch_norm)
+        self.proj = nn.Linear(self.cutter.values, config.dim, bias=config.patch_bias)
+        self.norm = make_norm(config, config.dim, there=config.patch_norm)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         return self.norm(self.proj(self.norm_input(rows)))
