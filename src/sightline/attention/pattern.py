@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -63,13 +63,8 @@ class View:
 
     def visible(self, dy: Tensor, dx: Tensor) -> Tensor:
         """Whether a key at displacement (dy, dx) is seen: bool, the broadcast shape of `dy` and `dx`."""
-        seen = [a * dy + b * dx >= 0 for a, b in self.planes]
-        if not seen:
-            return torch.ones_like(dy + dx, dtype=torch.bool)
-        joined = seen[0]
-        for other in seen[1:]:
-            joined = joined & other if self.join == "all" else joined | other
-        return joined
+        seen = [a * dy + b * dx >= 0 for a, b in self.planes] or [torch.ones_like(dy + dx, dtype=torch.bool)]
+        return functools.reduce(torch.logical_and if self.join == "all" else torch.logical_or, seen)
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ class Directed(Term):
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
         """As `Term.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
         keeps = type(grid.planar("a directed pattern").cells) is int and may_keep(device)
-        cover = self.covering(grid) if keeps else grid
+        cover = covering([grid]) if keeps and self.outside != "max" else grid
         if not keeps or len(self.views) * (2 * cover.rows - 1) * (2 * cover.cols - 1) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
         table = _TABLES.tensor((self, cover, device), device, lambda: self._relative(cover, device))
@@ -114,29 +109,28 @@ class Directed(Term):
         """Displacements say all: neither the grid's centre nor its greatest distance plays a part."""
         return self.outside != "max" and not any(self.from_centre)
 
-    def covering(self, grid: Grid) -> Grid:
-        """A grid whose table holds that of `grid` in its middle, the same one for many where there is one."""
-        return grid if self.outside == "max" else Grid(*(-(-side // _COVER_STEP) * _COVER_STEP for side in grid))
-
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)
         dy = torch.arange(1 - grid.rows, grid.rows, device=where).unsqueeze(1)
         dx = torch.arange(1 - grid.cols, grid.cols, device=where).unsqueeze(0)
         distance = (dy.square() + dx.square()).double().sqrt()
         penalty = {"linear": distance, "sqrt": distance**0.5, "square": distance**2}[self.distance]
-        heads = []
-        for view, slope, from_centre in zip(self.views, self.slopes, self.from_centre, strict=True):
-            # A head that measures from the centre has its penalty by key; here it has only its view.
-            inside = torch.zeros_like(penalty) if from_centre else slope * penalty
-            if view.planes and self.outside != "inf":
-                fill = inside.max() if self.outside == "max" else inside.new_zeros(())
-                inside = torch.where(view.visible(dy, dx), inside, fill)
-            heads.append(inside)
-        bias = self._rounded(torch.stack(heads))
+        # A head that measures from the centre has its penalty by key; here it has only its view.
+        inside = torch.stack([slope * penalty for slope in self._slopes(from_centre=False)])
+        unseen = ~torch.stack([view.visible(dy, dx) for view in self.views])
         if self.outside == "inf":
-            seen = torch.stack([view.visible(dy, dx) for view in self.views])
-            bias = bias.masked_fill(~seen, -BFLOAT16_MAX if self.rounding == "official" else -torch.inf)
+            bias = self._rounded(inside)
+            bias = bias.masked_fill(unseen, -BFLOAT16_MAX if self.rounding == "official" else -torch.inf)
+        elif self.outside == "max":
+            bias = self._rounded(torch.where(unseen, inside.amax((1, 2), keepdim=True), inside))
+        else:
+            bias = self._rounded(inside.masked_fill(unseen, 0.0))
         return bias.to(device)
+
+    def _slopes(self, *, from_centre: bool) -> list[float]:
+        """The slopes of the heads that measure from there, 0 for the others."""
+        both = zip(self.slopes, self.from_centre, strict=True)
+        return [slope if central == from_centre else 0.0 for slope, central in both]
 
     def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
         if not any(self.from_centre):
@@ -145,8 +139,7 @@ class Directed(Term):
         y, x = (torch.arange(side, device=where).double() for side in grid)
         y, x = (y - y[-1] / 2).unsqueeze(1), (x - x[-1] / 2).unsqueeze(0)
         distance = (y.square() + x.square()).sqrt()
-        slopes = [slope if central else 0.0 for slope, central in zip(self.slopes, self.from_centre, strict=True)]
-        return self._rounded(torch.stack([slope * distance for slope in slopes])).to(device)
+        return self._rounded(torch.stack([slope * distance for slope in self._slopes(from_centre=True)])).to(device)
 
     def _rounded(self, penalty: Tensor) -> Tensor:
         bias = self.scale * penalty
@@ -160,6 +153,11 @@ class Directed(Term):
 _TABLES = Kept("tables of displacements", 12 << 20)
 _KEPT_ELEMENTS, _COVER_STEP = 2**18, 16
 _PLACES = Kept("places in tables of displacements", 4 << 20)
+
+
+def covering(grids: Iterable[Grid]) -> Grid:
+    """A grid whose table of displacements holds those of all these in its middle, the same one for neighbours."""
+    return Grid(*(-(-max(sides) // _COVER_STEP) * _COVER_STEP for sides in zip(*grids, strict=True)))
 
 
 def _float64_device(device: torch.device) -> torch.device:
@@ -210,12 +208,17 @@ class Pattern:
         total = functools.reduce(torch.add, relative)
         return total, functools.reduce(torch.add, by_key) if by_key else None
 
+    def visible(self, relative: Tensor) -> Tensor:
+        """Which displacements of a table are computed: bool of its shape. A masked one is not, whatever masks it."""
+        visible = relative > -BFLOAT16_MAX
+        return visible if self.prune_below is None else visible & (relative >= -self.prune_below)
+
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
         """How the biases of images of a layout are read from one table; None where each needs its own."""
         terms = [one for one in self.terms if isinstance(one, Directed) and one.of_no_grid]
         if len(terms) < len(self.terms) or any(len(one.coords) > 1 for one in images):
             return None
-        return layout.once("spread", lambda: Spread.of(images, terms[0], layout))
+        return layout.once("spread", lambda: Spread.of(images, layout))
 
     def bias(
         self,
@@ -239,8 +242,24 @@ class Pattern:
         """
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
         early = dtype if len(self.terms) == 1 else torch.float32
-        at = queries, keys, num_prefix_queries, num_prefix_keys, early, heads
-        return functools.reduce(torch.add, [_render(term, *at) for term in self.terms]).to(dtype)
+        grid, device = keys.grid, keys.coords.device
+
+        def rendered(term: Term) -> Tensor:
+            table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
+            if by_key is None:
+                table = table.to(early)
+            if len(grid) != 2 or not (queries.row_major and keys.row_major):
+                bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
+            elif torch.compiler.is_compiling():
+                bias = _spread_by_index(table, grid)
+            else:
+                bias = _spread_by_rows(table, grid)
+            if by_key is not None:
+                at_keys = by_key[heads, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
+                bias = (bias + at_keys).to(early)
+            return _with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
+
+        return functools.reduce(torch.add, map(rendered, self.terms)).to(dtype)
 
 
 class Spread(NamedTuple):
@@ -257,9 +276,9 @@ class Spread(NamedTuple):
     images: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, images: Sequence[Segment], term: Directed, layout: TokenLayout) -> Spread:
+    def of(cls, images: Sequence[Segment], layout: TokenLayout) -> Spread:
         prefix = layout.num_prefix_tokens
-        cover = term.covering(Grid(*(max(sides) for sides in zip(*(one.grid for one in images), strict=True))))
+        cover = covering(one.grid for one in images)
         by_kind: dict[object, tuple[int, int]] = {}
         places, start = [], 0
         for one in images:
@@ -283,31 +302,6 @@ def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:
     shift = coords.unsqueeze(0) - coords.unsqueeze(1) + (coords.new_tensor(cover) - 1)
     index = row_major_index(shift, Grid(*(2 * side - 1 for side in cover))) + 1
     return F.pad(index, (prefix, 0, prefix, 0)).int().flatten()
-
-
-def _render(
-    term: Term,
-    queries: Segment,
-    keys: Segment,
-    num_prefix_queries: int,
-    num_prefix_keys: int,
-    dtype: torch.dtype,
-    heads: slice,
-) -> Tensor:
-    grid, device = keys.grid, keys.coords.device
-    table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
-    if by_key is None:
-        table = table.to(dtype)
-    if len(grid) != 2 or not (queries.row_major and keys.row_major):
-        bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
-    elif torch.compiler.is_compiling():
-        bias = _spread_by_index(table, grid)
-    else:
-        bias = _spread_by_rows(table, grid)
-    if by_key is not None:
-        at_keys = by_key[heads, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
-        bias = (bias + at_keys).to(dtype)
-    return _with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
 
 
 def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from sightline.attention.backends.base import Backend, BackendFailed
-from sightline.attention.blocks import BLOCK, Places, Sight, least_penalty, meetings, places, sight, simple_views
-from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
+from sightline.attention.blocks import BLOCK, meetings
+from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern, View, covering
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
@@ -23,8 +24,6 @@ MIN_SLOTS = 1024
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # triton's matrix product takes no fewer.
 MIN_HEAD_DIM = 16
-# Tables are made for grids of a multiple of this, so that neighbouring sizes share them.
-_COVER_STEP = 16
 # A prefix slot's place in the tables: below all others, so that any sum with it reads entry 0, which is 0.
 _NOWHERE = -(1 << 29)
 
@@ -85,8 +84,7 @@ class Flex(Backend):
 
 
 def _knows(pattern: Pattern) -> bool:
-    terms = [term for term in pattern.terms if isinstance(term, Directed)]
-    return len(terms) == len(pattern.terms) and simple_views(terms)
+    return all(isinstance(term, Directed) for term in pattern.terms)
 
 
 @functools.cache
@@ -135,47 +133,32 @@ class Captured(NamedTuple):
     """What the mask and the scores are computed from; slots of all rows stand one after the other where rows differ.
 
     Attributes:
-        start: int32 [rows], where each row's slots start in `y`, `x`, `from_query`, `to_key`, `by_key`.
-        image, prefix: int32 [slots], as `Places`.
-        y, x: int32 [slots or rows * slots], as `Places`.
-        from_query, to_key: int32 of the same shape; their sum at a query and a key is the place of the displacement
-            in `table`, or below 0 for prefix slots.
-        normals: int32 [terms, heads, 4] and `either` int32 [terms, heads], as `Sight`.
-        table: float32 [heads, entries], the bias by displacement; entry 0 is 0.
+        start: int32 [rows], where each row's slots start in `from_query`, `to_key`, `by_key`.
+        image: int32 [slots], the number of the image in its row.
+        from_query, to_key: int32 [slots or rows * slots]; their sum at a query and a key is the place of the
+            displacement in `table`, or below 0 for prefix slots.
+        table: float32 [heads, entries], the bias by displacement, -inf where it masks; entry 0 is 0.
         by_key: float32 [heads, slots or rows * slots], the bias by key, or None.
     """
 
     start: Tensor
     image: Tensor
-    prefix: Tensor
-    y: Tensor
-    x: Tensor
     from_query: Tensor
     to_key: Tensor
-    normals: Tensor
-    either: Tensor
     table: Tensor
     by_key: Tensor | None
 
     def visible(self, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """FlexAttention's mask_mod: whether slot `query` may attend to slot `key`."""
-        i, j = self.start[row] + query, self.start[row] + key
-        dy, dx = self.y[j] - self.y[i], self.x[j] - self.x[i]
-        inside = dy == dy
-        for term in range(self.normals.shape[0]):
-            one = self.normals[term, head, 0] * dy + self.normals[term, head, 1] * dx >= 0
-            other = self.normals[term, head, 2] * dy + self.normals[term, head, 3] * dx >= 0
-            inside = inside & torch.where(self.either[term, head] > 0, one | other, one & other)
-        free = self.prefix[query] + self.prefix[key] > 0
-        return (self.image[query] == self.image[key]) & (free | inside)
+        """FlexAttention's mask_mod: whether slots `query` and `key` are of one image; what a head sees is biased."""
+        return self.image[query] == self.image[key]
 
     def biased(self, score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """FlexAttention's score_mod: the score of two slots of one image, plus its bias."""
-        i, j = self.start[row] + query, self.start[row] + key
-        bias = self.table[head, torch.clamp(self.from_query[i] + self.to_key[j], min=0)]
+        j = self.start[row] + key
+        place = torch.clamp(self.from_query[self.start[row] + query] + self.to_key[j], min=0)
+        bias = self.table[head, place]
         if self.by_key is not None:
-            on_patches = self.prefix[query] + self.prefix[key] == 0
-            bias = bias + torch.where(on_patches, self.by_key[head, j], 0.0)
+            bias = bias + torch.where(place > 0, self.by_key[head, j], 0.0)
         return score + bias
 
 
@@ -206,22 +189,21 @@ def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured,
     Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them.
     """
     terms = tuple(term for term in pattern.terms if isinstance(term, Directed))
-    device = layout.device
-    grids = _table_grids(terms, layout)
-    views = tuple(term.views for term in terms if term.outside == "inf")
-    key = (views, len(terms[0].views), tuple(grids), rows, device)
-    pruned = None if pattern.prune_below is None else (terms, pattern.prune_below)
+    grids, bound = [segment.grid for segment in layout.segments], pattern.prune_below
+    cover = covering(grids)
+    sight = tuple(_sight(term, bound) for term in terms)
+    # One table serves all images, unless what stands outside a view depends on the grid.
+    if all(term.outside != "max" for term in terms):
+        grids = [cover] * len(grids)
     with torch.inference_mode(False):
         by_key = None
         if any(any(term.from_centre) for term in terms):
             by_key = _remember(layout, ("by key", terms), lambda: _by_key(terms, layout))
-        view = sight(views, len(terms[0].views), device)
-        captured = _remember(layout, ("slots", *key), lambda: _capture(layout, grids, view, rows))
-        blocks = _remember(
-            layout, ("blocks", *key, pruned), lambda: _find_blocks(layout, view, terms, pattern.prune_below, by_key)
-        )
+        captured = _remember(layout, ("slots", tuple(grids), rows), lambda: _capture(layout, grids, rows))
+        key = ("blocks", sight, None if bound is None else (bound, terms))
+        blocks = _remember(layout, key, lambda: _find_blocks(layout, Pattern(sight, bound), cover, by_key))
         flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
-        table = _table(terms, tuple(dict.fromkeys(grids)), device)
+        table = _table(terms, tuple(dict.fromkeys(grids)), layout.device)
     return captured._replace(table=table, by_key=flat), blocks
 
 
@@ -241,28 +223,26 @@ def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
     return value
 
 
-def _table_grids(terms: Sequence[Directed], layout: TokenLayout) -> list[Grid]:
-    """The grid of each image's table: one that covers all, unless what stands outside a view depends on the grid."""
-    grids = [Grid(*segment.grid) for segment in layout.segments]
-    if any(term.outside == "max" for term in terms):
-        return grids
-    sides = (-(-max(side) // _COVER_STEP) * _COVER_STEP for side in zip(*grids, strict=True))
-    return [Grid(*sides)] * len(grids)
+def _sight(term: Directed, bound: float | None) -> Directed:
+    """What blocks are found by, on a grid that covers all: the views, and the penalties where there is a bound."""
+    if term.outside == "max":
+        # The greatest penalty of an image's own grid is no less than that of any distance in it.
+        term = replace(term, views=(View(),) * len(term.views))
+    return replace(term, scale=0.0) if bound is None else term
 
 
 @functools.lru_cache(maxsize=64)
 def _table(terms: tuple[Directed, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
-    """A 0 and the tables of some grids, one after the other: float32 [heads, entries]; 0 where nothing is seen."""
+    """A 0 and the tables of some grids, one after the other: float32 [heads, entries]."""
     tables = [Pattern(terms).tables(grid, device)[0].flatten(1) for grid in grids]
     nothing = tables[0].new_zeros(tables[0].shape[0], 1)
     # Slots of two images never meet, but their place is computed: it must be inside.
     spare = [] if len(tables) == 1 else [nothing.expand(-1, max(table.shape[1] for table in tables))]
-    seen = [table.masked_fill(table <= -BFLOAT16_MAX, 0.0) for table in tables]
+    seen = [table.masked_fill(table <= -BFLOAT16_MAX, -torch.inf) for table in tables]
     return _fixed(torch.cat([nothing, *seen, *spare], dim=1), 0)
 
 
-def _capture(layout: TokenLayout, grids: list[Grid], view: Sight, rows: int) -> Captured:
-    where = places(layout)
+def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> Captured:
     starts, start = {}, 1
     for grid in dict.fromkeys(grids):
         starts[grid] = start
@@ -271,29 +251,20 @@ def _capture(layout: TokenLayout, grids: list[Grid], view: Sight, rows: int) -> 
     centres = torch.tensor([starts[grid] + (grid.rows - 1) * (2 * grid.cols - 1) + grid.cols - 1 for grid in grids])
     per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.lengths), dim=1)
     width, centre = per_slot.to(layout.device)
-    cell = where.y * width + where.x
-    is_prefix = where.prefix > 0
-    apart = where.y.shape[0] > 1
-    start_of_row = torch.arange(rows, device=layout.device, dtype=torch.int32) * (layout.slots if apart else 0)
+    y, x = layout.coords.int().unbind(-1)
+    cell = y * width + x
+    start_of_row = torch.arange(rows, device=layout.device, dtype=torch.int32) * (layout.slots if len(y) > 1 else 0)
     torch._dynamo.maybe_mark_dynamic(start_of_row, 0)
-    return Captured(
-        start_of_row,
-        _alone(where.image),
-        _alone(where.prefix),
-        _alone(where.y),
-        _alone(where.x),
-        _alone((centre - cell).masked_fill(is_prefix, _NOWHERE)),
-        _alone(cell.masked_fill(is_prefix, _NOWHERE)),
-        _fixed(view.normals.flatten(2).clone(), 0, 1, 2),
-        _fixed(view.either.clone(), 0, 1),
-        cell,
-        None,
+    # Flat, and no views of other tensors, whose shapes would be looked at too.
+    image, from_query, to_key = (
+        one.flatten().clone()
+        for one in (
+            layout.image_ids[0].int(),
+            (centre - cell).masked_fill(layout.is_prefix, _NOWHERE),
+            cell.masked_fill(layout.is_prefix, _NOWHERE),
+        )
     )
-
-
-def _alone(x: Tensor) -> Tensor:
-    """Flat, and no view of another tensor, whose shape would be looked at too."""
-    return x.flatten().clone()
+    return Captured(start_of_row, image, from_query, to_key, table=cell, by_key=None)
 
 
 def _by_key(terms: Sequence[Directed], layout: TokenLayout) -> Tensor:
@@ -308,12 +279,10 @@ def _by_key(terms: Sequence[Directed], layout: TokenLayout) -> Tensor:
     return layout.join(torch.cat(images, dim=1)).permute(2, 0, 1).contiguous()
 
 
-def _find_blocks(
-    layout: TokenLayout, view: Sight, terms: Sequence[Directed], bound: float | None, by_key: Tensor | None
-) -> Blocks:
-    where: Places = places(layout)
-    least = None if bound is None else least_penalty(where, terms, by_key)
-    partly, fully = meetings(where, view, least, 0.0 if bound is None else bound)
+def _find_blocks(layout: TokenLayout, sight: Pattern, cover: Grid, by_key: Tensor | None) -> Blocks:
+    bound = sight.prune_below
+    near = None if by_key is None or bound is None else by_key >= -bound
+    partly, fully = meetings(layout, sight.visible(sight.tables(cover, layout.device)[0]), near)
     made = BlockMask.from_kv_blocks(*_listed(partly), *_listed(fully), BLOCK_SIZE=BLOCK)
     lists = (
         (made.kv_num_blocks, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices),

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.pattern import BFLOAT16_MAX, Directed, Pattern
+from sightline.attention.pattern import Directed, Pattern
 from sightline.attention.products import Shape, product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
@@ -150,12 +150,8 @@ class _Plan(NamedTuple):
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device)
-        # A masked key is not computed at all, whichever value masks it.
-        visible = tables > -BFLOAT16_MAX
-        if pattern.prune_below is not None:
-            visible &= tables >= -pattern.prune_below
         wide = _wide(like)
-        covers = cover(visible, grid)
+        covers = cover(pattern.visible(tables), grid)
         return cls(
             grid,
             prefix,
