@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 import torch.nn.functional as F
@@ -65,38 +66,30 @@ def check_multiples(
             )
 
 
-def _not_multiples(height: int, width: int, patch_size: int) -> InputError:
-    heights, widths = (nearest_multiples(side, patch_size) for side in (height, width))
-    return InputError(
-        f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
-        f"(nearest: {', '.join(f'{h}x{w}' for h in heights for w in widths)}), or pass fit='pad' or fit='resize' to "
-        "create_model, with init_from for a model that is there"
-    )
-
-
 def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") -> Grid:
     """The grid that `fit_to_patches` gives an image of this size in pixels, without an image.
 
     Raises:
         InputError: as `fit_to_patches`.
     """
+    image = f"image of {height}x{width} pixels"
     if height < 1 or width < 1:
-        raise InputError(f"image of {height}x{width} pixels: both sides must be at least 1")
+        raise InputError(f"{image}: both sides must be at least 1")
     if fit == "exact" and (height % patch_size or width % patch_size):
-        raise _not_multiples(height, width, patch_size)
+        heights, widths = (nearest_multiples(side, patch_size) for side in (height, width))
+        raise InputError(
+            f"{image}: the sides must be multiples of the patch size {patch_size} "
+            f"(nearest: {', '.join(f'{h}x{w}' for h in heights for w in widths)}), or pass fit='pad' or fit='resize' "
+            "to create_model, with init_from for a model that is there"
+        )
     if fit == "resize":
-        # In whole numbers, half to even as `round`: a side may be beyond what a float holds.
-        return Grid(*(max(1, _rounded(side, patch_size)) for side in (height, width)))
+        # In whole numbers: a side may be beyond what a float holds.
+        return Grid(*(max(1, round(Fraction(side, patch_size))) for side in (height, width)))
     if fit == "crop":
         if min(height, width) < patch_size:
-            raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch_size}x{patch_size}")
+            raise InputError(f"{image}: holds no whole patch of {patch_size}x{patch_size}")
         return Grid(height // patch_size, width // patch_size)
     return Grid(-(-height // patch_size), -(-width // patch_size))
-
-
-def _rounded(side: int, patch_size: int) -> int:
-    below, rest = divmod(side, patch_size)
-    return below + (2 * rest > patch_size or (2 * rest == patch_size and below % 2))
 
 
 def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple[Tensor, Grid]:
@@ -116,18 +109,15 @@ def fit_to_patches(images: Tensor, patch_size: int, fit: Fit = "exact") -> tuple
             `crop` and there is no whole patch.
     """
     height, width = images.shape[-2:]
-    if height == 0 or width == 0:
-        raise InputError(f"image of {height}x{width} pixels: both sides must be at least 1")
+    if fit == "resize" and not (height % patch_size or width % patch_size):
+        # Sizes that are left alone may be symbolic.
+        fit = "exact"
+    sides = [side * patch_size for side in fitted_grid(height, width, patch_size, fit)]
     if fit == "pad":
-        bottom, right = -height % patch_size, -width % patch_size
-        images = F.pad(images, (0, right, 0, bottom))
+        images = F.pad(images, (0, sides[1] - width, 0, sides[0] - height))
     elif fit == "crop":
-        rows, cols = fitted_grid(height, width, patch_size, fit)
-        images = images[..., : rows * patch_size, : cols * patch_size]
-    elif height % patch_size or width % patch_size:
-        if fit == "exact":
-            raise _not_multiples(height, width, patch_size)
-        sides = [max(1, round(side / patch_size)) * patch_size for side in (height, width)]
+        images = images[..., : sides[0], : sides[1]]
+    elif fit == "resize":
         # In float32: torch has no antialiased resize of 16-bit images on a CPU.
         wide = images.float() if images.dtype.itemsize < 4 else images
         wide = F.interpolate(wide, size=sides, mode="bilinear", align_corners=False, antialias=True)

@@ -6,9 +6,11 @@ import importlib
 import pkgutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from inspect import isabstract
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,18 +23,17 @@ from sightline.errors import InputError, choose
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
+T = TypeVar("T")
+
 
 def _find() -> dict[str, Backend]:
     """The back ends of the folder, by name, the most preferred first: a new one is one new file."""
-    found = []
-    for module in pkgutil.iter_modules(backends.__path__):
-        members = vars(importlib.import_module(f"{backends.__name__}.{module.name}")).values()
-        found += [kind() for kind in members if isinstance(kind, type) and _is_final(kind, module.name)]
+    found: list[Backend] = []
+    for info in pkgutil.iter_modules(backends.__path__):
+        module = importlib.import_module(f"{backends.__name__}.{info.name}")
+        own = [one for one in vars(module).values() if getattr(one, "__module__", None) == module.__name__]
+        found += [one() for one in own if isinstance(one, type) and issubclass(one, Backend) and not isabstract(one)]
     return {backend.name: backend for backend in sorted(found, key=lambda one: -one.preference)}
-
-
-def _is_final(kind: type, module: str) -> bool:
-    return issubclass(kind, Backend) and not kind.__abstractmethods__ and kind.__module__.endswith(f".{module}")
 
 
 # The last, `dense`, supports everything.
@@ -40,10 +41,6 @@ BACKENDS: dict[str, Backend] = _find()
 
 # Those that turned out not to run on this machine.
 _FAILED: set[str] = set()
-
-
-def _usable() -> list[Backend]:
-    return [backend for backend in BACKENDS.values() if backend.name not in _FAILED]
 
 
 _FORCED: ContextVar[str | None] = ContextVar("sightline_backend", default=None)
@@ -61,7 +58,15 @@ def asked_backend() -> str:
 
 
 @contextmanager
-def use_backend(name: str) -> Iterator[None]:
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def use_backend(name: str) -> AbstractContextManager[None]:
     """Inside, the back end `name` computes attention wherever it supports it; `auto` leaves the choice to `dispatch`.
 
     Raises:
@@ -69,11 +74,7 @@ def use_backend(name: str) -> Iterator[None]:
     """
     if name != "auto" and name not in BACKENDS:
         raise choose("back end", name, ["auto", *BACKENDS])
-    token = _FORCED.set(None if name == "auto" else name)
-    try:
-        yield
-    finally:
-        _FORCED.reset(token)
+    return _set(_FORCED, None if name == "auto" else name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +97,12 @@ class Recorded:
 _RECORDER: ContextVar[Callable[[Recorded], None] | None] = ContextVar("sightline_recorder", default=None)
 
 
-@contextmanager
-def recording(recorder: Callable[[Recorded], None]) -> Iterator[None]:
+def recording(recorder: Callable[[Recorded], None]) -> AbstractContextManager[None]:
     """Inside, every call of `attend` in this thread is shown to `recorder` first; no compiled program is looked into.
 
     What heads do is computed from queries, keys and the pattern, by blocks if need be: no back end keeps its scores.
     """
-    token = _RECORDER.set(recorder)
-    try:
-        yield
-    finally:
-        _RECORDER.reset(token)
+    return _set(_RECORDER, recorder)
 
 
 def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> Backend:
@@ -121,8 +117,8 @@ def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q
         return BACKENDS[forced]
     return next(
         backend
-        for backend in _usable()
-        if backend.supports(pattern, queries, keys, q) and backend.pays(pattern, keys, q)
+        for name, backend in BACKENDS.items()
+        if name not in _FAILED and backend.supports(pattern, queries, keys, q) and backend.pays(pattern, keys, q)
     )
 
 
@@ -134,7 +130,8 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
     forced = _forced()
     if forced is not None:
         return BACKENDS[forced].tile
-    return next((backend.tile for backend in _usable() if backend.orders(pattern, layout)), None)
+    usable = (backend for name, backend in BACKENDS.items() if name not in _FAILED)
+    return next((backend.tile for backend in usable if backend.orders(pattern, layout)), None)
 
 
 def attend(
@@ -168,16 +165,10 @@ def attend(
     recorder = None if torch.compiler.is_compiling() else _RECORDER.get()
     if recorder is not None:
         recorder(Recorded(layer, q, k, v, pattern, keys, queries))
-    return _computed(q, k, v, pattern, queries, keys)
-
-
-def _computed(
-    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
-) -> Tensor:
-    backend = dispatch(pattern, queries, keys, q)
-    try:
-        return backend(q, k, v, pattern, queries, keys)
-    except BackendFailed as failure:
-        _FAILED.add(backend.name)
-        warnings.warn(f"attention back end {backend.name} does not run here, others do: {failure}", stacklevel=2)
-        return _computed(q, k, v, pattern, queries, keys)
+    while True:
+        backend = dispatch(pattern, queries, keys, q)
+        try:
+            return backend(q, k, v, pattern, queries, keys)
+        except BackendFailed as failure:
+            _FAILED.add(backend.name)
+            warnings.warn(f"attention back end {backend.name} does not run here, others do: {failure}", stacklevel=2)
