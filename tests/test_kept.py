@@ -160,7 +160,7 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
         trimmed.append(resident[0])
         resident[0] = 100 << 20
 
-    monkeypatch.setattr(heap, "_SEEN", type(heap._SEEN)())
+    pass_of_size.cache_clear()
     monkeypatch.setattr(heap, "_LAST", {"resident": 0})
     monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
     monkeypatch.setattr(heap, "_trim", lambda: trim)
@@ -177,7 +177,7 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
     assert max(trimmed[1:]) <= (100 + 16 + 3) << 20
     for number in range(1000):
         pass_of_size(number)
-    assert len(heap._SEEN) == heap._REMEMBERED
+    assert pass_of_size.cache_info().currsize == 256
 
 
 def test_found_23_the_c_library_is_asked():

@@ -9,26 +9,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
 # More than so many bytes beyond the last time are given back.
 _BYTES = 16 << 20
-# A size that came within the last so many is not new.
-_REMEMBERED = 256
-
-_SEEN: OrderedDict[Hashable, None] = OrderedDict()
 _LAST = {"resident": 0}
 
 
+# A size that came within the last so many is not new.
+@functools.lru_cache(maxsize=256)
 def pass_of_size(size: Hashable) -> None:
     """Say that the layers of a pass on the CPU are done; where its size is new, what they left is given back."""
-    if size in _SEEN:
-        return
-    _SEEN[size] = None
-    if len(_SEEN) > _REMEMBERED:
-        _SEEN.popitem(last=False)
     now = _resident_bytes()
     if not _LAST["resident"]:
         _LAST["resident"] = now

@@ -26,13 +26,13 @@ def chosen(layout: TokenLayout, dtype: torch.dtype = torch.float32, what: Patter
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_by_tokens(dtype: torch.dtype, grad_enabled: bool) -> None:
     """Tiles from the number of tokens at which they were measured to be faster; never where they were not measured."""
-    least = least_tokens(dtype, grad_enabled) or 1101
+    least = least_tokens(dtype) or 1101
     what = pattern()
     with torch.set_grad_enabled(grad_enabled):
         for tokens in range(1, 1101, 9):
             layout = TokenLayout.uniform((1, tokens), 2, num_prefix_tokens=0)
             assert chosen(layout, dtype, what) == ("tiles" if tokens >= least else "dense")
-    assert {one for one, _ in MIN_TOKENS} == {torch.float32, torch.bfloat16}
+    assert set(MIN_TOKENS) == {torch.float32, torch.bfloat16}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -40,16 +40,16 @@ def test_more_threads_need_more_tokens(threads: int) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        for (dtype, backward), least in MIN_TOKENS.items():
-            assert least_tokens(dtype, backward) == least[threads - 1]
+        for dtype, least in MIN_TOKENS.items():
+            assert least_tokens(dtype) == least[threads - 1]
             assert least[0] < least[1]
     finally:
         torch.set_num_threads(before)
-    assert least_tokens(torch.float16, False) is None
+    assert least_tokens(torch.float16) is None
 
 
 def test_by_tokens_of_an_image_on_average() -> None:
-    least = MIN_TOKENS[torch.float32, True][torch.get_num_threads() > 1]
+    least = MIN_TOKENS[torch.float32][torch.get_num_threads() > 1]
     for few, many in [(10, 2 * least - 10), (10, 2 * least - 11)]:
         layout = TokenLayout.packed([(1, few), (1, many)], num_prefix_tokens=0)
         assert chosen(layout) == ("tiles" if few + many == 2 * least else "dense")

@@ -170,7 +170,7 @@ class _Pass(NamedTuple):
         config, batch = self.config, self.batch
         grid = config.grid_of(size)
         tokens = grid.cells + config.num_prefix_tokens
-        enough = least_tokens(torch.bfloat16 if self.low else torch.float32, self.training)
+        enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
         tiled = self.on_cpu and self.traits.bias == "directed" and enough is not None and tokens >= enough
         parameters = self.traits.parameters * _FLOAT
         gradients = parameters if self.training else 0

@@ -59,18 +59,14 @@ def product_of(shapes: Set[Shape]) -> Callable[[Tensor, Tensor], Tensor]:
     Args:
         shapes: (m, n, k) of all products of that size.
     """
-    if _SHAPES.ever_new is False:
-        return times_transposed
-    if _SHAPES.ever_new:
-        return _plain
+    if _SHAPES.ever_new is not None:
+        return _plain if _SHAPES.ever_new else times_transposed
     with _PREPARING:
         new = shapes - _PREPARED
         # What is full stays full: a size must not change from one library to the other.
         if _PREPARED and len(_PREPARED) + len(new) > _MOST_PREPARED:
             _SHAPES.full = True
-        if not new:
-            return times_transposed
-        if _SHAPES.full:
+        if new and _SHAPES.full:
             return _plain
         _PREPARED.update(new)
         return times_transposed

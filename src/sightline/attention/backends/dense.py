@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -100,17 +100,18 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
             outs.append(run.row(out))
         return torch.cat(outs, 2)
 
-    if spread is not None and _made_again(q, elements):
-        return checkpoint(attended, q, k, v, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
-    return attended(q, k, v)
+    return _call(attended, q, k, v, bias=0 if spread is None else elements)
 
 
-def _made_again(q: Tensor, elements: int) -> bool:
-    """Whether a bias of so many elements is made again for the backward pass: SDPA keeps its mask, a bias a layer.
+def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, bias: int) -> Tensor:
+    """attended(q, *given), whose bias of so many elements is made again for the backward pass: SDPA keeps its mask, a
+    bias a layer.
 
     Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms, which have
     neither such saving nor the hooks that checkpoints need."""
-    return torch.is_grad_enabled() and elements > 4 * q.numel() and not transforming()
+    if torch.is_grad_enabled() and bias > 4 * q.numel() and not transforming():
+        return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
+    return attended(q, *given)
 
 
 def _one_image(
@@ -129,65 +130,53 @@ def _one_image(
     if pattern is None:
         return form(q, k, v, None)
     dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
-    whole = _Part(slice(None), query, queries.num_prefix_tokens)
 
-    def biased(q: Tensor, k: Tensor, v: Tensor, part: _Part = whole, made: Tensor | None = None) -> Tensor:
+    def biased(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: slice = slice(None),
+        some: Segment = query,
+        prefix: int = queries.num_prefix_tokens,
+    ) -> Tensor:
+        made = bias
         if made is None:
-            made = pattern.bias(part.query, key, part.prefix, keys.num_prefix_tokens, dtype, part.heads)
+            made = pattern.bias(some, key, prefix, keys.num_prefix_tokens, dtype, heads)
         if made.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
         return form(q, k, v, made.to(dtype))
 
-    if bias is not None:
-        return biased(q, k, v, made=bias)
     # What a short image keeps for the backward pass costs less than making it again.
-    if torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
+    if bias is not None or torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
     images = max(query.coords.shape[0], key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
-    again = _made_again(q, q.shape[1] * pairs)
+    # As many heads at a time as keep their bias within the bound.
+    step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
     by_head = []
-    for heads in _heads_at_once(q.shape[1], pairs * dtype.itemsize):
-        rows = []
-        for part, block in _query_blocks(heads, query, key, queries.num_prefix_tokens, images * k.shape[2]):
-            here = (q[:, heads, block], k[:, heads], v[:, heads])
-            if again:
-                rows.append(checkpoint(biased, *here, part, use_reentrant=False, preserve_rng_state=False))
-            else:
-                rows.append(biased(*here, part))
+    for first in range(0, q.shape[1], step):
+        heads = slice(first, first + step)
+        rows = [
+            _call(biased, q[:, heads, block], k[:, heads], v[:, heads], heads, *part, bias=q.shape[1] * pairs)
+            for block, *part in _query_blocks(query, key, queries.num_prefix_tokens, images * k.shape[2])
+        ]
         by_head.append(rows[0] if len(rows) == 1 else torch.cat(rows, dim=2))
     return by_head[0] if len(by_head) == 1 else torch.cat(by_head, dim=1)
 
 
-class _Part(NamedTuple):
-    """Some heads and some queries of an image, for which a bias is made at once."""
-
-    heads: slice
-    query: Segment
-    prefix: int
-
-
-def _heads_at_once(heads: int, bytes_a_head: int) -> list[slice]:
-    """As many heads at a time as keep their bias within the bound, at least one."""
-    if heads * bytes_a_head <= BIAS_BYTES:
-        return [slice(None)]
-    step = max(1, BIAS_BYTES // bytes_a_head)
-    return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
-
-
-def _query_blocks(heads: slice, query: Segment, key: Segment, prefix: int, keys: int) -> list[tuple[_Part, slice]]:
-    """The queries, in blocks where the bias of a single head is beyond the bound; the first has the prefix slots."""
+def _query_blocks(query: Segment, key: Segment, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
+    """Slots, patches and prefix slots of the queries, in blocks where the bias of a single head is beyond the bound;
+    the first has the prefix slots."""
     # The displacements of any tokens but whole grids in rows are spread by index, with 20 bytes a pair.
     bytes_a_pair = 4 if query.row_major and key.row_major else 20
     if (prefix + query.patches) * keys * bytes_a_pair <= BIAS_BYTES:
-        return [(_Part(heads, query, prefix), slice(None))]
+        return [(slice(None), query, prefix)]
     step = max(1, BIAS_BYTES // (20 * keys))
     blocks = []
     for first in range(0, max(1, query.patches), step):
         some = Segment(query.grid, query.coords[:, first : first + step], complete=False)
         before = prefix if first == 0 else 0
-        start = prefix + first - before
-        blocks.append((_Part(heads, some, before), slice(start, prefix + first + some.patches)))
+        blocks.append((slice(prefix + first - before, prefix + first + some.patches), some, before))
     return blocks
 
 

@@ -3,6 +3,7 @@ of what it sees is read from the table of displacements, never stored."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,26 +14,21 @@ from torch.autograd.function import once_differentiable
 from sightline.attention.backends.base import Backend
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.pattern import Directed, Pattern
-from sightline.attention.products import Shape, product_of
+from sightline.attention.products import product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
 
-# Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype and
-# whether a backward pass follows: measured with one thread and with two (docs/LOG.md). Heads of small images are too
+# Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype, whether
+# or not a backward pass follows: measured with one thread and with two (docs/LOG.md). Heads of small images are too
 # short for Python threads to run side by side.
-MIN_TOKENS = {
-    (torch.float32, False): (257, 577),
-    (torch.float32, True): (257, 577),
-    (torch.bfloat16, False): (325, 1025),
-    (torch.bfloat16, True): (325, 1025),
-}
+MIN_TOKENS = {torch.float32: (257, 577), torch.bfloat16: (325, 1025)}
 
 
-def least_tokens(dtype: torch.dtype, backward: bool) -> int | None:
+def least_tokens(dtype: torch.dtype) -> int | None:
     """Fewest tokens of an image at which tiles are chosen with torch's number of threads; None: never."""
-    measured = MIN_TOKENS.get((dtype, backward))
+    measured = MIN_TOKENS.get(dtype)
     return None if measured is None else measured[torch.get_num_threads() > 1]
 
 
@@ -60,7 +56,7 @@ class Tiles(Backend):
         return device.type == "cpu"
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        enough = least_tokens(q.dtype, torch.is_grad_enabled())
+        enough = least_tokens(q.dtype)
         return enough is not None and keys.slots >= enough * len(keys.segments)
 
     def __call__(
@@ -95,12 +91,11 @@ class _TiledAttention(torch.autograd.Function):
             one = _Head(plan, index[1], q[index], k[index], v[index])
             result = torch.empty_like(one.queries)
             for tile, where in one.tiles():
-                keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
-                attention = one.attention(tile, where, keys)
+                _, values, attention = one.attention(tile, where)
                 result[where] = plan.times(attention, values.t())
             out[index] = one.forwards(result)
 
-        run_side_by_side(attend, plan.heads(q))
+        run_side_by_side(attend, itertools.product(range(q.shape[0]), range(q.shape[1])))
         ctx.save_for_backward(q, k, v, joined)
         ctx.of = pattern, segment, prefix
         return joined
@@ -121,8 +116,7 @@ class _TiledAttention(torch.autograd.Function):
             grad_queries = torch.empty_like(one.queries)
             grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]) for _ in "kv")
             for tile, where in one.tiles():
-                keys, values = one.gather(one.keys, tile), one.gather(one.values, tile)
-                attention = one.attention(tile, where, keys)
+                keys, values, attention = one.attention(tile, where)
                 here = grad[where]
                 one.scatter(grad_values, tile, plan.times(here.t(), attention.t()))
                 scores = plan.times(here, values).sub_(taken[where]).mul_(attention)
@@ -131,7 +125,7 @@ class _TiledAttention(torch.autograd.Function):
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
             dk[index], dv[index] = grad_keys.t(), grad_values.t()
 
-        run_side_by_side(differentiate, plan.heads(q))
+        run_side_by_side(differentiate, itertools.product(range(q.shape[0]), range(q.shape[1])))
         return dq, dk, dv, None, None, None
 
 
@@ -150,35 +144,22 @@ class _Plan(NamedTuple):
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device)
-        wide = _wide(like)
-        covers = cover(pattern.visible(tables), grid)
+        # Scores are float32 where q is 16 bits: in bfloat16 the output's error is 1.7 times dense's (docs/LOG.md).
+        wide = torch.promote_types(like.dtype, torch.float32)
+        covers, width = cover(pattern.visible(tables), grid), like.shape[-1]
+        # Queries and keys of every tile, and of the prefix slots, which see everything.
+        pairs = {(tile.queries.cells, prefix + sum(one.cells for one in tile.keys)) for head in covers for tile in head}
+        pairs |= {(prefix, prefix + grid.cells)} if prefix else set()
+        shapes = {shape for m, n in pairs for shape in ((m, n, width), (m, width, n))}
         return cls(
             grid,
             prefix,
-            like.shape[-1] ** -0.5,
+            width**-0.5,
             tables.to(wide).contiguous(),
             None if by_key is None else by_key.to(wide),
             covers,
-            product_of(_forward_shapes(covers, grid, prefix, like.shape[-1])),
+            product_of(shapes),
         )
-
-    @staticmethod
-    def heads(q: Tensor) -> list[tuple[int, int]]:
-        """(row, head) of each head of each image."""
-        return [(row, head) for row in range(q.shape[0]) for head in range(q.shape[1])]
-
-
-def _forward_shapes(covers: list[tuple[QueryTile, ...]], grid: Grid, prefix: int, width: int) -> set[Shape]:
-    """(m, n, k) of the scores and of the values of every tile."""
-    tiles = {(one.queries.cells, prefix + sum(piece.cells for piece in one.keys)) for head in covers for one in head}
-    if prefix:
-        tiles.add((prefix, prefix + grid.cells))
-    return {shape for m, n in tiles for shape in ((m, n, width), (m, width, n))}
-
-
-def _wide(like: Tensor) -> torch.dtype:
-    """Scores are float32 where q is 16 bits: in bfloat16 the output's error is 1.7 times dense's (docs/LOG.md)."""
-    return torch.promote_types(like.dtype, torch.float32)
 
 
 class _Head:
@@ -240,13 +221,14 @@ class _Head:
         for piece, where in self._pieces(tile):
             cells[:, piece.top : piece.bottom, piece.left : piece.right] += part[:, where].unflatten(1, piece.shape)
 
-    def attention(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
-        """The softmax of a tile's scores on its keys: [queries, n]."""
+    def attention(self, tile: QueryTile | None, where: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """A tile's keys and values [n, head_dim], and the softmax of its scores on them [queries, n]."""
+        keys, values = self.gather(self.keys, tile), self.gather(self.values, tile)
         scores = self.plan.times(self.queries[where], keys)
         if tile is not None:
             for piece, columns in self._pieces(tile):
                 self._add_bias(scores[:, columns], tile.queries, piece)
-        return torch.softmax(scores, dim=-1, out=scores)
+        return keys, values, torch.softmax(scores, dim=-1, out=scores)
 
     def _add_bias(self, scores: Tensor, queries: Rectangle, keys: Rectangle) -> None:
         grid, width = self.plan.grid, self.table.shape[1]
