@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ def refuse_size(file: Path, declared: int) -> None:
     there = file.stat().st_size
     if declared > max(_SMALL_BYTES, _MOST_TIMES * there):
         raise InputError(
-            f"{file}: has {_in_words(there)} and declares {_in_words(declared)} of numbers; weights unfold to at most "
+            f"{file}: has {in_words(there)} and declares {in_words(declared)} of numbers; weights unfold to at most "
             f"{_MOST_TIMES} times their file"
         )
     refuse_beyond_memory(declared, str(file))
@@ -57,7 +58,7 @@ def refuse_beyond_memory(needed: int, what: str) -> None:
     """
     available = runtime.available_memory()
     if available is not None and needed > available:
-        raise InputError(f"{what}: needs {_in_words(needed)} of memory; {_in_words(available)} are available here")
+        raise InputError(f"{what}: needs {in_words(needed)} of memory; {in_words(available)} are available here")
 
 
 def refuse_folded(file: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -110,5 +111,13 @@ def declared_tensors(file: Path) -> dict[str, Tensor]:
     return found
 
 
-def _in_words(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB" if count >= 10 << 20 else f"{count / 2**10:,.1f} KiB"
+def in_words(count: int) -> str:
+    """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    # Decimal, because a float ends at 10**308.
+    value = Decimal(count) / (1 << 10 * power)
+    if value >= 1000 and power < len(units) - 1:
+        value, power = value / 1024, power + 1
+    shown = f"{value:.2g}" if value >= 10000 else f"{value:.0f}" if value >= 10 or not power else f"{value:.1f}"
+    return f"{shown} {units[power]}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
@@ -19,6 +18,7 @@ from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explici
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
 from sightline.checks import require, require_whole
+from sightline.declared import in_words
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -33,8 +33,6 @@ _TILE_QUERIES, _TILE_BUFFERS = 256, 3
 _OTHER, _OTHER_SHARE = 12 << 20, 16
 _FLOAT = 4
 _MOMENTS = {"adamw": 2, "none": 0}
-# What torch raises for a size beyond its own whole numbers.
-_OVERFLOWS = (RuntimeError, OverflowError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -98,81 +96,65 @@ def estimate_memory(
     require("dtype", dtype, DTYPES)
     require("optimizer", optimizer, tuple(_MOMENTS))
     require_whole("batch", batch, 1)
-    on_cpu = torch.device(device).type == "cpu"
-    one = _Pass(config, _traits(config), batch, dtype == "bfloat16", training, _MOMENTS[optimizer] + ema, on_cpu)
-    height, width = Grid.checked(image_size, "image_size")
-    return one.at((height, width))
+    one = _Pass(config, batch, dtype, training, _MOMENTS[optimizer] + ema, device)
+    return one.at(Grid.checked(image_size, "image_size"))
 
 
 class _UncountableError(InputError):
     """A model beyond torch's own numbers, or an encoding of somebody else's that needs real tensors."""
 
 
-class _Traits(NamedTuple):
-    """What the encoding adds to a pass, whatever the size of the image."""
-
-    parameters: int
-    bias: Literal["none", "directed", "learned"]
-    # How many angles a token has in a layer, and whether they are learned.
-    angles: int
-    learned_angles: bool
-
-
-def _traits(config: ViTConfig) -> _Traits:
-    try:
-        # Of one block, not of all: a thousand layers are counted as fast as one.
-        with torch.device("meta"):
-            trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
-            encoding = make_encoding(config, Grid(1, 1))
-            parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
-            parameters += _count(make_encoding(config, config.train_grid))
-        cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
-        with torch.device("meta"):
-            pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
-    except _OVERFLOWS:
-        raise _UncountableError(f"model with encoding {config.encoding}: its parameters cannot be counted") from None
-    kind = "none"
-    if pattern is not None:
-        kind = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
-    shape, learned = (0,) * 4, False
-    if rotation is not None:
-        shape, learned = rotation.angles.shape, rotation.angles.requires_grad
-    return _Traits(parameters, kind, shape[1] * shape[3], learned)
-
-
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-class _Pass(NamedTuple):
+class _Pass:
     """A pass, or a training step, whatever the size of its images.
 
     Attributes:
         low: matrix products are in bfloat16, beside float32 parameters.
+        element: bytes of a number that a matrix product gives.
         moments: copies of the parameters that the optimizer and the running mean keep.
+        parameters: how many, of the model and its encoding.
+        bias: that the encoding adds to scores, "none", "directed" or "learned".
+        angles: how many a token has in a layer.
     """
 
-    config: ViTConfig
-    traits: _Traits
-    batch: int
-    low: bool
-    training: bool
-    moments: int
-    on_cpu: bool
+    def __init__(
+        self, config: ViTConfig, batch: int, dtype: str, training: bool, moments: int, device: str | torch.device
+    ) -> None:
+        self.config, self.batch, self.training, self.moments = config, batch, training, moments
+        self.low = dtype == "bfloat16"
+        self.element = 2 if self.low else _FLOAT
+        self.on_cpu = torch.device(device).type == "cpu"
+        try:
+            # Of one block, not of all: a thousand layers are counted as fast as one.
+            with torch.device("meta"):
+                trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
+                encoding = make_encoding(config, Grid(1, 1))
+                self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
+                self.parameters += _count(make_encoding(config, config.train_grid))
+            cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
+            with torch.device("meta"):
+                pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
+        # What torch raises for a size beyond its own whole numbers.
+        except (RuntimeError, OverflowError, TypeError):
+            said = f"model with encoding {config.encoding}: its parameters cannot be counted"
+            raise _UncountableError(said) from None
+        self.bias = "none"
+        if pattern is not None:
+            self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
+        self.angles = 0 if rotation is None else rotation.angles.shape[1] * rotation.angles.shape[3]
+        self.learned_angles = rotation is not None and rotation.angles.requires_grad
 
-    @property
-    def element(self) -> int:
-        """Bytes of a number that a matrix product gives."""
-        return 2 if self.low else _FLOAT
-
-    def at(self, size: tuple[int, int]) -> MemoryEstimate:
+    def at(self, size: Grid) -> MemoryEstimate:
         """What it takes at a size in pixels."""
         config, batch = self.config, self.batch
-        grid = config.grid_of(size)
+        grid = config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
-        tiled = self.on_cpu and self.traits.bias == "directed" and enough is not None and tokens >= enough
-        parameters = self.traits.parameters * _FLOAT
+        tiled = self.on_cpu and self.bias == "directed" and enough is not None and tokens >= enough
+        parameters = self.parameters * _FLOAT
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
         activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
@@ -189,13 +171,13 @@ class _Pass(NamedTuple):
             activations=activations,
             attention=attention,
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
-            stored_bias=0 if self.traits.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
+            stored_bias=0 if self.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
         )
 
     def _workspace(self, tokens: int, tiled: bool) -> int:
         """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
         config = self.config
-        if self.traits.bias == "none":
+        if self.bias == "none":
             return 0
         if tiled:
             # A thread has a head to itself, with its keys and values in float32.
@@ -203,7 +185,7 @@ class _Pass(NamedTuple):
             a_token = _TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads)
             return heads * tokens * _FLOAT * a_token
         bias = min(config.heads * tokens**2 * self.element, BIAS_BYTES)
-        if self.traits.bias == "learned" and self.training:
+        if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
             return 6 * self.batch * bias
         # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
@@ -213,7 +195,7 @@ class _Pass(NamedTuple):
         """Bytes that all layers keep for the backward pass."""
         config, batch = self.config, self.batch
         # Sine and cosine of each angle, for q and for k.
-        angles = self.traits.angles * _FLOAT * (4 + self.traits.learned_angles)
+        angles = self.angles * _FLOAT * (4 + self.learned_angles)
         kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
         if self.on_cpu and self.low and tokens <= SHORT_TOKENS and not tiled:
             kept += config.depth * self._kept_by_short_images(tokens)
@@ -235,7 +217,7 @@ class _Pass(NamedTuple):
         # A second q and k; under autocast rotation and the norms of q and k also keep them in float32. Factors of each
         # head keep what they multiply too.
         again = 2 * width * (element + (_FLOAT if self.low else 0))
-        kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.traits.angles))
+        kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.angles))
         return kept + 2 * dim * element * (config.layer_scale is not None)
 
     def _kept_by_short_images(self, tokens: int) -> int:
@@ -244,7 +226,7 @@ class _Pass(NamedTuple):
         if explicit_pays(self.batch, tokens, width // self.config.heads):
             return self.batch * pairs * 2
         # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
-        masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.traits.bias, pairs)
+        masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
         return _FLOAT * (4 * self.batch * tokens * width + masks)
 
     def _moment_bytes(self) -> int:
@@ -254,24 +236,12 @@ class _Pass(NamedTuple):
         # The residual stream, the norm's output, and under autocast its copy.
         before = 2 * dim * _FLOAT + (dim * element if self.low else 0)
         attention = element * 4 * width
-        if self.traits.angles:
+        if self.angles:
             # Both turned, and one while it is being turned, in float32.
             attention += element * 2 * width + 2 * width * _FLOAT
         pooling = 4 * width * element if config.has_probe else 0
         mlp = element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
         return before + max(attention, mlp, pooling)
-
-
-def in_words(count: int) -> str:
-    """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
-    # Decimal, because a float ends at 10**308.
-    value = Decimal(count) / (1 << 10 * power)
-    if value >= 1000 and power < len(units) - 1:
-        value, power = value / 1024, power + 1
-    shown = f"{value:.2g}" if value >= 10000 else f"{value:.0f}" if value >= 10 or not power else f"{value:.1f}"
-    return f"{shown} {units[power]}"
 
 
 def refuse_what_cannot_fit(
@@ -303,17 +273,16 @@ def refuse_what_cannot_fit(
         return
     size = Grid.checked(image_size, "image_size")
     try:
-        on_cpu = torch.device(device).type == "cpu"
-        one = _Pass(config, _traits(config), batch, dtype == "bfloat16", training, _MOMENTS["adamw"] + ema, on_cpu)
+        one = _Pass(config, batch, dtype, training, _MOMENTS["adamw"] + ema, device)
     except _UncountableError:
         # What cannot be estimated may still run.
         return
 
-    def needed(height: int, width: int) -> int:
-        found = one.at((height, width))
+    def needed(size: Grid) -> int:
+        found = one.at(size)
         return found.total - (found.parameters if loaded else 0)
 
-    asked = needed(*size)
+    asked = needed(size)
     # In whole numbers: the estimate may be beyond what a float holds.
     if asked * 100 <= available * round(margin * 100):
         return
@@ -326,12 +295,12 @@ def refuse_what_cannot_fit(
     )
 
 
-def _what_fits(patch: int, largest: int, available: int, needed: Callable[[int, int], int]) -> str:
+def _what_fits(patch: int, largest: int, available: int, needed: Callable[[Grid], int]) -> str:
     """The largest square that fits, found by halving; what is needed grows with the side."""
     fits, not_fits = 0, -(-largest // patch)
     while not_fits - fits > 1:
         middle = (fits + not_fits) // 2
-        enough = needed(middle * patch, middle * patch) <= available
+        enough = needed(Grid(middle * patch, middle * patch)) <= available
         fits, not_fits = (middle, not_fits) if enough else (fits, middle)
     return f"at most about {fits * patch} px fits" if fits else "no size fits (try a smaller model or batch)"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from sightline.checkpoint import write_folder
 from sightline.convert import changed_rules, export_weights
 from sightline.convert.timm_build import build_loaded, timm_is_here
 from sightline.errors import InputError
-from sightline.grid import Grid
 from sightline.load import model_files
 from sightline.models import Model
 from sightline.models.modes import evaluation_mode
@@ -55,45 +54,40 @@ def save_converted(model: Model, path: str | Path) -> None:
     write_folder(Path(path), {**files, "config.json": (json.dumps(record, indent=2) + "\n").encode()})
 
 
-def sizes_of(model: Model) -> list[tuple[int, int]]:
-    """The training size in pixels, and one that is not square and not it."""
-    (rows, cols), patch = model.config.train_grid, model.config.patch_size
-    other = Grid(max(rows // 2, 1) + 1, cols // 2 + 3)
-    return [(rows * patch, cols * patch), (other.rows * patch, other.cols * patch)]
+def fixed_images(model: Model) -> list[Tensor]:
+    """One image of the training size, and one of a size that is not square and not it.
 
-
-def images_of(size: tuple[int, int], channels: int) -> Tensor:
-    """The fixed images of that size: normal values from a generator of its own."""
-    generator = torch.Generator().manual_seed(size[0] * 100_003 + size[1])
-    return torch.randn(1, channels, *size, generator=generator)
+    Their values are normal, from a generator of each size's own.
+    """
+    rows, cols = model.config.train_grid
+    images = []
+    for grid in ((rows, cols), (max(rows // 2, 1) + 1, cols // 2 + 3)):
+        height, width = (side * model.config.patch_size for side in grid)
+        generator = torch.Generator().manual_seed(height * 100_003 + width)
+        images.append(torch.randn(1, model.config.channels, height, width, generator=generator))
+    return images
 
 
 @torch.inference_mode()
 def fingerprint(model: Model) -> list[dict[str, Any]]:
-    """The first outputs on fixed images in evaluation mode, as plain values."""
+    """The first outputs on the fixed images in evaluation mode, as plain values."""
     with evaluation_mode(model):
         return [
-            {"size": list(size), "outputs": model(images_of(size, model.config.channels))[0, :_SHOWN].tolist()}
-            for size in sizes_of(model)
+            {"size": list(image.shape[-2:]), "outputs": model(image)[0, :_SHOWN].tolist()}
+            for image in fixed_images(model)
         ]
 
 
-def verify(
-    model: Model,
-    record: Mapping[str, Any],
-    project: str,
-    state: Mapping[str, Tensor],
-    advance: Callable[[int], None] | None = None,
-) -> list[Comparison]:
+def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping[str, Tensor]) -> list[Comparison]:
     """Compare a converted model with where it came from.
 
-    Its weights go back to the project's names and are compared with the source bit by bit; its outputs are compared
-    with those of the original model where that can be built here (timm), else with the recorded fingerprint.
+    What the checkpoint says of the model is compared with what its origin says, since outputs may hide a small
+    difference. Its weights go back to the project's names and are compared with the source bit by bit; its outputs are
+    compared with those of the original model where that can be built here (timm), else with the recorded fingerprint.
 
     Args:
         model: the converted one; record: its `config.json`.
         project: where it came from; state: the source's tensors.
-        advance: called after each comparison with how many there are.
 
     Raises:
         InputError: the model was not converted from that project, or the source is of another model.
@@ -102,21 +96,12 @@ def verify(
     if origin.get("project") != project:
         came = f"was converted from {origin['project']}" if origin else "was not converted"
         raise InputError(f"project {project!r}: the checkpoint {came}")
-    rows = [_rules(model, state), _weights(model, project, state)]
-    if project == "timm" and timm_is_here():
-        rows += _against_original(model, build_loaded(origin["config"], state))
-    else:
-        rows += _against_fingerprint(model, record)
-    if advance is not None:
-        advance(len(rows))
-    return rows
-
-
-def _rules(model: Model, state: Mapping[str, Tensor]) -> Comparison:
-    """What the checkpoint says of the model, against what its origin says; an output may hide a small difference."""
     wrong = changed_rules(model, state)
     what = f"rules: {'; '.join(wrong)}" if wrong else "rules"
-    return Comparison(what, "the original's arguments", float(len(wrong)), 0.0, 0.0)
+    rows = [Comparison(what, "the original's arguments", float(len(wrong)), 0.0, 0.0), _weights(model, project, state)]
+    if project == "timm" and timm_is_here():
+        return rows + _against_original(model, build_loaded(origin["config"], state))
+    return rows + _against_fingerprint(model, record)
 
 
 def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Comparison:
@@ -136,43 +121,32 @@ def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Compari
 @torch.inference_mode()
 def _against_original(model: Model, original: nn.Module) -> list[Comparison]:
     rows = []
-    for size in sizes_of(model):
-        images = images_of(size, model.config.channels)
+    for image in fixed_images(model):
         # What another library warns itself of is nothing that whoever compares could change.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            theirs = _of_original(original, images)
-        rows.append(_outputs(size, "the original", model(images), theirs))
+            if hasattr(original, "patch_embed") and not getattr(original, "dynamic_img_size", False):
+                original.set_input_size(image.shape[-2:])  # type: ignore[operator]
+            theirs = original(image)
+        rows.append(_outputs(image.shape[-2:], "the original", model(image), theirs))
     return rows
-
-
-def _outputs(size: Sequence[int], against: str, found: Tensor, expected: Tensor) -> Comparison:
-    difference = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
-    spread = float(expected.std()) if expected.numel() > 1 else 0.0
-    return Comparison(f"outputs at {size[0]}x{size[1]}", against, difference, TOLERANCE, spread)
-
-
-def _of_original(original: nn.Module, images: Tensor) -> Tensor:
-    if hasattr(original, "patch_embed") and not getattr(original, "dynamic_img_size", False):
-        original.set_input_size(images.shape[-2:])  # type: ignore[operator]
-    return original(images)
 
 
 def _against_fingerprint(model: Model, record: Mapping[str, Any]) -> list[Comparison]:
     recorded = record.get("fingerprint")
     if not recorded:
         raise InputError("the checkpoint has no fingerprint; convert it again")
-    rows = []
-    ours_of_all = fingerprint(model)
-    sizes = (
-        [one.get("size") if isinstance(one, dict) else None for one in recorded] if isinstance(recorded, list) else []
-    )
-    if sizes != [ours["size"] for ours in ours_of_all]:
+    try:
+        kept = {tuple(one["size"]): torch.tensor(one["outputs"], dtype=torch.float32) for one in recorded}
+    except (KeyError, TypeError, ValueError):
+        raise InputError("the checkpoint's fingerprint is damaged; convert it again") from None
+    ours = {tuple(one["size"]): torch.tensor(one["outputs"]) for one in fingerprint(model)}
+    if list(kept) != list(ours):
         raise InputError("the checkpoint's fingerprint is damaged, or of another training size; convert it again")
-    for ours, kept in zip(ours_of_all, recorded, strict=True):
-        try:
-            found, expected = torch.tensor(ours["outputs"]), torch.tensor(kept["outputs"], dtype=torch.float32)
-        except (KeyError, TypeError, ValueError):
-            raise InputError("the checkpoint's fingerprint is damaged; convert it again") from None
-        rows.append(_outputs(kept["size"], "the recorded fingerprint", found, expected))
-    return rows
+    return [_outputs(size, "the recorded fingerprint", found, kept[size]) for size, found in ours.items()]
+
+
+def _outputs(size: Sequence[int], against: str, found: Tensor, expected: Tensor) -> Comparison:
+    difference = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+    spread = float(expected.std()) if expected.numel() > 1 else 0.0
+    return Comparison(f"outputs at {size[0]}x{size[1]}", against, difference, TOLERANCE, spread)
