@@ -28,7 +28,7 @@ from sightline.export import (
     default_sizes,
     export_model,
 )
-from sightline.export.quiet import quiet
+from sightline.export.program import quiet
 from sightline.kept import Kept
 from tests.contract.contract import PATCH, TRAIN, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError, NonFiniteError
-from sightline.export.program import frozen_copy
-from sightline.export.quiet import quiet
+from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
 from sightline.grid import Grid
 from sightline.models import Model
@@ -76,20 +75,18 @@ def check_export(
         if moved is not None:
             moved(number, len(sizes))
         generator = torch.Generator().manual_seed(number)
-        expected, found = [], []
-        for batch in batches:
-            images = torch.randn(batch, model.config.channels, *size, generator=generator)
-            with torch.inference_mode():
-                expected.append(reference(images))
-            found.append(run(images))
-        rows.append(_compare(size, model.config.grid_of(size), expected, found))
+        images = [torch.randn(batch, model.config.channels, *size, generator=generator) for batch in batches]
+        with torch.inference_mode():
+            ours = torch.cat([reference(batch) for batch in images])
+        with torch.no_grad():
+            theirs = torch.cat([run(batch) for batch in images])
+        rows.append(_compare(size, model.config.grid_of(size), ours, theirs))
     if moved is not None:
         moved(len(sizes), len(sizes))
     return rows
 
 
-def _compare(size: tuple[int, int], grid: Grid, expected: list[Tensor], found: list[Tensor]) -> CheckRow:
-    ours, theirs = torch.cat(expected), torch.cat(found)
+def _compare(size: tuple[int, int], grid: Grid, ours: Tensor, theirs: Tensor) -> CheckRow:
     if not ours.isfinite().all():
         raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
     difference = (ours - theirs).abs()
@@ -109,21 +106,11 @@ def _runner(path: Path, to: str) -> Callable[[Tensor], Tensor]:
     if to == "onnx":
         require_packages()
     try:
-        return _torch_runner(path) if to == "torch" else _onnx_runner(path)
+        return torch.export.load(path).module() if to == "torch" else _onnx_runner(path)
     except Exception as error:
         # Readers of both formats raise whatever they stumble over.
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(f"{path}: cannot be read as an exported program ({said})") from error
-
-
-def _torch_runner(path: Path) -> Callable[[Tensor], Tensor]:
-    program = torch.export.load(path).module()
-
-    def run(images: Tensor) -> Tensor:
-        with torch.no_grad():
-            return program(images)
-
-    return run
 
 
 def _onnx_runner(path: Path) -> Callable[[Tensor], Tensor]:

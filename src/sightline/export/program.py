@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import io
 import json
+import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,6 @@ from torch.export import Dim, ExportedProgram
 
 from sightline import __version__
 from sightline.errors import InputError, StorageError
-from sightline.export.quiet import quiet
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
 from sightline.grid import Grid
 from sightline.models import Model
@@ -146,6 +148,22 @@ def describe(model: Model) -> dict[str, Any]:
 def frozen_copy(model: Model) -> Model:
     """A copy as it is exported: the user's own keeps its mode, precision and device."""
     return copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what the exporters say to their own developers: the terminal stays the user's."""
+    root, disabled = logging.getLogger(), logging.root.manager.disable
+    handlers = list(root.handlers)
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        # ONNX Runtime speaks to the root logger, which then gets a handler that nobody asked for.
+        root.handlers[:] = handlers
 
 
 def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:

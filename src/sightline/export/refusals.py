@@ -79,17 +79,17 @@ def check_sizes(model: Model, sizes: Sequence[tuple[int, int]]) -> None:
     """
     patch = model.config.patch_size
     for height, width in sizes:
+        wrong = None
         if height % patch or width % patch:
+            wrong = f"sides must be multiples of the patch size {patch}"
+        elif min(height, width) < 2 * patch:
+            wrong = (
+                f"a grid of {height // patch}x{width // patch} patches; torch traces a side of 1 as a case of its own, "
+                "expected two rows and columns or more"
+            )
+        if wrong is not None:
             near = "x".join(str(max(2, round(side / patch)) * patch) for side in (height, width))
-            raise InputError(
-                f"export: size {height}x{width}: sides must be multiples of the patch size {patch} (nearest: {near})"
-            )
-        if min(height, width) < 2 * patch:
-            near = "x".join(str(max(side, 2 * patch)) for side in (height, width))
-            raise InputError(
-                f"export: size {height}x{width}: a grid of {height // patch}x{width // patch} patches; torch traces a "
-                f"side of 1 as a case of its own, expected two rows and columns or more (nearest: {near})"
-            )
+            raise InputError(f"export: size {height}x{width}: {wrong} (nearest: {near})")
 
 
 def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch: int) -> None:
