@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
+from sightline.data.packing import pack_window
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import predict_split
@@ -62,6 +64,19 @@ def packed_batches(
     rows = ImageRows(Cutter(patch_size), mean=(0.5, 0.5, 0.5))
     make = Maker(source, split, rows, labelling(len(source.classes)).targets, **options)
     return load(make, planned, workers=workers, pin=pin)
+
+
+def pack_stream(lengths: Iterable[int], capacity: int, *, look_ahead: int = 1024, **options: Any) -> Iterator[Any]:
+    """(number, tokens) of the images of each sequence of a stream, of which `look_ahead` images are known at a time;
+    `options` are those of `pack_window`."""
+    stream, waiting, last = enumerate(lengths), [], False
+    while not last:
+        fresh = list(islice(stream, look_ahead))
+        last = not fresh
+        length_of = dict([*waiting, *fresh])
+        sequences, waiting = pack_window(waiting, fresh, capacity, last=last, **options)
+        for numbers in sequences:
+            yield tuple((number, length_of[number]) for number in numbers)
 
 
 def images_of(batch: Batch, patch_size: int = 4) -> Tensor:

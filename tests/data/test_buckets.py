@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.data.buckets import bucket_lengths, padded_length, padding_share
-from sightline.data.packing import pack_stream
 from sightline.errors import InputError
+from tests.batches import pack_stream
 
 
 @given(packs=st.lists(st.integers(1, 30), min_size=1, max_size=12), count=st.integers(1, 5))

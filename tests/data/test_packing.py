@@ -9,21 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.packing import PACKERS, Packing, best_fit, first_fit, pack_stream
+from sightline.data.packing import PACKERS, best_fit, first_fit, pack_window
 from sightline.errors import InputError
+from tests.batches import pack_stream
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 
 
 @given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)), how=st.sampled_from(sorted(PACKERS)))
 def test_each_image_is_in_one_sequence(lengths, most, how):
-    packing = PACKERS[how](lengths, 40, most)
-    assert sorted(itertools.chain(*packing.sequences)) == list(range(len(lengths)))
-    for number, images in enumerate(packing.sequences):
-        assert 1 <= packing.filled(number) == sum(lengths[image] for image in images) <= 40
+    sequences = PACKERS[how](lengths, 40, most)
+    assert sorted(itertools.chain(*sequences)) == list(range(len(lengths)))
+    for images in sequences:
+        assert 1 <= sum(lengths[image] for image in images) <= 40
         assert most is None or len(images) <= most
-    room = 40 * len(packing.sequences)
-    assert packing.unused == pytest.approx(1 - sum(lengths) / room if room else 0)
 
 
 @given(lengths=LENGTHS, most=st.one_of(st.none(), st.integers(1, 5)))
@@ -37,7 +36,7 @@ def test_first_fit_is_the_plain_one(lengths, most):
                 break
         else:
             plain.append([image])
-    assert first_fit(lengths, 40, most).sequences == tuple(map(tuple, plain))
+    assert first_fit(lengths, 40, most) == plain
 
 
 @given(lengths=LENGTHS)
@@ -50,16 +49,14 @@ def test_best_fit_leaves_the_least_room_at_each_step(lengths):
             plain[min(fitting, key=lambda place: (rooms[place], place))].append(image)
         else:
             plain.append([image])
-    assert best_fit(lengths, 40).sequences == tuple(map(tuple, plain))
+    assert best_fit(lengths, 40) == plain
 
 
 def test_a_case_by_hand():
-    assert first_fit([6, 5, 4, 3, 2], 10).sequences == ((0, 2), (1, 3, 4))
-    assert first_fit([6, 5, 4, 3, 2], 10, 2).sequences == ((0, 2), (1, 3), (4,))
-    assert best_fit([2, 3, 4, 5, 6], 10).sequences == ((4, 2), (3, 1, 0))
-    assert Packing(((0, 1),), (3, 4), 10).unused == pytest.approx(0.3)
-    assert first_fit([], 10).sequences == ()
-    assert first_fit([], 10).unused == 0
+    assert first_fit([6, 5, 4, 3, 2], 10) == [[0, 2], [1, 3, 4]]
+    assert first_fit([6, 5, 4, 3, 2], 10, 2) == [[0, 2], [1, 3], [4]]
+    assert best_fit([2, 3, 4, 5, 6], 10) == [[4, 2], [3, 1, 0]]
+    assert first_fit([], 10) == []
 
 
 @pytest.mark.parametrize("how", sorted(PACKERS))
@@ -74,7 +71,7 @@ def test_a_case_by_hand():
 )
 def test_what_is_refused(how, lengths, capacity, most, says):
     with pytest.raises(InputError, match=says):
-        PACKERS[how](lengths, capacity, most)
+        pack_window([], list(enumerate(lengths)), capacity, how=how, most_images=most)
 
 
 @given(
@@ -111,9 +108,7 @@ def test_a_stream_without_end():
 
 def test_names_of_packers():
     with pytest.raises(InputError, match="did you mean 'best_fit'"):
-        next(pack_stream([1], 10, how="bestfit"))
-    with pytest.raises(InputError, match="look_ahead 0"):
-        next(pack_stream([1], 10, look_ahead=0))
+        pack_window([], [(0, 1)], 10, how="bestfit")
 
 
 @pytest.mark.parametrize(("capacity", "limit"), [(1024, 0.01), (4096, 0.01)])

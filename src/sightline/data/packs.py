@@ -16,11 +16,14 @@ import numpy as np
 
 from sightline.checks import STRICT
 from sightline.data.loader import Planned
-from sightline.data.packing import LOOK_AHEAD, PACKERS, pack_window
+from sightline.data.packing import PACKERS, pack_window
 from sightline.data.randomness import generator
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.data.source import Source
 from sightline.errors import InputError, choose
+
+# Images whose lengths are known when the next batches are planned.
+LOOK_AHEAD = 1024
 
 
 @dataclass(frozen=True)
