@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.duplicates import same_files
 from sightline.data.file_listing import FileListing, FileStamp
 from sightline.data.image_file import read_image
 from sightline.data.sources import imagefolder
@@ -61,11 +60,11 @@ def test_labels_order_and_views(tmp_path: Path) -> None:
 def test_the_options_of_the_view_are_used(tmp_path: Path) -> None:
     make(tmp_path)
     image = read_image(ImageFolder(tmp_path).files("test")[0][0])
-    source = ImageFolder(tmp_path, crop=0.5, interpolation="box")
+    source = ImageFolder(tmp_path).prepared("box", 0.5)
     expected = cut(image, eval_crop((12, 18), (8, 8), crop=0.5), "box")
     assert (source.example("test", 0, (8, 8)).image == expected).all()
     with pytest.raises(UnreadableDataError, match="too large"):
-        ImageFolder(tmp_path, max_pixels=10).example("test", 0, (8, 8))
+        ImageFolder(tmp_path).up_to(10).example("test", 0, (8, 8))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,8 @@ def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> 
 
     def groups(splits: str, across: bool) -> list[list[str]]:
         stamps = [FileStamp(len(contents[name]), 1, 1) if name in contents else FileStamp() for name in names]
-        found = same_files(FileListing.of(names, stamps), paths, list(splits), across=across)
+        listing = FileListing.of([f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, stamps)
+        found = listing.twins(across=across)
         return [[names[row] for row in group] for group in found]
 
     assert groups("1212212", across=True) == [["a", "e"]]

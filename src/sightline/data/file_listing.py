@@ -4,10 +4,13 @@ there may be millions."""
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,40 +50,48 @@ class FileListing:
     """The files of a folder, a row each.
 
     Attributes:
-        names: paths below the folder, of the split, the class and the file.
+        names: paths below the folder, of the split, the class and the file; paths: where they are.
         stamps: int64 [files, 3], as `FileStamp`.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
         read: bool [files], whether the header was read.
-        faults: row -> why its header cannot be read; lasting: those of them that are the file's own.
+        faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
         digests: row -> `file_digest`, where that was asked for.
         notes: what was measured of the whole, as plain values.
+        changed: whether more is known than was remembered.
     """
 
     names: list[str]
+    paths: list[str]
     stamps: np.ndarray
     sizes: np.ndarray
     samples: np.ndarray
     read: np.ndarray
     faults: dict[int, str] = field(default_factory=dict)
-    lasting: set[int] = field(default_factory=set)
+    passing: set[int] = field(default_factory=set)
     damaged: dict[int, str] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
 
     @classmethod
-    def of(cls, names: list[str], stamps: Sequence[FileStamp]) -> FileListing:
-        """Files of which only the names and stamps are known."""
+    def of(cls, names: list[str], paths: list[str], stamps: Sequence[FileStamp] | np.ndarray) -> FileListing:
+        """Files of which no more is known than this."""
         count = len(names)
         return cls(
             names,
-            np.array(stamps, dtype=np.int64).reshape(count, 3),
+            paths,
+            np.array(stamps, np.int64),
             np.zeros((count, 2), np.int32),
             np.zeros((count, _DIGEST), np.uint8),
             np.zeros(count, bool),
         )
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """The folder of the split of each row."""
+        return [name.partition("/")[0] for name in self.names]
 
     def remember(self, before: FileListing) -> None:
         """Take over what was known of the files whose stamps are still the same."""
@@ -92,37 +103,23 @@ class FileListing:
             rows, olds = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         same = (self.stamps[rows] == before.stamps[olds]).all(axis=1) & (self.stamps[rows, 0] >= 0)
         rows, olds = rows[same], olds[same]
-        self.sizes[rows], self.samples[rows], self.read[rows] = (
-            before.sizes[olds],
-            before.samples[olds],
-            before.read[olds],
-        )
-        back = {int(old): int(row) for row, old in zip(rows, olds, strict=True) if old in before.faults or old in
-                before.damaged or old in before.digests}  # fmt: skip
-        for ours, theirs in (
-            (self.faults, before.faults),
-            (self.damaged, before.damaged),
-            (self.digests, before.digests),
-        ):
-            ours |= {back[old]: value for old, value in theirs.items() if old in back}
-        self.lasting = set(self.faults)
+        for column in ("sizes", "samples", "read"):
+            getattr(self, column)[rows] = getattr(before, column)[olds]
+        now = dict(zip(olds.tolist(), rows.tolist(), strict=True))
+        for told in ("faults", "damaged", "digests"):
+            known = getattr(before, told).items()
+            setattr(self, told, {now[old]: value for old, value in known if old in now})
         self.notes = dict(before.notes)
         self.changed = len(rows) < max(len(self.names), len(before.names))
 
-    def read_headers(
-        self,
-        paths: Sequence[str],
-        rows: Iterable[int],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
+    def read_headers(self, rows: Iterable[int], progress: Callable[[int, int], None] | None = None) -> None:
         """Read the headers that are not known yet, side by side.
 
         Args:
-            paths: of each row in `rows`.
             progress: called with (files done, files in all), for each.
         """
-        wanted = list(zip(rows, paths, strict=True))
-        unknown = [(row, path) for row, path in wanted if not self.read[row]]
+        wanted = list(rows)
+        unknown = [row for row in wanted if not self.read[row]]
         done = len(wanted) - len(unknown)
         if progress is not None and done:
             progress(done, len(wanted))
@@ -131,17 +128,17 @@ class FileListing:
         with ThreadPoolExecutor(min(_THREADS, len(unknown))) as pool:
             for start in range(0, len(unknown), _AT_ONCE):
                 part = unknown[start : start + _AT_ONCE]
-                for (row, _), header in zip(part, pool.map(read_header, [path for _, path in part]), strict=True):
+                for row, header in zip(part, pool.map(read_header, [self.paths[row] for row in part]), strict=True):
                     self._take(row, header)
                     done += 1
                     if progress is not None:
                         progress(done, len(wanted))
 
-    def digest(self, row: int, path: str) -> str | None:
+    def digest(self, row: int) -> str | None:
         """`file_digest` of a row's file, which is read once; None where it cannot be read."""
         if row not in self.digests:
             try:
-                self.digests[row] = file_digest(path)
+                self.digests[row] = file_digest(self.paths[row])
             except OSError:
                 return None
             self.changed = True
@@ -154,30 +151,48 @@ class FileListing:
         self.changed = True
         if header.fault is not None:
             self.faults[row] = header.fault
-            if header.lasting and self.stamps[row, 0] >= 0:
-                self.lasting.add(row)
+            if not header.lasting or self.stamps[row, 0] < 0:
+                self.passing.add(row)
 
-    def to_keep(self) -> np.ndarray:
-        """bool [files]: what may be remembered; a fault of the system's is asked for again."""
-        passing = np.zeros(len(self.names), bool)
-        passing[[row for row in self.faults if row not in self.lasting]] = True
-        return self.read & ~passing
+    def twins(self, *, across: bool, progress: Callable[[int, int], None] | None = None) -> list[list[int]]:
+        """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
+
+        Contents are told by size, then by a sample, and only then by the whole.
+
+        Args:
+            across: only groups that reach over two splits; few files need to be read for those.
+            progress: as `read_headers`.
+        """
+
+        def alike(groups: Iterable[Sequence[int]], key: Callable[[int], object]) -> list[list[int]]:
+            found: list[list[int]] = []
+            for group in groups:
+                parts: dict[object, list[int]] = defaultdict(list)
+                for row in group:
+                    parts[key(row)].append(row)
+                parts.pop(None, None)
+                found += [part for part in parts.values() if len(part) > 1]
+            return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
+
+        sizes = self.stamps[:, 0]
+        groups = alike([range(len(sizes))], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
+        self.read_headers(sorted(itertools.chain.from_iterable(groups)), progress)
+        return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 
 
 def read_header(path: str) -> Header:
     """What a header and a sample of a file say; never raises."""
-    sample = b""
+    sample = b"\0" * _DIGEST
     try:
         height, width = read_image_size(path, max_pixels=None)
-        sample = content_sample(path)
-        return Header(height, width, sample, None, True)
+        return Header(height, width, content_sample(path), None, True)
     except (UnreadableDataError, OSError) as error:
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
         try:
-            sample = content_sample(path) if os.path.isfile(path) else b"\0" * _DIGEST
+            sample = content_sample(path) if os.path.isfile(path) else sample
         except OSError:
             lasting = False
-        return Header(0, 0, sample or b"\0" * _DIGEST, str(error).removeprefix(f"{path}: "), lasting)
+        return Header(0, 0, sample, str(error).removeprefix(f"{path}: "), lasting)
 
 
 def content_sample(path: str) -> bytes:

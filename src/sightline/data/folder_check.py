@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from sightline.data.allowance import Unreadable
-from sightline.data.duplicates import same_files
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.summary import Summary
@@ -74,9 +73,9 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
     Raises:
         UnreadableDataError: nothing of what is trained on can be read.
     """
-    files, paths, splits, labels = source.every_file()
+    files, paths, splits = source.listing, source.listing.paths, source.listing.splits
     say = progress or (lambda *_: None)
-    files.read_headers(paths, range(len(paths)), lambda done, total: say("reading headers", done, total))
+    files.read_headers(range(len(paths)), lambda done, total: say("reading headers", done, total))
     room = _Room(MAX_PIXELS // 4)
 
     def fault(row: int) -> UnreadableDataError | None:
@@ -85,7 +84,7 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
             with room.taken(height * width):
                 read_image(paths[row], max_pixels=source.max_pixels)
             # What a run compares where only times differ; just read, it is in memory.
-            files.digest(row, paths[row])
+            files.digest(row)
         except UnreadableDataError as error:
             return error
         return None
@@ -103,14 +102,14 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
                     if not isinstance(error, InaccessibleDataError):
                         files.damaged[row] = said[row]
                 say("reading images", number, len(whole))
-    twins = same_files(files, paths, splits, across=False)
+    twins = files.twins(across=False)
     files.changed = True
     summary = source.summary()
     source.remember()
     counts = {split: dict.fromkeys(source.classes, 0) for split in dict.fromkeys(splits)}
     good = [row for row in range(len(paths)) if row not in said]
     for row in good:
-        counts[splits[row]][source.classes[labels[row]]] += 1
+        counts[splits[row]][source.classes[source.labels[row]]] += 1
     return FolderCheck(
         counts=counts,
         sizes=files.sizes[good].astype(np.int64),

@@ -32,13 +32,14 @@ class FolderScan:
 
     Attributes:
         classes: names of the class folders, sorted.
-        files: folder of a split -> its images, sorted by path; the one key "test" where the folder holds class folders
-            directly.
+        folders: of the splits; "test" alone where the folder holds class folders directly.
+        files: the images of all splits, split by split, sorted by path.
         skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
     """
 
     classes: tuple[str, ...]
-    files: dict[str, tuple[FoundFile, ...]]
+    folders: tuple[str, ...]
+    files: list[FoundFile]
     skipped: tuple[Unreadable, ...]
 
 
@@ -55,15 +56,25 @@ def scan(root: Path) -> FolderScan:
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/images or CLASS/images in it)")
     top = _folders(root)
     splits = {name: root / name for name in SPLIT_FOLDERS if name in top} or {"test": root}
-    others = [] if root in splits.values() else [name for name in top if name not in splits]
-    skipped = [Unreadable(str(root / name), "not a split") for name in others]
+    skipped = []
+    if root not in splits.values():
+        skipped += [Unreadable(str(root / name), "not a split") for name in top if name not in splits]
     found: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
     for split, folder in splits.items():
         skipped += [Unreadable(entry.path, "not in a class folder") for entry in _entries(folder) if not entry.is_dir()]
-        found[split] = {name: list(_images(folder / name, skipped)) for name in _folders(folder)}
-        _check_filled(folder, found[split])
+        part = {name: list(_images(folder / name, skipped)) for name in _folders(folder)}
+        if not part:
+            raise InputError(f"{folder}: no class folders in it (expected: CLASS/images)")
+        empty = [name for name, entries in part.items() if not entries]
+        if empty:
+            raise InputError(
+                f"{folder / empty[0]}: no images in this class folder ({len(empty)} of {len(part)} class folders are "
+                f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
+            )
+        found[split] = part
     classes = tuple(sorted(found["train"] if "train" in found else {name for part in found.values() for name in part}))
     labels = {name: label for label, name in enumerate(classes)}
+    files = []
     for split, part in found.items():
         unknown = sorted(set(part) - set(labels))
         if unknown:
@@ -71,8 +82,6 @@ def scan(root: Path) -> FolderScan:
                 f"{splits[split]}: class folders that {root / 'train'} lacks: {', '.join(unknown[:5])} "
                 f"({len(unknown)} in all; expected: the same names or fewer)"
             )
-    files = {}
-    for split, part in found.items():
         listed = []
         for name, entries in part.items():
             above = len(str(splits[split] / name))
@@ -80,8 +89,8 @@ def scan(root: Path) -> FolderScan:
                 FoundFile(entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], _stamp(entry))
                 for entry in entries
             ]
-        files[split] = tuple(sorted(listed))
-    return FolderScan(classes, files, tuple(skipped))
+        files += sorted(listed)
+    return FolderScan(classes, tuple(splits), files, tuple(skipped))
 
 
 def _stamp(entry: os.DirEntry[str]) -> FileStamp:
@@ -89,9 +98,8 @@ def _stamp(entry: os.DirEntry[str]) -> FileStamp:
         status = entry.stat()
     except OSError:
         return FileStamp()
-    if not stat.S_ISREG(status.st_mode):
-        return FileStamp()
-    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    regular = stat.S_ISREG(status.st_mode)
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else FileStamp()
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -118,14 +126,3 @@ def _images(folder: Path, skipped: list[Unreadable]) -> Iterator[os.DirEntry[str
             yield from _images(Path(entry.path), skipped)
         else:
             skipped.append(Unreadable(entry.path, "unknown extension"))
-
-
-def _check_filled(folder: Path, part: dict[str, list[os.DirEntry[str]]]) -> None:
-    if not part:
-        raise InputError(f"{folder}: no class folders in it (expected: CLASS/images)")
-    empty = [name for name, entries in part.items() if not entries]
-    if empty:
-        raise InputError(
-            f"{folder / empty[0]}: no images in this class folder ({len(empty)} of {len(part)} class folders are "
-            f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
-        )

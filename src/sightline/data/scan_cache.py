@@ -23,33 +23,27 @@ CACHE_VARIABLE = "SIGHTLINE_CACHE"
 # Of all folders together; the oldest are dropped. A million files take about 100 MB.
 _MOST_BYTES = 512 * 2**20
 _VERSION = 2
-
-
-def cache_folder() -> Path | None:
-    """Where scans are kept: $SIGHTLINE_CACHE, or sightline in $XDG_CACHE_HOME or ~/.cache; None for nowhere."""
-    asked = os.environ.get(CACHE_VARIABLE)
-    if asked is not None:
-        return Path(asked) / "scans" if asked else None
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "sightline" / "scans"
-    except RuntimeError:
-        return None
+_COLUMNS = ("stamps", "sizes", "samples", "read")
 
 
 def _file(root: Path) -> Path | None:
-    folder = cache_folder()
+    """Where a scan is kept: in $SIGHTLINE_CACHE, or sightline in $XDG_CACHE_HOME or ~/.cache; None for nowhere."""
+    asked, base = os.environ.get(CACHE_VARIABLE), os.environ.get("XDG_CACHE_HOME")
+    if asked == "":
+        return None
+    try:
+        folder = Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
+    except RuntimeError:
+        return None
     name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
-    return None if folder is None else folder / f"{name}.npz"
+    return folder / "scans" / f"{name}.npz"
 
 
 def recall(root: Path) -> FileListing | None:
     """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
     path = _file(root)
-    if path is None:
-        return None
     try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         with np.load(path, allow_pickle=False) as kept:
             about = json.loads(kept["about"].tobytes())
@@ -57,14 +51,15 @@ def recall(root: Path) -> FileListing | None:
                 return None
             text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
             names = os.fsdecode(text).split("\0") if text else []
-            count = len(names)
-            listing = FileListing(names, *(kept[name] for name in ("stamps", "sizes", "samples", "read")))
-        shapes = [(listing.stamps, (count, 3)), (listing.sizes, (count, 2)), (listing.samples, (count, 16)),
-                  (listing.read, (count,))]  # fmt: skip
-        if any(column.shape != shape for column, shape in shapes):
-            return None
+            listing = FileListing.of(names, names, np.zeros((len(names), 3), np.int64))
+            for column in _COLUMNS:
+                values = kept[column]
+                if values.shape != getattr(listing, column).shape:
+                    return None
+                setattr(listing, column, values)
         for name in ("faults", "damaged", "digests"):
-            setattr(listing, name, {int(row): str(value) for row, value in about[name].items() if int(row) < count})
+            said = {int(row): str(value) for row, value in about[name].items()}
+            setattr(listing, name, said)
         listing.notes = dict(about["notes"])
     # A damaged file raises nearly anything; what it said is found out anew.
     except Exception:
@@ -77,10 +72,12 @@ def keep(root: Path, listing: FileListing) -> None:
     path = _file(root)
     if path is None:
         return
-    known = listing.to_keep()
+    # A fault of the system's is asked for again.
+    known = listing.read.copy()
+    known[list(listing.passing)] = False
     about = {
         "version": _VERSION,
-        "faults": {row: reason for row, reason in listing.faults.items() if known[row]},
+        "faults": {row: reason for row, reason in listing.faults.items() if row not in listing.passing},
         "damaged": listing.damaged,
         "digests": listing.digests,
         "notes": listing.notes,
@@ -90,11 +87,8 @@ def keep(root: Path, listing: FileListing) -> None:
     np.savez(
         content,
         names=np.frombuffer(names, np.uint8),
-        stamps=listing.stamps,
-        sizes=listing.sizes,
-        samples=listing.samples,
-        read=known,
         about=np.frombuffer(json.dumps(about).encode(), np.uint8),
+        **{column: getattr(listing, column) for column in _COLUMNS} | {"read": known},
     )
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())

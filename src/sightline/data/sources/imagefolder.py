@@ -13,7 +13,6 @@ import numpy as np
 
 from sightline.data import scan_cache
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
-from sightline.data.duplicates import same_files
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
@@ -46,76 +45,57 @@ class ImageFolder(Source):
     name: ClassVar[str] = "imagefolder"
     transform: ImageTransform
 
-    def __init__(
-        self, root: str | Path, *, crop: float = 1.0, interpolation: str = "bicubic", max_pixels: int = MAX_PIXELS
-    ) -> None:
-        """Scan the folder.
-
-        Args:
-            root: DIR.
-            crop: see `eval_crop`.
-            interpolation: a filter of Pillow, antialiased.
-            max_pixels: see `read_image`.
+    def __init__(self, root: str | Path) -> None:
+        """Scan the folder DIR.
 
         Raises:
             InputError: the folder is not as described; see `folder_scan.scan`.
             UnreadableDataError: a folder in it may not be read.
         """
-        self.root = Path(root)
-        self.transform, self.max_pixels = ImageTransform(crop=crop, interpolation=interpolation), max_pixels
+        self.root, self.transform, self.max_pixels = Path(root), ImageTransform(), MAX_PIXELS
         found = scan(self.root)
-        if "train" in found.files and len(found.classes) == 1:
+        if "train" in found.folders and len(found.classes) == 1:
             raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
         self.task = "classification"
-        self.classes = found.classes
-        self.groups = {}
-        self.skipped = found.skipped
-        self._folder_of = _roles(tuple(found.files))
+        self.classes, self.groups, self.skipped = found.classes, {}, found.skipped
+        self._folder_of = _roles(found.folders)
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        every = [(folder, file) for folder, files in found.files.items() for file in files]
-        # What follows has a row a file, of all splits.
-        self._paths = [file.path for _, file in every]
-        self._labels = np.array([file.label for _, file in every], np.int64)
-        self._files = FileListing.of([file.name for _, file in every], [file.stamp for _, file in every])
+        paths, names, labels, stamps = map(list, zip(*found.files, strict=True))
+        # Both have a row a file, of all splits.
+        self.labels, self.listing = labels, FileListing.of(names, paths, stamps)
         before = scan_cache.recall(self.root)
         if before is not None:
-            self._files.remember(before)
-        folders = [folder for folder, _ in every]
-        own = np.array(folders)
-        self._rows = {folder: np.flatnonzero(own == folder) for folder in found.files}
-        self._leave_out_twins(folders)
+            self.listing.remember(before)
+        folders = np.array(self.listing.splits)
+        self._rows = {folder: np.flatnonzero(folders == folder) for folder in found.folders}
+        self._leave_out_twins()
 
-    def every_file(self) -> tuple[FileListing, list[str], list[str], list[int]]:
-        """What is known of all files, and for each row the path, the folder of its split, and the label."""
-        splits = [name.partition("/")[0] for name in self._files.names]
-        return self._files, self._paths, splits, self._labels.tolist()
-
-    def _leave_out_twins(self, folders: list[str]) -> None:
+    def _leave_out_twins(self) -> None:
         """A file that stands in two splits is measured in none that another one has seen."""
+        paths, folders = self.listing.paths, self.listing.splits
         twins: dict[int, int] = {}
-        for group in same_files(self._files, self._paths, folders, across=True):
+        for group in self.listing.twins(across=True):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
-            here = [int(row) for row in rows if int(row) in twins]
-            self._rows[folder] = np.array([row for row in rows if int(row) not in twins], np.int64)
-            if here and len(self._rows[folder]) == 0:
-                first, other = self._paths[twins[here[0]]], folders[twins[here[0]]]
+            here = [row for row in rows.tolist() if row in twins]
+            self._rows[folder] = rows[~np.isin(rows, here)]
+            if here and len(here) == len(rows):
+                first = twins[here[0]]
                 raise InputError(
-                    f"{self._paths[here[0]]}: the same image as {first}; the splits {other} and {folder} overlap, and "
-                    f"nothing of {folder} is left (expected: no file in two splits)"
+                    f"{paths[here[0]]}: the same image as {paths[first]}; the splits {folders[first]} and {folder} "
+                    f"overlap, and nothing of {folder} is left (expected: no file in two splits)"
                 )
-            said = tuple(
-                Unreadable(self._paths[row], f"the same image as {self._paths[twins[row]]}, left out of {folder}")
-                for row in here
+            said = (
+                Unreadable(paths[row], f"the same image as {paths[twins[row]]}, left out of {folder}") for row in here
             )
             self.skipped = (*self.skipped, *said)
         self.remember()
 
     def remember(self) -> None:
         """Keep what was found out for the next command."""
-        if self._files.changed:
-            scan_cache.keep(self.root, self._files)
+        if self.listing.changed:
+            scan_cache.keep(self.root, self.listing)
 
     @classmethod
     def open(cls, argument: str) -> Self:
@@ -145,7 +125,7 @@ class ImageFolder(Source):
 
     def files(self, split: str) -> tuple[tuple[str, int], ...]:
         """(path, label) of each image of a split, in the order of the indices."""
-        return tuple((self._paths[row], int(self._labels[row])) for row in self._rows[self._folder(split)])
+        return tuple((self.listing.paths[row], self.labels[row]) for row in self._rows[self._folder(split)])
 
     def length(self, split: str) -> int:
         """The number of images in a split."""
@@ -156,40 +136,43 @@ class ImageFolder(Source):
         folder = self._folder(split)
         super().check(next(name for name in self.splits if self._folder_of[name] == folder), index, image_size)
 
+    def _row(self, split: str, index: int, image_size: tuple[int, int] = (1, 1)) -> int:
+        self.check(split, index, image_size)
+        return int(self._rows[self._folder(split)][index])
+
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """One image, as it is seen in training or in evaluation; `name` is its path."""
-        self.check(split, index, image_size)
-        row = int(self._rows[self._folder(split)][index])
-        path, label = self._paths[row], int(self._labels[row])
-        if row in self._files.damaged:
-            raise UnreadableDataError(f"{path}: {self._files.damaged[row]}")
+        row = self._row(split, index, image_size)
+        path = self.listing.paths[row]
+        if row in self.listing.damaged:
+            raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
         times = self.transform.most_enlarged
         # What is measured is decoded whole.
         least = (times * image_size[0], times * image_size[1]) if split == "train" else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
-        return self.shown(Example(image, Label(label), path), split, index, image_size, seed=seed, epoch=epoch)
+        return self.shown(
+            Example(image, Label(self.labels[row]), path), split, index, image_size, seed=seed, epoch=epoch
+        )
 
     def example_name(self, split: str, index: int) -> str:
         """As `Source.example_name`: its path."""
-        self.check(split, index)
-        return self._paths[self._rows[self._folder(split)][index]]
+        return self.listing.paths[self._row(split, index)]
 
     def stored_size(self, split: str, index: int) -> tuple[int, int]:
         """As `Source.stored_size`, from the file's header, which is read once."""
-        self.check(split, index)
-        row = int(self._rows[self._folder(split)][index])
-        if not self._files.read[row]:
-            self._files.read_headers([self._paths[row]], [row])
+        row = self._row(split, index)
+        if not self.listing.read[row]:
+            self.listing.read_headers([row])
         reason = self.header_fault(row)
         if reason is not None:
-            raise UnreadableDataError(f"{self._paths[row]}: {reason}")
-        height, width = self._files.sizes[row].tolist()
+            raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
+        height, width = self.listing.sizes[row].tolist()
         return height, width
 
     def header_fault(self, row: int) -> str | None:
         """Why a file whose header was read is not to be used, as far as the header says."""
-        height, width = self._files.sizes[row].tolist()
-        return self._files.faults.get(row) or too_large(height, width, self.max_pixels)
+        height, width = self.listing.sizes[row].tolist()
+        return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
 
     def up_to(self, max_pixels: int) -> Self:
         """As `Source.up_to`."""
@@ -200,10 +183,10 @@ class ImageFolder(Source):
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits."""
         folders = [self._folder_of[split]] if split in self._folder_of else sorted(self._rows)
-        rows = [row for row, name in enumerate(self._files.names) if name.partition("/")[0] in folders]
-        self._files.read_headers([self._paths[row] for row in rows], rows)
+        files = self.listing
+        rows = [row for row, folder in enumerate(files.splits) if folder in folders]
+        files.read_headers(rows)
         self.remember()
-        files = self._files
         return Fingerprint.of(
             self.name,
             self.classes,
@@ -215,7 +198,7 @@ class ImageFolder(Source):
         self, before: Fingerprint, progress: Callable[[int, int], None] | None = None
     ) -> tuple[list[str], list[str]]:
         """As `Source.changed_contents`."""
-        listing, place = self._files, {name: row for row, name in enumerate(self._files.names)}
+        listing, place = self.listing, {name: row for row, name in enumerate(self.listing.names)}
         compared, unsure = {}, []
         for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
             row = place[name]
@@ -227,7 +210,7 @@ class ImageFolder(Source):
                 unsure.append(name)
         replaced = []
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            found = pool.map(lambda row: listing.digest(row, self._paths[row]), compared)
+            found = pool.map(listing.digest, compared)
             for done, (row, digest) in enumerate(zip(compared, found, strict=True), start=1):
                 replaced += [] if digest == compared[row] else [listing.names[row]]
                 if progress is not None:
@@ -237,22 +220,19 @@ class ImageFolder(Source):
 
     def summary(self) -> Summary:
         """As `Source.summary`: of a sample of at most 256 images, spread over what is trained on."""
-        split = self.splits[0]
-        digest = self.fingerprint().digest
-        rows = self._rows[self._folder(split)]
-        rows = [int(row) for row in rows if self._files.sizes[row].all()]
+        listing, split, digest = self.listing, self.splits[0], self.fingerprint().digest
+        rows = [row for row in self._rows[self._folder(split)].tolist() if listing.sizes[row].all()]
         if not rows:
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
-        pixels = self._files.sizes[rows].astype(np.int64).prod(axis=1)
-        known = self._files.notes.get("summary", {})
+        pixels = listing.sizes[rows].astype(np.int64).prod(axis=1)
+        known = listing.notes.get("summary", {})
         if known.get("of") != digest:
             small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
             spread = [small[number * len(small) // SAMPLED] for number in range(SAMPLED)]
             chosen = small if len(small) <= SAMPLED else spread
-            mean, std, sampled = measure_colours([self._paths[row] for row in chosen])
-            known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
-            self._files.notes["summary"] = known
-            self._files.changed = True
+            mean, std, sampled = measure_colours([listing.paths[row] for row in chosen])
+            listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
+            listing.changed = True
             self.remember()
         side = float(np.median(np.sqrt(pixels)))
         return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
@@ -265,16 +245,14 @@ class ImageFolder(Source):
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Self, tuple[Unreadable, ...]]:
         """As `Source.check_readable`; what is known of damaged pixels counts too."""
-        folder = self._folder(split)
+        folder, listing = self._folder(split), self.listing
         rows = self._rows[folder].tolist()
-        self._files.read_headers([self._paths[row] for row in rows], rows, progress)
+        listing.read_headers(rows, progress)
         self.remember()
         faults = {row: reason for row in rows if (reason := self.header_fault(row)) is not None}
-        bad = tuple(Unreadable(self._paths[row], reason) for row, reason in faults.items())
-        damaged = [Unreadable(self._paths[row], self._files.damaged[row]) for row in rows if row in self._files.damaged]
+        reasons = {row: listing.damaged[row] for row in rows if row in listing.damaged} | faults
+        unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         allowance = Allowance(skip_unreadable, {} if self.allowance is None else dict(self.allowance.found))
-        # Of all that are there, in their order.
-        unread = sorted((*bad, *damaged), key=lambda image: image.path)
         where = f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read"
         allowance.found.pop(split, None)
         allowance.note(split, unread, where)
@@ -284,7 +262,7 @@ class ImageFolder(Source):
         remaining._rows = self._rows | {folder: np.array([row for row in rows if row not in faults], np.int64)}
         remaining.skipped = tuple(dict.fromkeys((*self.skipped, *unread)))
         remaining.allowance = allowance
-        return remaining, bad
+        return remaining, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
 
 
 def _roles(folders: tuple[str, ...]) -> dict[str, str]:
