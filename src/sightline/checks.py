@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sightline.errors import InputError, choose
@@ -26,7 +26,7 @@ def configure(cls: type, values: Mapping[str, Any], where: str) -> Any:
     return cls(**values)
 
 
-def require(name: str, value: object, allowed: Sequence[str]) -> None:
+def require(name: str, value: object, allowed: Collection[str]) -> None:
     """Refuse a value that is not one of `allowed`, naming the nearest."""
     if value not in allowed:
         raise choose(name, value, allowed)

@@ -12,8 +12,7 @@ import pytest
 
 from sightline.data.scenes.description import Scene, SceneObject
 from sightline.data.scenes.draw import GLYPH_CLASSES, PAIR_CLASSES, RELATIONS, SPLITS, draw
-from sightline.data.scenes.geometry import placed_points
-from sightline.data.scenes.outlines import glyph_set
+from sightline.data.scenes.outlines import glyph_set, placed_points
 from sightline.errors import InputError
 
 COUNT = 10_000

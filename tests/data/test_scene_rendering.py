@@ -16,8 +16,7 @@ from skimage.measure import euler_number, label
 
 from sightline.data.scenes.coverage import coverage
 from sightline.data.scenes.draw import GLYPH_CLASSES, SPLITS, draw
-from sightline.data.scenes.geometry import object_points, placed_points
-from sightline.data.scenes.outlines import glyph_set, shape_outlines
+from sightline.data.scenes.outlines import glyph_set, object_points, placed_points, shape_outlines
 from sightline.data.scenes.render import render
 from sightline.errors import InputError
 

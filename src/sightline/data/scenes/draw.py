@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
-from sightline.data.scenes.geometry import object_points
-from sightline.data.scenes.outlines import SHAPES, glyph_set
-from sightline.errors import choose
+from sightline.data.scenes.outlines import SHAPES, glyph_set, object_points
 
 DRAW_ORDER = 1
 """The version of the draws below: whatever changes what is drawn, or the order, makes other scenes and raises it."""
@@ -110,13 +109,6 @@ def _object(draws: _Draws, outline: tuple[str, str], size: float) -> SceneObject
     )
 
 
-def _check(task: str, split: str) -> None:
-    if task not in SPLITS:
-        raise choose("task of scenes", task, SPLITS)
-    if split not in SPLITS[task]:
-        raise choose(f"split of scenes:{task}", split, SPLITS[task])
-
-
 def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     """The scene with this index, independent of batches, processes and resolution.
 
@@ -129,23 +121,13 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     Raises:
         InputError: the task, the split or a number is not allowed.
     """
-    _check(task, split)
+    require("task of scenes", task, SPLITS)
+    require(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
-    if task == "glyphs":
-        return _draw_glyph(draws, split, index, seed)
-    return _draw_pair(draws, split, index, seed)
-
-
-def _draw_glyph(draws: _Draws, split: str, index: int, seed: int) -> Scene:
-    glyphs = glyph_set()
-    faces = glyphs.held_out_faces if split == "heldout_fonts" else glyphs.train_faces
-    label = draws.choice(len(GLYPH_CLASSES))
-    face = faces[draws.choice(len(faces))]
-    size, position = draws.within(SIZE), draws.pair()
-    item = _object(draws, (face, GLYPH_CLASSES[label]), size)
+    label, size, position, objects, offsets = _glyph(draws, split) if task == "glyphs" else _pair(draws)
     return Scene(
-        task="glyphs",
+        task=task,
         split=split,
         seed=seed,
         index=index,
@@ -154,12 +136,25 @@ def _draw_glyph(draws: _Draws, split: str, index: int, seed: int) -> Scene:
         position=position,
         background=_background(draws),
         strokes=_strokes(draws),
-        objects=(item,),
-        offsets=((0.0, 0.0),),
+        objects=objects,
+        offsets=offsets,
     )
 
 
-def _draw_pair(draws: _Draws, split: str, index: int, seed: int) -> Scene:
+# Label, size, position, objects and offsets, as `Scene`.
+_Drawn = tuple[int, float, Pair, tuple[SceneObject, ...], tuple[Pair, ...]]
+
+
+def _glyph(draws: _Draws, split: str) -> _Drawn:
+    glyphs = glyph_set()
+    faces = glyphs.held_out_faces if split == "heldout_fonts" else glyphs.train_faces
+    label = draws.choice(len(GLYPH_CLASSES))
+    face = faces[draws.choice(len(faces))]
+    size, position = draws.within(SIZE), draws.pair()
+    return label, size, position, (_object(draws, (face, GLYPH_CLASSES[label]), size),), ((0.0, 0.0),)
+
+
+def _pair(draws: _Draws) -> _Drawn:
     """Two shapes in a box whose longest side is `size`, along the axis of their relation."""
     label = draws.choice(len(PAIR_CLASSES))
     names, relation = PAIRS[label // len(RELATIONS)], label % len(RELATIONS)
@@ -174,16 +169,4 @@ def _draw_pair(draws: _Draws, split: str, index: int, seed: int) -> Scene:
     distance = size - sum(extents) / 2
     along = distance if relation % 2 == 0 else -distance
     across = distance * slant
-    return Scene(
-        task="pairs",
-        split=split,
-        seed=seed,
-        index=index,
-        label=label,
-        size=size,
-        position=position,
-        background=_background(draws),
-        strokes=_strokes(draws),
-        objects=(first, second),
-        offsets=((0.0, 0.0), (across, along) if axis == 1 else (along, across)),
-    )
+    return label, size, position, (first, second), ((0.0, 0.0), (across, along) if axis == 1 else (along, across))

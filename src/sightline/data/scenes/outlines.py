@@ -1,4 +1,4 @@
-"""The outlines that scenes are made of: glyphs of fonts, and four plain shapes."""
+"""The outlines that scenes are made of, glyphs of fonts and four plain shapes, and where those of a scene lie."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import lru_cache
 from importlib import resources
 
 import numpy as np
+
+from sightline.data.scenes.description import Scene, SceneObject
 
 GLYPH_FILE = "glyph_outlines.npz"
 SHAPES = ("disc", "square", "triangle", "ring")
@@ -30,12 +32,11 @@ class Outline:
     @staticmethod
     def of(contours: list[np.ndarray]) -> Outline:
         """The outline of contours, float [points, 2] each, that are not closed by a repeated point."""
-        following = []
-        start = 0
-        for contour in contours:
-            following.append(np.roll(np.arange(start, start + len(contour)), -1))
-            start += len(contour)
-        return Outline(np.concatenate(contours).astype(np.float64), np.concatenate(following))
+        lengths = [len(contour) for contour in contours]
+        ends = np.cumsum(lengths)
+        following = np.arange(1, ends[-1] + 1)
+        following[ends - 1] = ends - lengths
+        return Outline(np.concatenate(contours).astype(np.float64), following)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +53,7 @@ def glyph_set() -> GlyphSet:
     """The glyphs that come with the package; see `glyph_outlines.NOTICE.txt` for their sources and licences."""
     file = resources.files("sightline.data.sources").joinpath(GLYPH_FILE)
     with file.open("rb") as handle, np.load(handle, allow_pickle=False) as data:
-        characters = [str(character) for character in data["characters"]]
-        faces = [str(face) for face in data["faces"]]
-        held_out = data["held_out"].tolist()
+        characters, faces, held_out = (data[name].tolist() for name in ("characters", "faces", "held_out"))
         contours = np.split(data["points"].astype(np.float64) / 65534, np.cumsum(data["lengths"])[:-1])
         glyphs = data["glyphs"].tolist()
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
@@ -79,15 +78,50 @@ def shape_outlines() -> dict[tuple[str, str], Outline]:
     square = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
     height = math.sqrt(3) / 2
     triangle = np.array([[height / 2, -0.5], [height / 2, 0.5], [-height / 2, 0.0]])
-    contours = {
-        "disc": [_disc(1.0)],
-        "square": [square],
-        "triangle": [triangle],
-        "ring": [_disc(1.0), _disc(_RING_HOLE)[::-1]],
-    }
-    return {("shape", name): Outline.of(contours[name]) for name in SHAPES}
+    contours = [_disc(1.0)], [square], [triangle], [_disc(1.0), _disc(_RING_HOLE)[::-1]]
+    return {("shape", name): Outline.of(one) for name, one in zip(SHAPES, contours, strict=True)}
 
 
 def outline(key: tuple[str, str]) -> Outline:
     """The outline that a scene object names."""
     return shape_outlines()[key] if key[0] == "shape" else glyph_set().outlines[key]
+
+
+def object_points(item: SceneObject) -> tuple[np.ndarray, np.ndarray]:
+    """An object's outline, made wider, sheared, turned and scaled.
+
+    Returns:
+        float64 [points, 2], (y, x) in shorter sides of the image, relative to the centre of its upright box, and
+        float64 [2], the (height, width) of that box.
+    """
+    turn = math.radians(item.rotation)
+    sin, cos = math.sin(turn), math.cos(turn)
+    wide = 1.0 + item.aspect
+    matrix = np.array([[cos - sin * item.shear, -sin * wide], [sin + cos * item.shear, cos * wide]])
+    # Not `@`: a BLAS may round differently with another number of threads.
+    points = np.einsum("pj,ij->pi", outline(item.outline).points, matrix)
+    low, high = points.min(axis=0), points.max(axis=0)
+    scale = item.size / (high - low).max()
+    return (points - (low + high) * 0.5) * scale, (high - low) * scale
+
+
+def placed_points(scene: Scene, image_size: tuple[int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The outlines of all objects in an image.
+
+    Args:
+        scene: the scene.
+        image_size: (height, width) in pixels.
+
+    Returns:
+        For each object float64 [points, 2], (y, x) in pixels from the top left corner, and float64 [objects, 4], the
+        boxes (y0, x0, y1, x1) in pixels.
+    """
+    shorter = min(image_size)
+    shapes = [object_points(item) for item in scene.objects]
+    offsets = np.array(scene.offsets)
+    halves = np.array([extent for _, extent in shapes]) * 0.5
+    low, high = (offsets - halves).min(axis=0), (offsets + halves).max(axis=0)
+    room = np.array(image_size) / shorter - (high - low)
+    centres = offsets + (np.array(scene.position) * room - low)
+    placed = [(points + centre) * shorter for (points, _), centre in zip(shapes, centres, strict=True)]
+    return placed, np.concatenate([centres - halves, centres + halves], axis=1) * shorter

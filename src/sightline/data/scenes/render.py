@@ -10,8 +10,7 @@ import numpy as np
 from sightline.data.resize import check_image_size
 from sightline.data.scenes.coverage import coverage
 from sightline.data.scenes.description import Background, Scene, SceneObject, Stroke
-from sightline.data.scenes.geometry import placed_points
-from sightline.data.scenes.outlines import outline
+from sightline.data.scenes.outlines import outline, placed_points
 
 _STROKE_FOLLOWING = np.array([1, 2, 3, 0])
 
@@ -50,10 +49,8 @@ def render(scene: Scene, image_size: tuple[int, int]) -> RenderedScene:
     height, width = image_size
     canvas = _background(scene.background, height, width)
     for stroke in scene.strokes:
-        corners = _stroke_corners(stroke, image_size)
-        rows, columns, covered = _inside(corners, _STROKE_FOLLOWING, image_size)
-        colour = np.array(stroke.colour, dtype=np.float32)
-        _paint(canvas[rows, columns], covered, colour)
+        rows, columns, covered = _inside(_stroke_corners(stroke, image_size), _STROKE_FOLLOWING, image_size)
+        _paint(canvas[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
     outlines, boxes = placed_points(scene, image_size)
     masks = np.zeros((len(outlines), height, width), dtype=np.float32)
     for item, points, box, mask in zip(scene.objects, outlines, boxes, masks, strict=True):
@@ -97,16 +94,17 @@ def _object_colour(item: SceneObject, box: np.ndarray, rows: slice, columns: sli
     y0, x0, y1, x1 = box.tolist()
     y = (np.arange(rows.start, rows.stop, dtype=np.float32) + np.float32(0.5 - (y0 + y1) / 2)) / (y1 - y0)
     x = (np.arange(columns.start, columns.stop, dtype=np.float32) + np.float32(0.5 - (x0 + x1) / 2)) / (x1 - x0)
-    along = _along(y, x, item.gradient_angle)
+    down, right = _direction(item.gradient_angle)
+    along = (y * np.float32(down))[:, None] + (x * np.float32(right))[None, :]
     colour = along[:, :, None] * np.array(item.gradient, dtype=np.float32) + np.array(item.colour, dtype=np.float32)
     return np.minimum(colour, 1.0)
 
 
-def _along(y: np.ndarray, x: np.ndarray, angle: float) -> np.ndarray:
-    """How far (y, x), each -0.5..0.5, lie in a direction, scaled so that the farthest corners are at -0.5 and 0.5."""
+def _direction(angle: float) -> tuple[float, float]:
+    """What y and x, each -0.5..0.5, are multiplied by so that the farthest corners lie at -0.5 and 0.5 along it."""
     sin, cos = math.sin(angle), math.cos(angle)
     reach = abs(sin) + abs(cos)
-    return (y * np.float32(sin / reach))[:, None] + (x * np.float32(cos / reach))[None, :]
+    return sin / reach, cos / reach
 
 
 def _background(background: Background, height: int, width: int) -> np.ndarray:
@@ -121,19 +119,17 @@ def _background(background: Background, height: int, width: int) -> np.ndarray:
     amplitude = amplitude * (np.sinc(fy / shorter) * np.sinc(fx / shorter))[:, None]
     turns_y = 2 * np.pi * fy[:, None] * y
     turns_x = 2 * np.pi * fx[:, None] * x + phase[:, None]
-    sin, cos = math.sin(background.gradient_angle), math.cos(background.gradient_angle)
-    reach = abs(sin) + abs(cos)
-    ramp_y = ((np.arange(height) + 0.5) / height - 0.5) * (sin / reach)
-    ramp_x = ((np.arange(width) + 0.5) / width - 0.5) * (cos / reach)
+    down, right = _direction(background.gradient_angle)
+    ramp_y = ((np.arange(height) + 0.5) / height - 0.5) * down
+    ramp_x = ((np.arange(width) + 0.5) / width - 0.5) * right
     gradient, colour = np.array(background.gradient), np.array(background.colour)
     columns = np.concatenate([np.cos(turns_y), np.sin(turns_y), ramp_y[None], np.ones((1, height))])
-    flat = (ramp_x[:, None] * gradient + colour)[None]
     rows = np.concatenate(
         [
             np.cos(turns_x)[:, :, None] * amplitude[:, None],
             np.sin(turns_x)[:, :, None] * -amplitude[:, None],
             np.broadcast_to(gradient, (1, width, 3)),
-            flat,
+            (ramp_x[:, None] * gradient + colour)[None],
         ]
     )
     canvas = np.einsum("kh,kv->hv", columns.astype(np.float32), rows.reshape(len(rows), width * 3).astype(np.float32))

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Self
 
+from sightline.checks import require
 from sightline.data.scenes.draw import GLYPH_CLASSES, GLYPH_GROUPS, PAIR_CLASSES, PAIRS, RELATIONS, SPLITS, draw
 from sightline.data.scenes.render import render
 from sightline.data.source import Example, Source
 from sightline.data.transforms import ImageTransform
-from sightline.errors import choose
 from sightline.targets import Label
 
 LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000}
 
 
-def _glyph_groups() -> dict[str, tuple[int, ...]]:
-    return {group: tuple(GLYPH_CLASSES.index(character) for character in group) for group in GLYPH_GROUPS}
-
-
-def _pair_groups() -> dict[str, tuple[int, ...]]:
-    count = len(RELATIONS)
-    return {f"{a}+{b}": tuple(range(place * count, (place + 1) * count)) for place, (a, b) in enumerate(PAIRS)}
+_GLYPHS = {group: tuple(map(GLYPH_CLASSES.index, group)) for group in GLYPH_GROUPS}
+_PAIRS = {
+    f"{first}+{second}": tuple(PAIR_CLASSES.index(f"{first} {relation} {second}") for relation in RELATIONS)
+    for first, second in PAIRS
+}
 
 
 class Scenes(Source):
@@ -36,11 +34,10 @@ class Scenes(Source):
 
     def __init__(self, task: str = "glyphs") -> None:
         """Raises InputError for a task that is not "glyphs" or "pairs"."""
-        if task not in SPLITS:
-            raise choose("task of scenes", task, SPLITS)
+        require("task of scenes", task, SPLITS)
         self.task = task
         self.classes = GLYPH_CLASSES if task == "glyphs" else PAIR_CLASSES
-        self.groups = _glyph_groups() if task == "glyphs" else _pair_groups()
+        self.groups = _GLYPHS if task == "glyphs" else _PAIRS
         self.splits = SPLITS[task]
         # Glyphs are not mirrored.
         self.transform = ImageTransform(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
@@ -57,8 +54,7 @@ class Scenes(Source):
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
-        if split not in self.splits:
-            raise choose(f"split of scenes:{self.task}", split, self.splits)
+        require(f"split of scenes:{self.task}", split, self.splits)
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
