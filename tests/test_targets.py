@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
-from sightline.data.transforms import cut, eval_crop, train_crop, whole_crop
+from sightline.data.transforms import ImageTransform, cut, eval_crop, whole_crop
 from sightline.errors import InputError
 from sightline.targets import Crop, Label, Target
 
@@ -79,14 +79,14 @@ def test_a_mask_follows_what_is_measured(size, image_size, crop):
 def test_a_mask_follows_what_is_drawn_in_training(index, image_size):
     """Boxes are not whole there: the same pixels, however few a new one takes or gives."""
     for flip in (0.0, 1.0):
-        made = train_crop((67, 93), image_size, seed=3, epoch=1, index=index, flip=flip)
+        made = ImageTransform(flip=flip).train_crop((67, 93), image_size, seed=3, epoch=1, index=index)
         assert made.mirrored == bool(flip)
         assert follows(mask_of(67, 93, index), made)
 
 
 def test_a_mirror_is_drawn_for_picture_and_mask_alike():
     mask = mask_of(40, 40)
-    crops = [train_crop((40, 40), (20, 20), seed=0, epoch=0, index=index) for index in range(40)]
+    crops = [ImageTransform().train_crop((40, 40), (20, 20), seed=0, epoch=0, index=index) for index in range(40)]
     assert 8 < sum(crop.mirrored for crop in crops) < 32
     assert all(follows(mask, crop) for crop in crops)
 
@@ -117,7 +117,7 @@ def test_a_box_ends_where_its_rectangle_does(box, kind, index, data):
     image_size = data.draw(st.sampled_from([(40, 40), (60, 90), (30, 90), (80, 20)]))
     crop = {
         "eval": lambda: eval_crop((60, 90), image_size, 0.875),
-        "train": lambda: train_crop((60, 90), image_size, seed=1, epoch=0, index=index),
+        "train": lambda: ImageTransform().train_crop((60, 90), image_size, seed=1, epoch=0, index=index),
         "whole": lambda: whole_crop((60, 90), image_size),
     }[kind]()
     (moved,) = crop.of_boxes(np.array([box], float))
@@ -149,7 +149,7 @@ def test_boxes_by_hand():
 def test_boxes_and_masks_agree(index):
     mask = np.zeros((60, 90), np.uint8)
     mask[10:50, 20:80] = 1
-    crop = train_crop((60, 90), (120, 160), seed=5, epoch=0, index=index)
+    crop = ImageTransform().train_crop((60, 90), (120, 160), seed=5, epoch=0, index=index)
     (moved,) = crop.of_boxes(np.array([[10, 20, 50, 80]], float))
     assert np.abs(moved - extent(255 * crop.of_map(mask)[..., None])).max() <= 0.5 + 1e-9
 

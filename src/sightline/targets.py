@@ -35,12 +35,7 @@ class Crop:
         Args:
             values: [height, width, ...] of the picture before; of the picture after is returned.
         """
-        y, x = (
-            _nearest(side, low, high, count)
-            for side, low, high, count in zip(
-                values.shape[:2], self.box[:2], self.box[2:], self.image_size, strict=True
-            )
-        )
+        y, x = map(_nearest, values.shape[:2], self.box[:2], self.box[2:], self.image_size)
         moved = values[y[:, None], x]
         return moved[:, ::-1] if self.mirrored else moved
 

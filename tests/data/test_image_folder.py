@@ -15,7 +15,7 @@ from sightline.data.file_listing import FileListing, FileStamp
 from sightline.data.image_file import read_image
 from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
-from sightline.data.transforms import cut, eval_crop, train_crop
+from sightline.data.transforms import ImageTransform, cut, eval_crop
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training.config import TrainConfig
 from sightline.training.run import open_training_data
@@ -54,7 +54,9 @@ def test_labels_order_and_views(tmp_path: Path) -> None:
         assert (example.image == cut(image, eval_crop((12, 18), (8, 10)))).all()
         trained = source.example("train", index, (8, 10), seed=2, epoch=3).image
         image = read_image(source.files("train")[index][0])
-        assert (trained == cut(image, train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))).all()
+        assert (
+            trained == cut(image, ImageTransform().train_crop((12, 18), (8, 10), seed=2, epoch=3, index=index))
+        ).all()
 
 
 def test_the_options_of_the_view_are_used(tmp_path: Path) -> None:

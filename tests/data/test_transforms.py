@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sightline.data.resize import INTERPOLATIONS, native_grid, resize
-from sightline.data.transforms import cut, eval_crop, train_crop, whole_crop
+from sightline.data.transforms import ImageTransform, cut, eval_crop, whole_crop
 from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
@@ -22,8 +22,9 @@ def eval_view(image, image_size, crop: float = 1.0, interpolation: str = "bicubi
     return cut(image, eval_crop(image.shape[:2], image_size, crop), interpolation)
 
 
-def train_view(image, image_size, interpolation: str = "bicubic", **options) -> np.ndarray:
-    return cut(image, train_crop(image.shape[:2], image_size, **options), interpolation)
+def train_view(image, image_size, interpolation: str = "bicubic", *, seed, epoch, index, **options) -> np.ndarray:
+    crop = ImageTransform(**options).train_crop(image.shape[:2], image_size, seed=seed, epoch=epoch, index=index)
+    return cut(image, crop, interpolation)
 
 
 def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.ndarray:

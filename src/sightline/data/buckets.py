@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sightline.checks import require_whole
 from sightline.errors import InputError
 
 
@@ -23,8 +24,7 @@ def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
     Raises:
         InputError: no length is asked for, or there is no pack.
     """
-    if count < 1:
-        raise InputError(f"bucket count {count}: must be at least 1")
+    require_whole("bucket count", count, 1)
     slots, packs_of = np.unique(np.fromiter(packs, np.int64), return_counts=True)
     if not len(slots):
         raise InputError("bucket lengths: there is no pack to choose them for")

@@ -44,26 +44,23 @@ def contact_sheet(
     length = source.length(split)
     indices = range(count if length is None else min(count, length)) if indices is None else indices[:count]
     font = ImageFont.load_default(size=11)
-    bands = []
-    for height, width in image_sizes:
-        cell_height, cell_width = height + _CAPTION + _MARGIN, max(width, 72) + _MARGIN
-        band = Image.new("RGB", (columns * cell_width + _MARGIN, rows * cell_height + _CAPTION), "white")
-        pen = ImageDraw.Draw(band)
-        pen.text((_MARGIN, 0), f"{source.name} {source.task} {split}, {height}x{width}", fill="black", font=font)
+    cells = [(height + _CAPTION + _MARGIN, max(width, 72) + _MARGIN) for height, width in image_sizes]
+    sheet_height = sum(rows * cell_height + _CAPTION for cell_height, _ in cells)
+    sheet_width = columns * max(cell_width for _, cell_width in cells) + _MARGIN
+    sheet = Image.new("RGB", (sheet_width, sheet_height), "white")
+    pen, above = ImageDraw.Draw(sheet), 0
+    for (height, width), (cell_height, cell_width) in zip(image_sizes, cells, strict=True):
+        pen.text((_MARGIN, above), f"{source.name} {source.task} {split}, {height}x{width}", fill="black", font=font)
+        above += _CAPTION
         for place, index in enumerate(indices):
             example = source.example(split, index, (height, width), seed=seed)
             row, column = divmod(place, columns)
-            left, top = _MARGIN + column * cell_width, _CAPTION + _MARGIN // 2 + row * cell_height
-            band.paste(Image.fromarray(example.image), (left, top))
+            left, top = _MARGIN + column * cell_width, above + _MARGIN // 2 + row * cell_height
+            sheet.paste(Image.fromarray(example.image), (left, top))
             caption = _fitting(example.target.words(source.classes), font, cell_width - _MARGIN)
             pen.text((left, top + height), caption, fill="black", font=font)
-        bands.append(np.asarray(band))
-    sheet = np.full((sum(len(band) for band in bands), max(band.shape[1] for band in bands), 3), 255, dtype=np.uint8)
-    top = 0
-    for band in bands:
-        sheet[top : top + len(band), : band.shape[1]] = band
-        top += len(band)
-    return sheet
+        above += rows * cell_height
+    return np.asarray(sheet)
 
 
 def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:

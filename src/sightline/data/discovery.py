@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sightline import registry
+from sightline.checks import require
 from sightline.data.source import Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 
 _SOURCES = "sightline.data.sources"
 
@@ -23,8 +24,7 @@ def source_class(name: str) -> type[Source]:
         InputError: no data set has this name.
     """
     found = registry.classes(Source, _SOURCES)
-    if name not in found:
-        raise choose("data set", name, sorted(found))
+    require("data set", name, found)
     return found[name]
 
 

@@ -6,9 +6,8 @@ import hashlib
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sightline.errors import InputError
 
@@ -94,25 +93,26 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
 
 def counted(kind: str, names: Sequence[str]) -> str:
     """How many files something is said of, and the first of them."""
-    return f"{len(names)} {kind} ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''})"
+    return f"{len(names)} {kind} ({_first(names)})"
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
 def _classes(before: Fingerprint, now: Fingerprint) -> list[str]:
     """Classes that were renamed, exchanged, added or removed."""
     there, here = _contents(before), _contents(now)
     named = {content: name for name, content in there.items()}
-    said = []
-    for name, content in here.items():
-        was = named.get(content)
-        if content and was is not None and was != name and here.get(was) != content:
-            said.append(f"class {name} is what {was} was")
-    explained = {line.split(" is what ")[0].removeprefix("class ") for line in said}
-    for words, names in (
-        ("new class", [name for name in now.classes if name not in before.classes and name not in explained]),
-        ("class gone", [name for name in before.classes if name not in now.classes and not explained]),
-    ):
-        if names:
-            said.append(f"{words} {', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}")
+    renamed = {
+        name: named[content]
+        for name, content in here.items()
+        if named.get(content, name) != name and here.get(named[content]) != content
+    }
+    said = [f"class {name} is what {was} was" for name, was in renamed.items()]
+    new = [name for name in now.classes if name not in before.classes and name not in renamed]
+    gone = [name for name in before.classes if name not in now.classes and not renamed]
+    said += [f"{words} {_first(names)}" for words, names in (("new class", new), ("class gone", gone)) if names]
     if not said and before.classes != now.classes:
         said.append("other classes, or in another order")
     return said[: 2 * _SHOWN]
@@ -125,9 +125,3 @@ def _contents(one: Fingerprint) -> dict[str, tuple[tuple[int, str], ...]]:
         _, label, *_ = f"{name}/".split("/", 2)
         found[label].append((size, sample))
     return {label: tuple(sorted(files)) for label, files in found.items()}
-
-
-def of_record(record: Mapping[str, Any]) -> str | None:
-    """The digest that a checkpoint's record holds; None in one of before there were any."""
-    kept = record.get("data")
-    return str(kept["digest"]) if isinstance(kept, Mapping) and "digest" in kept else None

@@ -94,7 +94,11 @@ def _opened(path: str | os.PathLike[str], max_pixels: int | None) -> Iterator[Im
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _identified(path) as image:
-                _check_size(image, path, max_pixels)
+                width, height = image.size
+                if max_pixels is not None and (reason := too_large(height, width, max_pixels)):
+                    raise UnreadableDataError(f"{path}: {reason}")
+                if width * height == 0:
+                    raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
                 yield image
     except UnreadableDataError:
         raise
@@ -113,8 +117,8 @@ def _identified(path: str | os.PathLike[str]) -> Image.Image:
         return Image.open(path, formats=FORMATS)
     except Image.DecompressionBombError:
         pass
-    file = open(path, "rb")  # noqa: SIM115  # the image closes it
-    try:
+    with contextlib.ExitStack() as unless_found:
+        file = unless_found.enter_context(open(path, "rb"))
         prefix = file.read(16)
         for name in FORMATS:
             factory, accepts = Image.OPEN[name]
@@ -122,11 +126,8 @@ def _identified(path: str | os.PathLike[str]) -> Image.Image:
                 file.seek(0)
                 image = factory(file, os.fspath(path))
                 image._exclusive_fp = True  # pyright: ignore[reportAttributeAccessIssue]  # closed with the image
+                unless_found.pop_all()
                 return image
-    except BaseException:
-        file.close()
-        raise
-    file.close()
     raise UnidentifiedImageError
 
 
@@ -155,14 +156,6 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     if width * height <= max_pixels:
         return None
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
-
-
-def _check_size(image: Image.Image, path: str | os.PathLike[str], max_pixels: int | None) -> None:
-    width, height = image.size
-    if max_pixels is not None and (reason := too_large(height, width, max_pixels)):
-        raise UnreadableDataError(f"{path}: {reason}")
-    if width * height == 0:
-        raise UnreadableDataError(f"{path}: {width}x{height} has no pixels")
 
 
 def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np.ndarray:

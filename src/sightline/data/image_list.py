@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import BinaryIO
 
 from sightline.data.allowance import Unreadable
@@ -67,9 +67,14 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
 
 def _below(folder: str) -> list[str | Unreadable]:
     closed: list[OSError] = []
-    listed = dict(_images_below(folder, closed))
-    found: dict[str, str | Unreadable] = {path: path for path, is_folder in listed.items() if not is_folder}
-    for path in (path for path, is_folder in listed.items() if is_folder):
+    found: dict[str, str | Unreadable] = {}
+    named_so: list[str] = []
+    for parent, folders, files in os.walk(folder, onerror=closed.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")]
+        found |= {path: path for path in (os.path.join(parent, name) for name in images)}
+        named_so += [os.path.join(parent, name) for name in folders if name.lower().endswith(IMAGE_SUFFIXES)]
+    for path in named_so:
         # With images in it, it is a folder like others.
         if not any(image.startswith(os.path.join(path, "")) for image in found):
             found[path] = Unreadable(path, "a folder, not an image file")
@@ -78,16 +83,6 @@ def _below(folder: str) -> list[str | Unreadable]:
     if not found:
         raise InputError(f"{folder}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
     return [found[path] for path in sorted(found, key=natural_order)]
-
-
-def _images_below(folder: str, closed: list[OSError]) -> Iterator[tuple[str, bool]]:
-    """The paths with an image's name, and whether each is a folder."""
-    for parent, folders, files in os.walk(folder, onerror=closed.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for names, is_folder in ((files, False), (folders, True)):
-            for name in names:
-                if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                    yield os.path.join(parent, name), is_folder
 
 
 def _matches(pattern: str) -> list[str]:

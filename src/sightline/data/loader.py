@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from sightline.checks import require_whole
 from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
-from sightline.errors import InputError, SightlineError
+from sightline.errors import SightlineError
 from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
 from sightline.runtime import check_workers
@@ -67,13 +68,7 @@ class Maker:
         here, examples, left_out = [], [], []
         for one in planned:
             example, lost = read_example(
-                self.source,
-                self.split,
-                one.index,
-                one.image_size,
-                seed=self.seed,
-                epoch=one.epoch,
-                mixing=self.mixing,
+                self.source, self.split, one.index, one.image_size, seed=self.seed, epoch=one.epoch, mixing=self.mixing
             )
             left_out += [] if lost is None else [lost]
             if example is not None:
@@ -106,8 +101,7 @@ def uniform(
     Raises:
         InputError: the batch size is out of range.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size {batch_size} is out of range (expected: at least 1)")
+    require_whole("batch_size", batch_size, 1)
     planned = [Planned(int(index), epoch, image_size, tokens) for index in indices]
     return [planned[start : start + batch_size] for start in range(0, len(planned), batch_size)]
 
@@ -128,18 +122,15 @@ def load(make: Maker, planned: Iterable[Sequence[Planned]], *, workers: int = 0,
     """
     check_workers(workers)
     make.source.check(make.split)
-    return _counted(make, _from_workers(make, planned, workers, pin) if workers else _here(make, planned, pin))
+    return _counted(make, planned, workers, pin)
 
 
-def _counted(make: Maker, batches: Iterable[Batch]) -> Iterator[Batch]:
-    for batch in batches:
+def _counted(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:
+    here = (make(one).pin_memory() if pin else make(one) for one in planned)
+    for batch in _from_workers(make, planned, workers, pin) if workers else here:
         if batch.left_out and make.source.allowance is not None:
             make.source.allowance.note(make.split, batch.left_out)
         yield batch
-
-
-def _here(make: Maker, planned: Iterable[Sequence[Planned]], pin: bool) -> Iterator[Batch]:
-    return (make(one).pin_memory() if pin else make(one) for one in planned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -100,9 +101,7 @@ def histogram(values: Sequence[int], bins: int = 12) -> list[tuple[int, int, int
         return []
     low, high = min(values), max(values)
     width = max(math.ceil((high - low + 1) / bins), 1)
-    counts = [0] * (math.ceil((high - low + 1) / width))
-    for value in values:
-        counts[(value - low) // width] += 1
+    counts = Counter((value - low) // width for value in values)
     return [
-        (low + place * width, min(low + (place + 1) * width - 1, high), number) for place, number in enumerate(counts)
+        (first, min(first + width - 1, high), counts[(first - low) // width]) for first in range(low, high + 1, width)
     ]

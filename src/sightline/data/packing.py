@@ -8,7 +8,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-from sightline.errors import InputError, choose
+from sightline.checks import require, require_whole
+from sightline.errors import InputError
 
 # A sequence this full is not held back for an image that might fill it better.
 FULL = 0.99
@@ -90,11 +91,10 @@ def pack_window(
         InputError: an image is longer than a sequence, or has no token; names it. Or the packer is not known, or a
             number is out of range.
     """
-    if how not in PACKERS:
-        raise choose("packing", how, PACKERS)
-    for name, value in (("sequence length", capacity), ("most_images", most_images)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} {value}: must be at least 1")
+    require("packing", how, PACKERS)
+    require_whole("sequence length", capacity, 1)
+    if most_images is not None:
+        require_whole("most_images", most_images, 1)
     known = [*waiting, *fresh]
     for number, length in known:
         if length < 1:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from sightline.checks import STRICT
+from sightline.checks import STRICT, require
 from sightline.data.loader import Planned
 from sightline.data.packing import PACKERS, pack_window
 from sightline.data.randomness import generator
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.data.source import Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 
 # Images whose lengths are known when the next batches are planned.
 LOOK_AHEAD = 1024
@@ -64,8 +64,7 @@ class PackingConfig:
         for name in ("resolutions", "padded"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not isinstance(self.algorithm, str) or self.algorithm not in PACKERS:
-            raise choose("packing.algorithm", self.algorithm, PACKERS)
+        require("packing.algorithm", self.algorithm, list(PACKERS))
         for name in ("tokens", "most_images", "most_tokens"):
             value = getattr(self, name)
             if value is not None and not _is_count(value):

@@ -7,7 +7,8 @@ import math
 import numpy as np
 from PIL import Image
 
-from sightline.errors import InputError, choose
+from sightline.checks import require
+from sightline.errors import InputError
 from sightline.grid import Grid
 
 INTERPOLATIONS = {
@@ -44,8 +45,7 @@ def resize_part(
     Raises:
         InputError: the interpolation is not known, or the size has no pixels.
     """
-    if interpolation not in INTERPOLATIONS:
-        raise choose("interpolation", interpolation, INTERPOLATIONS)
+    require("interpolation", interpolation, INTERPOLATIONS)
     check_image_size(image_size)
     height, width = image_size
     y0, x0, y1, x1 = box

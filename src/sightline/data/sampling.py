@@ -12,15 +12,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from sightline.checks import is_finite_number, require
 from sightline.data.randomness import generator
 from sightline.data.resize import native_grid
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.grid import Grid
 
 Measure = Literal["side", "area"]
 Aspect = Literal["native", "square"]
 ASPECTS: tuple[Aspect, ...] = ("native", "square")
-# Means of the normal distributions, of deviation 1, cut to [-1, 1] (NaViT section 3.2, figure 7).
+# Means of the normal distributions (NaViT section 3.2, figure 7).
 _BIASES = {"normal": 0.0, "low": -0.5, "high": 0.5}
 DISTRIBUTIONS = ("uniform", *_BIASES)
 
@@ -43,26 +44,24 @@ class ResolutionSampling:
     def __post_init__(self) -> None:
         if not 1 <= self.low <= self.high:
             raise InputError(f"resolutions {self.low} to {self.high}: expected 1 <= low <= high")
-        if self.measure not in ("side", "area"):
-            raise choose("resolution measure", self.measure, ("side", "area"))
-        if self.distribution not in DISTRIBUTIONS:
-            raise choose("resolution distribution", self.distribution, DISTRIBUTIONS)
+        require("resolution measure", self.measure, ("side", "area"))
+        require("resolution distribution", self.distribution, DISTRIBUTIONS)
 
     def draw(self, draws: np.random.Generator) -> float:
         """A side in pixels, from one number of `draws`."""
-        share = (_cut_normal(draws.random(), self.distribution) + 1) / 2
+        share = draws.random()
+        if self.distribution != "uniform":
+            share = (_cut_normal(share, 1, _BIASES[self.distribution]) + 1) / 2
         if self.measure == "side":
             return self.low + share * (self.high - self.low)
         return math.sqrt(self.low**2 + share * (self.high**2 - self.low**2))
 
 
-def _cut_normal(number: float, distribution: str) -> float:
-    """A number of [0, 1) as one of [-1, 1] of the distribution, by its quantiles."""
-    if distribution == "uniform":
-        return 2 * number - 1
-    normal = NormalDist(_BIASES[distribution])
-    below, above = normal.cdf(-1), normal.cdf(1)
-    return min(max(normal.inv_cdf(below + number * (above - below)), -1.0), 1.0)
+def _cut_normal(number: float, most: float, mean: float = 0.0) -> float:
+    """A number of [0, 1) as one of a normal distribution of deviation 1, cut to [-most, most], by its quantiles."""
+    normal = NormalDist(mean)
+    below, above = normal.cdf(-most), normal.cdf(most)
+    return min(max(normal.inv_cdf(below + number * (above - below)), -most), most)
 
 
 def grid_at(image_size: tuple[int, int], side: float, patch_size: int, most_tokens: int | None = None) -> Grid:
@@ -108,8 +107,7 @@ class SizeSampler:
     aspect: Aspect = "native"
 
     def __post_init__(self) -> None:
-        if self.aspect not in ASPECTS:
-            raise choose("aspect", self.aspect, ASPECTS)
+        require("aspect", self.aspect, ASPECTS)
 
     def sample(
         self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0
@@ -211,10 +209,7 @@ class LengthDrop(TokenDrop):
     def rate(self, draws: np.random.Generator, tokens: int, seen: int) -> float:
         share = min(max((tokens - self.shortest) / (self.longest - self.shortest), 0.0), 1.0)
         mean = self.least + share * (self.most - self.least)
-        normal = NormalDist()
-        below, above = normal.cdf(-2), normal.cdf(2)
-        deviate = normal.inv_cdf(below + draws.random() * (above - below))
-        return min(max(mean + 0.02 * deviate, 0.0), 1.0)
+        return min(max(mean + 0.02 * _cut_normal(draws.random(), 2), 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -248,12 +243,10 @@ def token_drop(name: str, options: Mapping[str, float]) -> TokenDrop:
     Raises:
         InputError: the name or a field is not known, or a value is no number or out of range.
     """
-    if name not in DROPS:
-        raise choose("token drop", name, DROPS)
+    require("token drop", name, DROPS)
     known = [one.name for one in dataclasses.fields(DROPS[name])]
     for key, value in options.items():
-        if key not in known:
-            raise choose(f"field of token drop {name}", key, known)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        require(f"field of token drop {name}", key, known)
+        if not is_finite_number(value):
             raise InputError(f"token drop {key} {value!r}: expected a number")
     return DROPS[name](**options)

@@ -10,6 +10,7 @@ import json
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,7 @@ def recall(root: Path) -> FileListing | None:
                     return None
                 setattr(listing, column, values)
         for name in ("faults", "damaged", "digests"):
-            said = {int(row): str(value) for row, value in about[name].items()}
-            setattr(listing, name, said)
+            setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
         listing.notes = dict(about["notes"])
     # A damaged file raises nearly anything; what it said is found out anew.
     except Exception:
@@ -84,12 +84,9 @@ def keep(root: Path, listing: FileListing) -> None:
     }
     names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
     content = io.BytesIO()
-    np.savez(
-        content,
-        names=np.frombuffer(names, np.uint8),
-        about=np.frombuffer(json.dumps(about).encode(), np.uint8),
-        **{column: getattr(listing, column) for column in _COLUMNS} | {"read": known},
-    )
+    columns: dict[str, Any] = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
+    columns |= {"names": np.frombuffer(names, np.uint8), "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+    np.savez(content, **columns)
     with contextlib.suppress(OSError, StorageError):
         write_out(path, content.getvalue())
         listing.changed = False

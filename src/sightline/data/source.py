@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from sightline.checks import require
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.resize import check_image_size
 from sightline.data.summary import Summary
 from sightline.data.transforms import cut
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.targets import Target
 
 
@@ -118,7 +119,7 @@ class Source(ABC):
         assert self.transform is not None
         size = (example.image.shape[0], example.image.shape[1])
         if split == "train":
-            crop = self.transform.part(size, image_size, seed=seed, epoch=epoch, index=index)
+            crop = self.transform.train_crop(size, image_size, seed=seed, epoch=epoch, index=index)
         else:
             crop = self.transform.measured(size, image_size)
         image = cut(example.image, crop, self.transform.interpolation)
@@ -144,8 +145,8 @@ class Source(ABC):
             InputError: this data set shows its training images in a way of its own.
         """
         if self.transform is None:
-            said = f"parts {least}: not for data {self.name!r}, which shows its training images in its own way"
-            raise InputError(said)
+            own = f"data {self.name!r}, which shows its training images in its own way"
+            raise InputError(f"parts {least}: not for {own}")
         return self._with(scale=(least, 1.0))
 
     def prepared(self, interpolation: str, crop: float | None) -> Self:
@@ -230,8 +231,7 @@ class Source(ABC):
 
     def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
         """Raise InputError unless there is such a split, such an index in it, and such an image."""
-        if split not in self.splits:
-            raise choose(f"split of {self.name}", split, self.splits)
+        require(f"split of {self.name}", split, self.splits)
         length = self.length(split)
         if index < 0 or (length is not None and index >= max(length, 1)):
             last = "2**64 - 1" if length is None else length - 1

@@ -42,17 +42,14 @@ class Summary:
 def measure_colours(paths: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean and deviation of red, green and blue over the centres of images, and of how many; what cannot be read is
     left out. The same for the same files, in any order of finishing."""
-    total, squares, count = np.zeros(3), np.zeros(3), 0
     with ThreadPoolExecutor(_THREADS) as pool:
-        for centre in pool.map(_centre, paths):
-            if centre is not None:
-                total += centre.mean(axis=(0, 1))
-                squares += (centre**2).mean(axis=(0, 1))
-                count += 1
-    mean = total / max(count, 1)
+        centres = [centre for centre in pool.map(_centre, paths) if centre is not None]
+    count = max(len(centres), 1)
+    mean = sum((centre.mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count
+    squares = sum(((centre**2).mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count
     # Of images of one colour the deviation is 0, by which nothing can be divided.
-    std = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 1e-4))
-    return tuple(round(float(one), 3) for one in mean), tuple(round(float(one), 3) for one in std), count
+    std = np.sqrt(np.maximum(squares - mean**2, 1e-4))
+    return tuple(round(one, 3) for one in mean.tolist()), tuple(round(one, 3) for one in std.tolist()), len(centres)
 
 
 def _centre(path: str) -> np.ndarray | None:

@@ -44,44 +44,6 @@ def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 
     return Crop(box, image_size)
 
 
-def train_crop(
-    size: tuple[int, int],
-    image_size: tuple[int, int],
-    *,
-    seed: int,
-    epoch: int,
-    index: int,
-    scale: tuple[float, float] = (0.35, 1.0),
-    aspect: tuple[float, float] = (3 / 4, 4 / 3),
-    flip: float = 0.5,
-) -> Crop:
-    """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone.
-
-    Args:
-        size: (height, width) in pixels of the image.
-        image_size: (height, width) in pixels of the result.
-        seed: the run's seed.
-        epoch: the pass over the data.
-        index: the image's index in its split.
-        scale: smallest and largest part of the image's area.
-        aspect: smallest and largest width / height of the part, relative to those of `image_size`; log-uniform.
-        flip: probability of a left-right mirror.
-
-    Raises:
-        InputError: a number is out of range, or the size is not allowed.
-    """
-    check_image_size(image_size)
-    if not 0 < scale[0] <= scale[1] <= 1:
-        raise InputError(f"scale {scale} is out of range (expected: 0 < low <= high <= 1)")
-    if not 0 < aspect[0] <= aspect[1]:
-        raise InputError(f"aspect {aspect} is out of range (expected: 0 < low <= high)")
-    if not 0 <= flip <= 1:
-        raise InputError(f"flip {flip} is out of range (expected: 0 to 1)")
-    draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
-    box = _random_box(draws[1:], *size, scale, aspect, image_size[1] / image_size[0])
-    return Crop(box, image_size, bool(draws[0, 0] < flip))
-
-
 def _random_box(
     draws: np.ndarray,
     height: int,
@@ -132,10 +94,12 @@ def cut(image: np.ndarray, crop: Crop, interpolation: str = "bicubic") -> np.nda
 
 @dataclass(frozen=True)
 class ImageTransform:
-    """How the stored images of a data set are shown.
+    """How the stored images of a data set are shown; raises InputError where a number is out of range.
 
     Attributes:
-        scale, aspect, flip: of the random parts in training (`train_crop`).
+        scale: smallest and largest part of an image's area that is shown in training.
+        aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
+        flip: probability of a left-right mirror in training.
         interpolation: a filter of Pillow, antialiased.
         crop: of what is measured (`eval_crop`); None resizes the whole image.
     """
@@ -146,10 +110,33 @@ class ImageTransform:
     interpolation: str = "bicubic"
     crop: float | None = 1.0
 
-    def part(self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int) -> Crop:
-        """Of an image in training."""
-        kind = {"scale": self.scale, "aspect": self.aspect, "flip": self.flip}
-        return train_crop(size, image_size, seed=seed, epoch=epoch, index=index, **kind)
+    def __post_init__(self) -> None:
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise InputError(f"scale {self.scale} is out of range (expected: 0 < low <= high <= 1)")
+        if not 0 < self.aspect[0] <= self.aspect[1]:
+            raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
+        if not 0 <= self.flip <= 1:
+            raise InputError(f"flip {self.flip} is out of range (expected: 0 to 1)")
+
+    def train_crop(
+        self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
+    ) -> Crop:
+        """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone.
+
+        Args:
+            size: (height, width) in pixels of the image.
+            image_size: (height, width) in pixels of the result.
+            seed: the run's seed.
+            epoch: the pass over the data.
+            index: the image's index in its split.
+
+        Raises:
+            InputError: the size is not allowed.
+        """
+        check_image_size(image_size)
+        draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
+        box = _random_box(draws[1:], *size, self.scale, self.aspect, image_size[1] / image_size[0])
+        return Crop(box, image_size, bool(draws[0, 0] < self.flip))
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
         """Of an image in evaluation."""

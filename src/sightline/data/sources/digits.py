@@ -8,9 +8,10 @@ from typing import ClassVar, Self
 import numpy as np
 from PIL import Image
 
+from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.targets import Label
 
 SIZES = {"train": 1297, "minival": 200, "test": 300}
@@ -73,8 +74,7 @@ class Digits(Source):
 
     def length(self, split: str) -> int:
         """1,297 for train, 200 for minival, 300 for test."""
-        if split not in SIZES:
-            raise choose("split of digits", split, SIZES)
+        require("split of digits", split, SIZES)
         return SIZES[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
