@@ -44,7 +44,7 @@ class TokenLayout:
         """Slots of one row, its padding included."""
         self._made: dict[Hashable, object] = {}
         # One object for all layers, so that what is made once a layout is made once here too.
-        self._unpadded = self._like(self.segments, padding=0) if padding else None
+        self._unpadded = self._like(padding=0) if padding else None
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is made of this layout alone: once, for all layers and as long as the layout lives.
@@ -71,8 +71,7 @@ class TokenLayout:
         tile: Grid | None = None,
     ) -> TokenLayout:
         """A batch of `rows` images that all have one grid; `tile` as `Segment.tile`."""
-        grid = Grid(*grid)
-        segment = Segment(grid, grid_coords(grid, torch.device(device), tile).unsqueeze(0), tile=tile)
+        segment = Segment.whole(Grid(*grid), torch.device(device), tile)
         return cls((segment,), rows=rows, num_prefix_tokens=num_prefix_tokens)
 
     @classmethod
@@ -86,9 +85,7 @@ class TokenLayout:
     ) -> TokenLayout:
         """One row that holds images of any grids, one after the other, with nothing between them; `tile` as
         `Segment.tile`."""
-        device = torch.device(device)
-        grids = [Grid(*grid) for grid in grids]
-        segments = [Segment(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile) for grid in grids]
+        segments = [Segment.whole(Grid(*grid), torch.device(device), tile) for grid in grids]
         return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
 
     def keep(self, indices: Tensor | Sequence[Tensor | Sequence[int]]) -> TokenLayout:
@@ -107,23 +104,13 @@ class TokenLayout:
             raise InputError(f"keep: {count} index tensors for {len(self.segments)} images")
         segments = []
         for number, segment in enumerate(self.segments):
-            index = indices if isinstance(indices, Tensor) else self._indices(number, indices[number]).unsqueeze(0)
-            every = grid_coords(segment.grid, index.device).expand(index.shape[0], -1, -1)
-            coords = torch.gather(every, 1, index.unsqueeze(-1).expand(-1, -1, len(segment.grid)))
-            segments.append(Segment(segment.grid, coords, complete=False))
+            index = indices if isinstance(indices, Tensor) else indices[number]
+            # A list is looked at; a tensor may be on another device.
+            if not isinstance(index, Tensor):
+                _check_indices(index, number, segment.grid.cells)
+                index = torch.tensor(index, dtype=torch.int64, device=self.device)
+            segments.append(Segment.some(segment.grid, torch.atleast_2d(index)))
         return self._like(segments)
-
-    def _indices(self, number: int, given: Tensor | Sequence[int]) -> Tensor:
-        """The kept patches of image `number` as a tensor; a list is looked at, a tensor may be on another device."""
-        if isinstance(given, Tensor):
-            return given
-        cells = self.segments[number].grid.cells
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise InputError(f"keep: {given!r} for image {number}: expected a tensor or a list of its patches' indices")
-        for index in given:
-            if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < cells:
-                raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
-        return torch.tensor(given, dtype=torch.int64, device=self.device)
 
     def to(self, device: torch.device | str) -> TokenLayout:
         """The same images on a device; the coordinates of what was dropped go there in one transfer."""
@@ -148,7 +135,7 @@ class TokenLayout:
         used = sum(self.lengths)
         if slots < used:
             raise InputError(f"pad_to {slots}: the images take {used} slots")
-        return self if slots == self.slots else self._like(self.segments, padding=slots - used)
+        return self if slots == self.slots else self._like(padding=slots - used)
 
     @property
     def unpadded(self) -> TokenLayout:
@@ -158,18 +145,14 @@ class TokenLayout:
     def queries(self, count: int) -> TokenLayout:
         """A layout of `count` prefix tokens and no patch for each image: the probes of attention pooling."""
         segments = [Segment(segment.grid, segment.coords[:, :0], complete=False) for segment in self.segments]
-        return TokenLayout(segments, rows=self.rows, num_prefix_tokens=count)
+        return self._like(segments, num_prefix_tokens=count, padding=0)
 
     def tiled(self, tile: Grid) -> TokenLayout:
         """The same whole images in tiles, as `Segment.tile`, of grids of two axes; windows, and images with dropped
         patches, stay as they are."""
-        segments = [
-            replace(one, coords=grid_coords(one.grid, self.device, tile).unsqueeze(0), tile=tile)
-            if one.complete and one.window is None
-            else one
-            for one in self.segments
-        ]
-        return self._like(segments)
+        whole = [one.complete and one.window is None for one in self.segments]
+        both = zip(whole, self.segments, strict=True)
+        return self._like([Segment.whole(one.grid, self.device, tile) if moves else one for moves, one in both])
 
     def windows(self, size: Sequence[int] | int, shift: Sequence[int] | None = None) -> TokenLayout:
         """A layout whose images are windows of these: tokens of two windows do not meet (Swin section 3.2).
@@ -202,16 +185,12 @@ class TokenLayout:
 
     def patches_only(self) -> TokenLayout:
         """The same images without their prefix tokens and the padding."""
-        return TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0)
+        return self._like(num_prefix_tokens=0, padding=0)
 
-    def _like(self, segments: Sequence[Segment], padding: int | None = None) -> TokenLayout:
-        """Other images in rows like these, with as much padding unless it is given."""
-        return TokenLayout(
-            segments,
-            rows=self.rows,
-            num_prefix_tokens=self.num_prefix_tokens,
-            padding=self.padding if padding is None else padding,
-        )
+    def _like(self, segments: Sequence[Segment] | None = None, **changes: int) -> TokenLayout:
+        """These images, or others, in rows like these but for the changes."""
+        rest = {"rows": self.rows, "num_prefix_tokens": self.num_prefix_tokens, "padding": self.padding, **changes}
+        return TokenLayout(self.segments if segments is None else segments, **rest)
 
     @property
     def images(self) -> int:
@@ -237,11 +216,10 @@ class TokenLayout:
         """The grid of the image of each slot, of ones at padding slots: int64 [1, slots, axes]."""
 
         def make() -> Tensor:
-            grids = [(segment.grid, length) for segment, length in zip(self.segments, self.lengths, strict=True)]
-            pieces = []
-            for grid, length in [*grids, *([((1,) * self.axes, self.padding)] if self.padding else [])]:
-                pieces.append(torch.stack([torch.full((1, length), side, device=self.device) for side in grid], dim=-1))
-            return torch.cat(pieces, dim=1)
+            grids, lengths = [*(one.grid for one in self.segments), (1,) * self.axes], [*self.lengths, self.padding]
+            places = zip(grids, lengths, strict=True)
+            sides = [[torch.full((1, length), side, device=self.device) for side in grid] for grid, length in places]
+            return torch.cat([torch.stack(one, dim=-1) for one in sides], dim=1)
 
         return self.once("grids", make)
 
@@ -299,7 +277,7 @@ class TokenLayout:
 
     def lay(self, patches: Tensor) -> Tensor:
         """Row-major patches of each image to the order of this layout: [rows, patches and padding of a row, ...]."""
-        order = TokenLayout(self.segments, rows=self.rows, num_prefix_tokens=0, padding=self.padding)._order()
+        order = self._like(num_prefix_tokens=0)._order()
         return patches if order is None else patches.index_select(1, order)
 
     def row_major(self, tokens: Tensor) -> Tensor:
@@ -316,11 +294,11 @@ class TokenLayout:
             order = torch.arange(self.slots, device=self.device)
             start = self.num_prefix_tokens
             for segment, length in zip(self.segments, self.lengths, strict=True):
-                if segment.window is not None:
-                    index = row_major_index(segment.image_coords[0], segment.window.grid) + segment.window.start
-                    order[start : start + segment.patches] = index
-                elif segment.complete:
-                    order[start : start + segment.patches] = segment.indices[0] + start
+                # A window's image begins elsewhere; nothing else is in a layout of windows.
+                grid, _, first = segment.window or (segment.grid, None, start)
+                if segment.complete:
+                    index = row_major_index(segment.image_coords[0], grid)
+                    order[start : start + segment.patches] = index + first
                 start += length
             return order
 
@@ -340,11 +318,20 @@ class TokenLayout:
         return f"TokenLayout(rows={self.rows}, grids=[{grids}], num_prefix_tokens={self.num_prefix_tokens}{padding})"
 
 
+def _check_indices(given: object, number: int, cells: int) -> None:
+    """Refuse what is no list of the indices of image `number`'s patches."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InputError(f"keep: {given!r} for image {number}: expected a tensor or a list of its patches' indices")
+    for index in given:
+        if type(index) is not int or not 0 <= index < cells:
+            raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
+
+
 def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str) -> TokenLayout:
-    segments = []
-    for sides, tile, window, indices in pieces:
-        grid = Grid(*sides)
-        coords = grid_coords(grid, torch.device(device), tile if indices is None else None)
-        coords = coords.unsqueeze(0) if indices is None else coords[indices]
-        segments.append(Segment(grid, coords, indices is None, tile, window))
+    segments = [
+        Segment.whole(Grid(*sides), torch.device(device), tile, window)
+        if indices is None
+        else Segment.some(Grid(*sides), indices)
+        for sides, tile, window, indices in pieces
+    ]
     return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding)

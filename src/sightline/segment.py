@@ -76,6 +76,17 @@ class Segment:
     tile: Grid | None = None
     window: Window | None = None
 
+    @classmethod
+    def whole(cls, grid: Grid, device: torch.device, tile: Grid | None = None, window: Window | None = None) -> Segment:
+        """All patches of a grid."""
+        return cls(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile, window=window)
+
+    @classmethod
+    def some(cls, grid: Grid, indices: Tensor) -> Segment:
+        """The patches of these row-major indices, int64 [1 or rows, patches], in this order."""
+        coords = grid_coords(grid, indices.device).index_select(0, indices.flatten())
+        return cls(grid, coords.unflatten(0, indices.shape), complete=False)
+
     @property
     def row_major(self) -> bool:
         """Every patch of the grid is here, in row-major order."""
@@ -111,8 +122,7 @@ def windows_of(images: Sequence[Segment], size: Grid, shift: Sequence[int]) -> l
         for spans in itertools.product(*map(_spans, image.grid, size, shift)):
             grid = Grid(*(high - low for low, high in spans))
             window = Window(image.grid, tuple(low for low, _ in spans), start)
-            coords = grid_coords(grid, image.coords.device).unsqueeze(0)
-            by_grid.setdefault(grid, []).append(Segment(grid, coords, window=window))
+            by_grid.setdefault(grid, []).append(Segment.whole(grid, image.coords.device, window=window))
         start += image.patches
     return [one for alike in by_grid.values() for one in alike]
 
