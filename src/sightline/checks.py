@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sightline.errors import InputError, choose
 
@@ -36,6 +36,15 @@ def require_bool(name: str, value: object) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} {value!r}: expected true or false")
+
+
+def require_declared(where: str, config: Any) -> None:
+    """Refuse fields of a configuration that are none of the words, or no truth value, that their annotation says."""
+    for name, kind in get_type_hints(type(config)).items():
+        if get_origin(kind) is Literal:
+            require(f"{where} {name}", getattr(config, name), get_args(kind))
+        elif kind is bool:
+            require_bool(f"{where} {name}", getattr(config, name))
 
 
 def require_whole(name: str, value: object, low: int, high: int | None = None) -> None:

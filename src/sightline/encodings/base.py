@@ -175,22 +175,18 @@ class PositionEncoding(nn.Module):
         assert self.tunable is not None
         setattr(self, self.tunable.name, value)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest) -> None:  # type: ignore[override]
         """A state without a knob, as older versions and other projects have it, leaves the knob as it is."""
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-        if prefix + KNOB_STATE in missing_keys:
-            missing_keys.remove(prefix + KNOB_STATE)
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, *rest)
+        if prefix + KNOB_STATE in missing:
+            missing.remove(prefix + KNOB_STATE)
+
+    def _whole(self, grid: Sequence[int], layer: int) -> Segment:
+        """All patches of a grid, for a layer that there is."""
+        if not 0 <= layer < self.shape.depth:
+            raise InputError(f"layer {layer}: expected 0 to {self.shape.depth - 1}")
+        device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+        return Segment.whole(Grid.checked(grid, axes=self.axes), device)
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, relative to this module, that weight decay must leave alone."""
@@ -273,8 +269,7 @@ class RotaryEncoding(PositionEncoding):
 
     def rotation_angles(self, grid: Sequence[int], layer: int = 0) -> Tensor:
         """Angles on a whole grid: float32 [1 or heads, cells, head_dim / 2]."""
-        _require_layer(layer, self.shape)
-        segment = _segment(grid, self)
+        segment = self._whole(grid, layer)
         return self.angles(segment.coords, segment.grid, layer)[0]
 
 
@@ -298,19 +293,8 @@ class PatternEncoding(PositionEncoding):
         Returns:
             float32 [heads, N, N], N prefix tokens and patches; rows are queries, columns keys.
         """
-        _require_layer(layer, self.shape)
-        segment = _segment(grid, self)
+        segment = self._whole(grid, layer)
         return self.layer_pattern(layer).bias(segment, segment, num_prefix_tokens, num_prefix_tokens)[0]
-
-
-def _require_layer(layer: int, shape: TrunkShape) -> None:
-    if not 0 <= layer < shape.depth:
-        raise InputError(f"layer {layer}: expected 0 to {shape.depth - 1}")
-
-
-def _segment(grid: Sequence[int], module: PositionEncoding) -> Segment:
-    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    return TokenLayout.uniform(Grid.checked(grid, axes=module.axes), 1, device=device).segments[0]
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:

@@ -58,18 +58,12 @@ class Combined(PositionEncoding):
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
         return _sum(part.pattern(layer, layout) for part in self._parts())
 
-    def _tuned(self) -> PositionEncoding | None:
-        return next((part for part in self._parts() if part.knob is not None), None)
-
     @property
     def knob(self) -> Knob | None:
-        tuned = self._tuned()
-        return tuned.knob if tuned is not None else None
+        return next((part.knob for part in self._parts() if part.knob is not None), None)
 
     def _turn_knob(self, value: float) -> None:
-        tuned = self._tuned()
-        assert tuned is not None
-        tuned.set_knob(value)
+        next(part for part in self._parts() if part.knob is not None).set_knob(value)
 
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self._parts()) for name in part.no_weight_decay()}

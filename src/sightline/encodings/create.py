@@ -39,13 +39,12 @@ def create_encoding(
     Raises:
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
-    names, known = _parts(name), registry()
-    axes = next((known[part].axes for part in names if known[part].axes), 2) if isinstance(train_grid, int) else None
-    grid = Grid.checked(train_grid, "train_grid", axes)
+    shared, known = _share_options(name, config), registry()
+    axes = next((known[part].axes for part, _ in shared if known[part].axes), 2)
+    grid = Grid.checked(train_grid, "train_grid", axes if isinstance(train_grid, int) else None)
     shape = TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim)
-    shared = _share_options(names, config)
     parts = []
-    for part, options in zip(names, shared, strict=True):
+    for part, options in shared:
         cls = known[part]
         encoding = cls(configure(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
         encoding.name = part
@@ -74,23 +73,22 @@ def split_options(name: str, config: Mapping[str, Any]) -> dict[str, dict[str, A
     Raises:
         InputError: a part or an option is not known, or an option is ambiguous.
     """
-    names = _parts(name)
-    return dict(zip(names, _share_options(names, dict(config)), strict=True))
+    return dict(_share_options(name, config))
 
 
-def _parts(name: str) -> list[str]:
+def _share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each part of a joined name, and its own options."""
     names, known = str(name).split("+"), registry()
-    for part in names:
+    # Every option as it may be written -> which parts have it.
+    owners: dict[str, list[int]] = {}
+    for number, part in enumerate(names):
         if part not in known:
             raise choose("encoding", part, known)
-    return names
-
-
-def _share_options(names: list[str], config: dict[str, Any]) -> list[dict[str, Any]]:
-    """The options of each part of a joined name."""
-    fields = [set(registry()[name].Config.__dataclass_fields__) for name in names]
+        for field in known[part].Config.__dataclass_fields__:
+            owners.setdefault(field, []).append(number)
+            owners.setdefault(f"{part}.{field}", []).append(number)
     shared: list[dict[str, Any]] = [{} for _ in names]
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in config.items():
         # A group of keys named as a part is that part's options, as a configuration file writes them.
         if len(names) > 1 and key in names and isinstance(value, dict):
@@ -98,17 +96,10 @@ def _share_options(names: list[str], config: dict[str, Any]) -> list[dict[str, A
         else:
             flat[key] = value
     for key, value in flat.items():
-        part, _, field = key.rpartition(".")
-        owners = [i for i, name in enumerate(names) if (part == name if part else field in fields[i])]
-        if not part and len(owners) > 1:
-            options = ", ".join(f"{names[i]}.{field}" for i in owners)
-            raise InputError(f"encoding {'+'.join(names)}: option {key!r} is ambiguous (expected one of {options})")
-        if not owners:
-            allowed = [
-                f"{name}.{one}" if len(names) > 1 else one
-                for name, own in zip(names, fields, strict=True)
-                for one in own
-            ]
-            raise choose(f"encoding {'+'.join(names)}: option", key, allowed)
-        shared[owners[0]][field] = value
-    return shared
+        if key not in owners:
+            raise choose(f"encoding {name}: option", key, [one for one in owners if ("." in one) == (len(names) > 1)])
+        if "." not in key and len(owners[key]) > 1:
+            options = ", ".join(f"{names[number]}.{key}" for number in owners[key])
+            raise InputError(f"encoding {name}: option {key!r} is ambiguous (expected one of {options})")
+        shared[owners[key][0]][key.rpartition(".")[2]] = value
+    return list(zip(names, shared, strict=True))

@@ -29,7 +29,7 @@ _folders: set[str] = set()
 def _register(module: ModuleType, where: str) -> list[str]:
     new: dict[str, type[PositionEncoding]] = {}
     for _, cls in inspect.getmembers(module, inspect.isclass):
-        if not issubclass(cls, PositionEncoding) or cls.__module__ != module.__name__ or not cls.names:
+        if not issubclass(cls, PositionEncoding) or cls.__module__ != module.__name__:
             continue
         for name in cls.names:
             known = _found.get(name)
@@ -45,26 +45,22 @@ def _register(module: ModuleType, where: str) -> list[str]:
 
 def registry() -> dict[str, type[PositionEncoding]]:
     """Every registered name and the class that builds it."""
-    new = set(plugins.__path__) - _folders
-    if "none" not in _found or new:
-        for kind in KINDS:
-            for module in modules(f"sightline.encodings.{kind}"):
-                _register(module, str(module.__file__))
-        _folders.update(new)
-        for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            _register_point(point)
+    if "none" in _found and _folders.issuperset(plugins.__path__):
+        return _found
+    for kind in KINDS:
+        for module in modules(f"sightline.encodings.{kind}"):
+            _register(module, str(module.__file__))
+    _folders.update(plugins.__path__)
+    # Other packages' encodings; what is wrong with them is theirs, and ours are there without them.
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = point.load()
+            _register(loaded if inspect.ismodule(loaded) else sys.modules[loaded.__module__], point.name)
+        # Somebody else's code may raise anything, and end the process with SystemExit.
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            _LOG.warning("encodings of the plug-in %s (%s) are left out: %s", point.name, point.value, said)
     return _found
-
-
-def _register_point(point: importlib.metadata.EntryPoint) -> None:
-    """Another package's encodings; what is wrong with them is theirs, and ours are there without them."""
-    try:
-        loaded = point.load()
-        _register(loaded if inspect.ismodule(loaded) else sys.modules[loaded.__module__], point.name)
-    # Somebody else's code may raise anything, and end the process with SystemExit.
-    except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        _LOG.warning("encodings of the plug-in %s (%s) are left out: %s", point.name, point.value, said)
 
 
 def list_encodings() -> list[str]:

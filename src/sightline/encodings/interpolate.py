@@ -14,13 +14,6 @@ from sightline.kept import Kept
 _AXES = Kept("axes of BEiT's interpolation", 2 << 20)
 
 Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned"]
-INTERPOLATIONS: tuple[Interpolation, ...] = (
-    "bilinear",
-    "bilinear_antialias",
-    "bicubic",
-    "bicubic_antialias",
-    "corner_aligned",
-)
 
 
 def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:

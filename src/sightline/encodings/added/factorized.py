@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require, require_number, require_whole
+from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedEncoding, TrunkShape
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_axis
+from sightline.encodings.interpolate import Interpolation, longer_side, resize_axis
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -43,11 +43,7 @@ class FactorizedConfig:
     scale: float = 6.0
 
     def __post_init__(self) -> None:
-        require("factorized coordinates", self.coordinates, ("absolute", "fractional"))
-        require("factorized combine", self.combine, ("sum", "stack", "product"))
-        require("factorized table", self.table, ("learned", "sinusoidal", "fourier"))
-        require("factorized new_grid", self.new_grid, ("index", "resize", "aspect"))
-        require("factorized interpolation", self.interpolation, INTERPOLATIONS)
+        require_declared("factorized", self)
         require_number("factorized temperature", self.temperature, low=1.0, above=True)
         require_number("factorized scale", self.scale, above=True)
         if self.max_side is not None:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedEncoding, TrunkShape, without_autocast
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -35,8 +35,7 @@ class FourierConfig:
     scale: float = 6.0
 
     def __post_init__(self) -> None:
-        require("fourier coordinates", self.coordinates, ("absolute", "fractional"))
-        require_bool("fourier mlp", self.mlp)
+        require_declared("fourier", self)
         require_number("fourier scale", self.scale, above=True)
         if self.features is not None:
             require_whole("fourier features", self.features, 2)

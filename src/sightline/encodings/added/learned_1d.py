@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require, require_bool
+from sightline.checks import require_declared
 from sightline.encodings.base import AddedEncoding, TrunkShape
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
+from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.grid import Grid
 
 
@@ -28,8 +28,7 @@ class Learned1dConfig:
     prefix: bool = True
 
     def __post_init__(self) -> None:
-        require("learned_1d interpolation", self.interpolation, INTERPOLATIONS)
-        require_bool("learned_1d prefix", self.prefix)
+        require_declared("learned_1d", self)
 
 
 class Learned1d(AddedEncoding):

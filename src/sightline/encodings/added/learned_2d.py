@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require, require_whole
+from sightline.checks import require_declared, require_whole
 from sightline.encodings.base import AddedEncoding, TrunkShape
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, longer_side, resize_table
+from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.grid import Grid
 from sightline.segment import grid_coords
 
@@ -32,8 +32,7 @@ class Learned2dConfig:
     interpolation: Interpolation = "bilinear"
 
     def __post_init__(self) -> None:
-        require("learned_2d lookup", self.lookup, ("absolute", "aspect"))
-        require("learned_2d interpolation", self.interpolation, INTERPOLATIONS)
+        require_declared("learned_2d", self)
         if self.max_side is not None:
             require_whole("learned_2d max_side", self.max_side, 1)
 

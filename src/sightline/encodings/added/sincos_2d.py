@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.checks import require, require_number
+from sightline.checks import require_declared, require_number
 from sightline.encodings.base import AddedEncoding, TrunkShape
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, resize_table
+from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import Kept
@@ -35,12 +35,11 @@ class Sincos2dConfig:
 
     order: Literal["big_vision", "mae", "timm", "timm_interleaved"] = "big_vision"
     temperature: float = 10000.0
-    new_grid: Literal["extend"] | Interpolation = "extend"
+    new_grid: Literal["extend", Interpolation] = "extend"
 
     def __post_init__(self) -> None:
-        require("sincos_2d order", self.order, ("big_vision", "mae", "timm", "timm_interleaved"))
+        require_declared("sincos_2d", self)
         require_number("sincos_2d temperature", self.temperature, low=1.0, above=True)
-        require("sincos_2d new_grid", self.new_grid, ("extend", *INTERPOLATIONS))
 
 
 class Sincos2d(AddedEncoding):

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
-from sightline.checks import require, require_number
+from sightline.checks import require_declared, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
 from sightline.encodings.direction import NARROWEST, look
 from sightline.errors import InputError, choose
@@ -117,16 +117,12 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
             f"lookhere directions {directions!r} with {heads} heads: expected {_ACCEPTED}; the presets "
             f"{', '.join(sorted(PRESETS))} take any number of heads"
         )
-    dealt = []
-    named = []
-    for name, count in zip(names, counts, strict=True):
-        dealt += [GROUPS[name][index % 4] for index in range(count)]
-        named += [name] * count
+    places = [(name, index) for name, count in zip(names, counts, strict=True) for index in range(count)]
     slopes: list[float] = []
-    for name, run in groupby(named):
+    for name, run in groupby(name for name, _ in places):
         length = len(list(run))
         slopes += _spread(length) if _is_undirected(name) else [2.0 ** -(1 + index // 4) for index in range(length)]
-    return list(zip(dealt, slopes, strict=True))
+    return [(GROUPS[name][index % 4], slope) for (name, index), slope in zip(places, slopes, strict=True)]
 
 
 def _is_undirected(name: str) -> bool:
@@ -212,9 +208,7 @@ class LookHereConfig:
                 raise InputError(
                     f"lookhere directions {self.directions!r}: expected a text, or a list of one for each layer"
                 )
-        require("lookhere distance", self.distance, ("linear", "sqrt", "square"))
-        require("lookhere fill", self.fill, ("inf", "max", "zero"))
-        require("lookhere rounding", self.rounding, ("official", "exact"))
+        require_declared("lookhere", self)
         require_number("lookhere global_slope", self.global_slope)
         if self.prune_below is not None:
             require_number("lookhere prune_below", self.prune_below, above=True)
@@ -254,22 +248,14 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(one) for one in value) if isinstance(value, list | tuple) else value
 
 
-def _one_a_layer(given: tuple[Any, ...]) -> bool:
-    """Whether a list has an entry for each layer: names, or lists of views, whose own entries are no numbers."""
-    first = given[0] if given else ""
-    return isinstance(first, str) or (first != () and all(isinstance(one, tuple) for one in first))
-
-
-def _deal(given: str | tuple[Looking, ...], heads: int) -> list[tuple[_Head, float]]:
-    """The heads of one layer from what its configuration says."""
-    if isinstance(given, str):
-        return deal_preset(given, heads) if given in PRESETS else parse_directions(given, heads)
-    return [(_Head(look(direction, angle)), slope) for direction, angle, slope in given]
+def _one_a_layer(views: tuple[Any, ...]) -> bool:
+    """Whether these are lists of views, one a layer, whose own entries are no numbers."""
+    return isinstance(views[0], tuple) and views[0] != () and all(isinstance(one, tuple) for one in views[0])
 
 
 def _numbered(views: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
     """The entries for heads, each with its place as the user would write it."""
-    if not isinstance(views[0], tuple) or not _one_a_layer(views):
+    if not _one_a_layer(views):
         yield from ((f"views[{head}]", looking) for head, looking in enumerate(views))
         return
     for layer, heads in enumerate(views):
@@ -292,21 +278,25 @@ class LookHere(PatternEncoding):
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         key = "directions" if config.views is None else "views"
-        given = getattr(config, key)
-        layers = given if isinstance(given, tuple) and _one_a_layer(given) else (given,) * shape.depth
+        given: Any = getattr(config, key)
+        each = isinstance(given, tuple) and (key == "directions" or _one_a_layer(given))
+        layers: tuple[Any, ...] = given if each else (given,) * shape.depth
         if len(layers) != shape.depth:
             raise InputError(f"lookhere {key}: {len(layers)} given for a depth of {shape.depth}, expected one each")
-        if config.head_slopes is not None and len(config.head_slopes) != shape.heads:
-            raise InputError(
-                f"lookhere head_slopes: {len(config.head_slopes)} given for {shape.heads} heads, expected one each"
-            )
+        if config.head_slopes is not None:
+            self._check_count("head_slopes", config.head_slopes, "one each")
+        self.heads_of_layer: list[list[tuple[_Head, float]]] = []
         for layer, one in enumerate(layers):
-            if key == "views" and len(one) != shape.heads:
-                where = f"views[{layer}]" if layers is given else "views"
-                raise InputError(
-                    f"lookhere {where}: {len(one)} given for {shape.heads} heads, expected {_LOOKING} for each"
-                )
-        self.heads_of_layer = [_deal(one, shape.heads) for one in layers]
+            if key == "views":
+                self._check_count(f"views[{layer}]" if each else "views", one, f"{_LOOKING} for each")
+                heads = [(_Head(look(direction, angle)), slope) for direction, angle, slope in one]
+            else:
+                heads = (deal_preset if one in PRESETS else parse_directions)(one, shape.heads)
+            self.heads_of_layer.append(heads)
+
+    def _check_count(self, what: str, given: tuple[Any, ...], expected: str) -> None:
+        if len(given) != self.shape.heads:
+            raise InputError(f"lookhere {what}: {len(given)} given for {self.shape.heads} heads, expected {expected}")
 
     def layer_slope(self, layer: int) -> float:
         """The slope of a layer, evenly spaced from the first to the last."""
@@ -315,21 +305,15 @@ class LookHere(PatternEncoding):
         return last if layer and layer == self.shape.depth - 1 else first + layer * step
 
     def layer_pattern(self, layer: int) -> Pattern:
-        config, heads = self.config, self.heads_of_layer[layer]
-        slopes = config.head_slopes or tuple(slope for _, slope in heads)
-        return Pattern(
-            (
-                Directed(
-                    views=tuple(head.view for head, _ in heads),
-                    slopes=tuple(
-                        float(slope) if head.penalised else 0.0 for (head, _), slope in zip(heads, slopes, strict=True)
-                    ),
-                    from_centre=tuple(head.from_centre for head, _ in heads),
-                    scale=self.global_slope * self.layer_slope(layer),
-                    distance=config.distance,
-                    outside=config.fill,
-                    rounding=config.rounding,
-                ),
-            ),
-            prune_below=config.prune_below,
+        config, (heads, dealt) = self.config, zip(*self.heads_of_layer[layer], strict=True)
+        slopes = zip(heads, config.head_slopes or dealt, strict=True)
+        term = Directed(
+            views=tuple(head.view for head in heads),
+            slopes=tuple(float(slope) if head.penalised else 0.0 for head, slope in slopes),
+            from_centre=tuple(head.from_centre for head in heads),
+            scale=self.global_slope * self.layer_slope(layer),
+            distance=config.distance,
+            outside=config.fill,
+            rounding=config.rounding,
         )
+        return Pattern((term,), config.prune_below)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern, Table
-from sightline.checks import require, require_bool
+from sightline.checks import require_declared
 from sightline.encodings.base import PatternEncoding, TrunkShape, without_autocast
-from sightline.encodings.interpolate import INTERPOLATIONS, Interpolation, beit_axis, resize_table
+from sightline.encodings.interpolate import Interpolation, beit_axis, resize_table
 from sightline.grid import Grid
 
 
@@ -26,11 +26,10 @@ class RpeLearnedConfig:
     """
 
     shared: bool = False
-    interpolation: Literal["beit"] | Interpolation = "beit"
+    interpolation: Literal["beit", Interpolation] = "beit"
 
     def __post_init__(self) -> None:
-        require_bool("rpe_learned shared", self.shared)
-        require("rpe_learned interpolation", self.interpolation, ("beit", *INTERPOLATIONS))
+        require_declared("rpe_learned", self)
 
 
 class RpeLearned(PatternEncoding):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention.rotation import Pairing
-from sightline.checks import require, require_number
+from sightline.checks import require_declared, require_number
 from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -41,12 +41,9 @@ class RopeAxialConfig:
     rounding: Literal["none", "bfloat16"] = "none"
 
     def __post_init__(self) -> None:
+        require_declared("rope_axial", self)
         require_number("rope_axial theta", self.theta, low=1.0, above=True)
-        require("rope_axial axis_order", self.axis_order, ("xy", "yx"))
-        require("rope_axial coordinates", self.coordinates, ("extended", "squeezed", "centred"))
         require_number("rope_axial offset", self.offset, low=-math.inf)
-        require("rope_axial pairing", self.pairing, ("adjacent", "halves"))
-        require("rope_axial rounding", self.rounding, ("none", "bfloat16"))
         if self.reference is not None:
             object.__setattr__(self, "reference", Grid.checked(self.reference, "rope_axial reference"))
 
