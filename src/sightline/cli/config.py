@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from sightline.cli.yaml_text import parse_yaml
 from sightline.errors import InputError, nearest
 
 T = TypeVar("T")
@@ -31,8 +34,6 @@ def check_config(cls: type[T], mapping: Mapping[str, Any], where: str = "configu
     Raises:
         InputError: a key is unknown or missing, or a value is of the wrong type, out of range, NaN or infinite.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     _refuse_unplain(mapping, "", where)
     adapter = TypeAdapter(cls)
     try:
@@ -173,8 +174,6 @@ def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str]) -> dict[
     Raises:
         InputError: a setting has no "=", an empty key, a value that is not YAML, or a key that another one sets.
     """
-    from sightline.cli.yaml_text import parse_yaml
-
     merged = copy.deepcopy(dict(mapping))
     given: list[str] = []
     for setting in settings:
@@ -202,6 +201,4 @@ def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str]) -> dict[
 
 def dump_config(instance: Any) -> dict[str, Any]:
     """A dataclass as plain values, for YAML and JSON; `check_config` makes an equal one of them."""
-    from pydantic import TypeAdapter
-
     return TypeAdapter(type(instance)).dump_python(instance, mode="json")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from sightline.cli.config import apply_settings
-from sightline.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from sightline.cli.yaml_text import read_yaml
+from sightline.convert import list_projects
+from sightline.convert.timm import read_timm_folder
+from sightline.convert.weights import read_weights
+from sightline.errors import InputError, choose
 
 
 def read_source(
@@ -26,12 +29,6 @@ def read_source(
     Raises:
         InputError: the project or the source is not known, or there are no arguments.
     """
-    from sightline.cli.yaml_text import read_yaml
-    from sightline.convert import list_projects
-    from sightline.convert.timm import read_timm_folder
-    from sightline.convert.weights import read_weights
-    from sightline.errors import choose
-
     if project not in list_projects():
         raise choose("project", project, list_projects())
     if not source.exists():

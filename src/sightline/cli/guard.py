@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,15 +62,16 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
     read = [Path(file) for file in inputs.files]
     for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
         for part in (folder, *(folder / name for name in CHECKPOINTS)):
-            read += [entry for entry in _entries(part) if entry.suffix in _READ_OF_A_MODEL]
+            read += sorted(entry for entry in part.glob("*") if entry.suffix in _READ_OF_A_MODEL)
     for file in read:
         if _same(out, file):
             raise InputError(f"{option} {out}: is {file}, which this command reads; give another name")
     folders = inputs.data_folders()
     _refuse_in_data(out, folders, option)
-    image = next((image for image in _images(folders) if _same(out, image)), None) if out.exists() else None
-    if image is not None:
-        raise InputError(f"{option} {out}: is {image}, an image of the data; give another name")
+    for folder in folders if out.exists() else ():
+        for image in (Path(parent, name) for parent, _, names in os.walk(folder) for name in names):
+            if _same(out, image):
+                raise InputError(f"{option} {out}: is {image}, an image of the data; give another name")
 
 
 def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> None:
@@ -120,11 +121,6 @@ def _first_line(file: Path) -> set[str]:
     return set(line) if isinstance(line, dict) else set()
 
 
-def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder is one that `save_model` wrote."""
-    return (folder / CHECKSUMS).is_file() and any((folder / name).is_file() for name in (MODEL, WEIGHTS))
-
-
 def home_of(model: Path) -> Path:
     """The folder that keeps what is measured of a model: the run whose checkpoint it is, else its own.
 
@@ -150,7 +146,9 @@ def _refuse_owned(out: Path, option: str) -> None:
     """Refuse what a run keeps for itself, and anything in a checkpoint, which is replaced as a whole."""
     place = Path(os.path.realpath(out))
     for node in (place, *place.parents):
-        if node != place and is_checkpoint(node):
+        # By these files a folder is known that `save_model` wrote.
+        whole = (node / CHECKSUMS).is_file() and any((node / name).is_file() for name in (MODEL, WEIGHTS))
+        if whole and node != place:
             raise InputError(
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
@@ -170,41 +168,17 @@ def _refuse_in_data(out: Path, folders: Sequence[Path], option: str) -> None:
             )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_dev, status.st_ino
-
-
 def _same(first: Path, second: Path) -> bool:
-    one, other = _identity(first), _identity(second)
-    if one is None or other is None:
-        return one is other and os.path.realpath(first) == os.path.realpath(second)
-    return one == other
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def _lies_in(path: Path, folder: Path) -> bool:
     """Whether `path` is `folder` or is below it; neither needs to exist."""
-    place, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    if place.is_relative_to(root):
-        return True
-    whole = _identity(root)
-    return whole is not None and any(_identity(node) == whole for node in (place, *place.parents))
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _images(folders: Sequence[Path]) -> Iterator[Path]:
-    for folder in folders:
-        for parent, _, names in os.walk(folder):
-            yield from (Path(parent, name) for name in names)
+    place = Path(os.path.realpath(path))
+    return any(_same(node, folder) for node in (place, *place.parents))
 
 
 def _trained_on(model: Path) -> str | None:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from sightline import plugins
 from sightline.cascade_rows import CASCADE
+from sightline.data.image_file import MAX_PIXELS
+from sightline.data.views import View
+from sightline.errors import InputError, SightlineError
+from sightline.predictions import read_predictions
 from sightline.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ def say_other(what: str, *words: object) -> None:
 
 PACKED = "navit_imagefolder"
 """The recipe for a folder's images packed, each at its own aspect."""
+PACKED_ENDING = "_packed"
+"""Beside a run and called so, the packed run on its data is offered to be written."""
 
 
 def to_train(
@@ -48,8 +54,6 @@ def to_train(
     recipe: str | None = None,
 ) -> tuple[object, ...]:
     """The words that train on a folder of images, by the folder's recipe or the one named."""
-    from sightline.data.image_file import MAX_PIXELS
-
     skip = ("--skip-unreadable", skip_unreadable) if skip_unreadable else ()
     pixels = ("--max-pixels", max_pixels) if max_pixels not in (None, MAX_PIXELS) else ()
     chosen = ("--recipe", recipe) if recipe else ()
@@ -97,17 +101,15 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         data: as it was given; shown: at which sizes and views.
         again: some were asked for, which adds to what is known of a run.
     """
-    from sightline.data.views import View
-
-    home, packed = run_of(run.path), packed_beside(run_of(run.path))
+    home = run_of(run.path)
+    packed = beside(home, PACKED_ENDING)
     if run.data.startswith("imagefolder:"):
         if not any(isinstance(one, View) and one.kind == "native" for one in shown):
             given = ("--data", data) if data else ()
             say_other("each at its own size", "evaluate", run.path, *given, "--resolutions", "native")
         if run.config.get("packing") is None and run.data == run.config.get("data") and not packed.exists():
             rest = run.skip_unreadable, run.max_pixels, run.config.get("images")
-            words = to_train(run.data, packed, *rest, recipe=PACKED)
-            say_other("train packed, each at its own aspect", *words)
+            say_other("train packed, each at its own aspect", *to_train(run.data, packed, *rest, recipe=PACKED))
     cascade = beside(home, "_cascade")
     if again and (cascade / CASCADE).exists():
         say_report(run)
@@ -135,22 +137,16 @@ def run_of(model: str | Path) -> Path:
     return place.parent if place.name.startswith(CHECKPOINT) and (place.parent / CONFIG).exists() else place
 
 
-def packed_beside(run: Path) -> Path:
-    """Where the packed run on the data of a run is offered to be written."""
-    return beside(run, "_packed")
-
-
 def to_compare(run: Path) -> tuple[Path, ...]:
     """The run, or the two where it was trained packed and not, as offered, and both were measured: the fixed one
     first."""
-    fixed = run.with_name(run.name.removesuffix("_packed"))
-    pair = (fixed, packed_beside(fixed))
+    fixed = run.with_name(run.name.removesuffix(PACKED_ENDING))
+    pair = (fixed, beside(fixed, PACKED_ENDING))
     return pair if all((one / RESULTS).exists() and _data(one) == _data(run) for one in pair) else (run,)
 
 
 def _data(run: Path) -> str | None:
     """The data set that a run was trained on; None where that is not known."""
-    from sightline.errors import SightlineError
     from sightline.load import read_record
 
     try:
@@ -165,25 +161,17 @@ def beside(run: Path, ending: str) -> Path:
     return named.with_name(f"{named.name}{ending}")
 
 
-def example_image(run: Path) -> str | None:
-    """An image file that the run was tested on, to try `predict` with; None where its data are drawn or gone."""
-    from sightline.errors import InputError
-    from sightline.predictions import read_predictions
-
-    try:
-        rows = read_predictions(run / PREDICTIONS)
-    except InputError:
-        return None
-    return next((row.name for row in rows[:1] if Path(row.name).is_file()), None)
-
-
 def say_predict_or_export(model: str | Path) -> None:
-    """After a report: try it on an image, or where there is no file to try, export it."""
-    image = example_image(run_of(model))
-    if image is None:
-        say_export(model)
+    """After a report: try it on an image that it was tested on, or where there is no such file, export it."""
+    try:
+        tested = read_predictions(run_of(model) / PREDICTIONS)
+    except InputError:
+        tested = []
+    # Its data may be drawn, or gone.
+    if tested and Path(tested[0].name).is_file():
+        say_next("predict", model, tested[0].name)
     else:
-        say_next("predict", model, image)
+        say_export(model)
 
 
 def say_export(model: str | Path, stream: TextIO | None = None) -> None:

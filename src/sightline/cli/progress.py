@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
 _QUIET_SECONDS = 15.0
 # What the speed is taken from: the last minute, and no less than this.
 _WINDOW_SECONDS, _LEAST_SECONDS = 60.0, 2.0
@@ -49,9 +52,6 @@ class Bars:
     """
 
     def __init__(self, late: float = 0.0) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
         self._console = Console(stderr=True)
         self._terminal = self._console.is_terminal
         self._progress: Any = Progress(

@@ -8,19 +8,28 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from sightline import recipes
+from sightline.analysis.memory import refuse_what_cannot_fit
 from sightline.cli.config import apply_settings, check_config, dump_config
+from sightline.cli.progress import Bars
+from sightline.cli.yaml_text import dump_yaml, read_yaml
+from sightline.data.source import Source
+from sightline.data.summary import Summary
 from sightline.errors import InputError
+from sightline.fine_tune import describe_start
+from sightline.load import load_model
+from sightline.models import Model, ViTConfig
+from sightline.replacing import write_out
 from sightline.run_files import CONFIG
-
-if TYPE_CHECKING:
-    import torch
-
-    from sightline.data.source import Source
-    from sightline.data.summary import Summary
-    from sightline.models import Model, ViTConfig
-    from sightline.training.config import TrainConfig
+from sightline.training.config import BUDGETS, TrainConfig, renamed
+from sightline.training.plan import shown
+from sightline.training.prepare import build_model, vit_config
+from sightline.training.run import open_training_data
+from sightline.training.state import check_same_run
 
 _QUIET_SECONDS = 0.5
 
@@ -34,9 +43,6 @@ class TrainingSources:
 
     def open(self, config: TrainConfig) -> Source:
         """As `open_training_data`."""
-        from sightline.training.plan import shown
-        from sightline.training.run import open_training_data
-
         if config.data not in self._opened:
             self._opened[config.data] = open_training_data(config)
         return shown(self._opened[config.data], config)
@@ -47,8 +53,6 @@ class TrainingSources:
         Raises:
             UnreadableDataError: no image can be read, or more cannot than may be left out.
         """
-        from sightline.cli.progress import Bars
-
         # What takes no time is not worth a line: more may yet be refused.
         with Bars(late=_QUIET_SECONDS) as bars:
             progress = functools.partial(bars.move, "reading headers of train")
@@ -95,12 +99,6 @@ def training_config(
     Raises:
         InputError: see `check_config`; also a field that a flag and `--set` both give.
     """
-    from sightline.cli.yaml_text import read_yaml
-    from sightline.load import load_model
-    from sightline.recipes import recipe as named_recipe
-    from sightline.recipes import recipe_for
-    from sightline.training.config import BUDGETS, TrainConfig, renamed
-
     given = {key: value for key, value in flags.items() if value is not None}
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -123,9 +121,9 @@ def training_config(
                 return summarise(wanted)
 
         if recipe is not None:
-            base = dump_config(named_recipe(recipe, asked.get("data"), measure))
+            base = dump_config(recipes.recipe(recipe, asked.get("data"), measure))
         else:
-            base = dump_config(recipe_for(wanted.data, measure))
+            base = dump_config(recipes.recipe_for(wanted.data, measure))
         if wanted.init_from is not None:
             # What the checkpoint says of its images and its encoding stays, unless asked to change.
             base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
@@ -157,11 +155,6 @@ def built_model(resolved: TrainConfig, source: Source, file: Path | None, device
 
     A run that this machine has not the memory for is refused before that.
     """
-    from sightline.analysis.memory import refuse_what_cannot_fit
-    from sightline.fine_tune import describe_start
-    from sightline.load import load_model
-    from sightline.training.prepare import build_model, vit_config
-
     with named_after(file or Path("train")):
         model = vit_config(resolved, source)
         image_size, batch = _largest_pass(resolved, model)
@@ -206,10 +199,6 @@ def save_config(resolved: TrainConfig, folder: Path) -> None:
     Raises:
         InputError: the run in the folder was begun with another configuration; names the key.
     """
-    from sightline.cli.yaml_text import dump_yaml, read_yaml
-    from sightline.replacing import write_out
-    from sightline.training.state import check_same_run
-
     path = folder / CONFIG
     if path.exists():
         check_same_run(read_yaml(path), resolved, folder)

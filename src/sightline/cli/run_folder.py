@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sightline.analysis.fields_of_view import field_of_view
+from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
+from sightline.grid import Grid
+from sightline.load import read_record
+from sightline.models import Model
+from sightline.predictions import Prediction, as_written, read_predictions
 from sightline.reading import read_json_lines
+from sightline.reports import content
+from sightline.reports.answers import worst
+from sightline.reports.seen import loss_kind, seen_sizes
+from sightline.reports.words import capital, short
+from sightline.results import ResultRow, read_rows
 from sightline.run_files import BEST, LOG, PREDICTIONS, RESULTS, VALIDATION
-
-if TYPE_CHECKING:
-    from sightline.data.source import Source
-    from sightline.models import Model
-    from sightline.predictions import Prediction
-    from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow, ValidationPoint
-    from sightline.results import ResultRow
-    from sightline.training.run import Run
+from sightline.tasks.base import task_of
+from sightline.training.log import measured_in, read_log
+from sightline.training.run import Run, open_run
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -34,9 +41,6 @@ def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
     Raises:
         InputError: the folder is no run, or was not measured.
     """
-    from sightline.results import read_rows
-    from sightline.training.run import open_run
-
     run = open_run(folder)
     rows = folder / RESULTS
     if not rows.exists():
@@ -47,20 +51,16 @@ def read_run(folder: Path) -> tuple[Run, list[ResultRow]]:
     return run, measured
 
 
-def _summary(run: Run, rows: list[ResultRow]) -> RunSummary:
-    from sightline.reports.content import LossCurve, RunSummary
-    from sightline.reports.seen import loss_kind, seen_sizes
-    from sightline.training.log import read_log
-
+def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
     model, training, folder = run.model, run.training, run.path
     log = read_log(folder / LOG)
     config, knob = training["config"], model.knob
     # Rows of one pass share its seconds.
     passes = {(row.split, row.view, row.resolution, row.tuned): row.seconds for row in rows}
     # What was seen is what the log counted until the checkpoint.
-    spent = [line for line in log if line["step"] <= training.get("step", line["step"])][-1:]
-    last = spent[0] if spent else {"images": config.get("images") or 0}
-    return RunSummary(
+    spent = [line for line in log if line["step"] <= training.get("step", line["step"])]
+    last = spent[-1] if spent else {"images": config.get("images") or 0}
+    return content.RunSummary(
         name=rows[0].run,
         encoding=model.encoding.name,
         knob=knob.value if knob else None,
@@ -74,7 +74,7 @@ def _summary(run: Run, rows: list[ResultRow]) -> RunSummary:
         evaluate_seconds=sum(passes.values()),
         precision=config["precision"],
         config=config,
-        loss=LossCurve(
+        loss=content.LossCurve(
             [line["images"] for line in log], [line["loss"] for line in log], loss_kind(config, model.num_classes)
         ),
         seen=seen_sizes(config, model.config.patch_size),
@@ -83,19 +83,18 @@ def _summary(run: Run, rows: list[ResultRow]) -> RunSummary:
     )
 
 
-def _samples(source: Source | None, resolutions: Sequence[int]) -> list[SampleRow]:
+def _samples(source: Source | None, resolutions: Sequence[int]) -> list[content.SampleRow]:
     """Images of different classes at some sizes; none where the data is not there any more."""
-    from sightline.reports.content import Sample, SampleRow
-
     if source is None:
         return []
     split = _split_of(source)
-    rows = []
     indices = _of_many_classes(source, split)
-    for side in resolutions:
-        shown = [source.example(split, index, (side, side)) for index in indices]
-        rows.append(SampleRow(side, [Sample(one.image, one.target.words(source.classes)) for one in shown]))
-    return rows
+
+    def sample(index: int, side: int) -> content.Sample:
+        found = source.example(split, index, (side, side))
+        return content.Sample(found.image, found.target.words(source.classes))
+
+    return [content.SampleRow(side, [sample(index, side) for index in indices]) for side in resolutions]
 
 
 def _of_many_classes(source: Source, split: str) -> list[int]:
@@ -131,19 +130,15 @@ def _split_of(source: Source) -> str:
     return "test" if "test" in source.splits else source.splits[-1]
 
 
-def _fields(model: Model, run: str) -> list[FieldsOfView]:
-    from sightline.analysis.fields_of_view import field_of_view
-    from sightline.grid import Grid
-    from sightline.reports.content import FieldsOfView
-
+def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
     # Odd, so that the centre query stands in the middle.
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))
-    found = []
-    for layer in dict.fromkeys((0, model.config.depth - 1)):
-        weight = field_of_view(model, layer, grid)
-        if weight is not None:
-            found.append(FieldsOfView(model.encoding.name, layer, (grid.rows, grid.cols), weight, run))
-    return found
+    weights = {layer: field_of_view(model, layer, grid) for layer in (0, model.config.depth - 1)}
+    return [
+        content.FieldsOfView(model.encoding.name, layer, (grid.rows, grid.cols), weight, run)
+        for layer, weight in weights.items()
+        if weight is not None
+    ]
 
 
 def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultRow]]:
@@ -153,31 +148,25 @@ def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultR
         InputError: a folder is there twice.
     """
     places = [run.path.resolve() for run, _ in measured]
-    twice = next((run.path for (run, _), place in zip(measured, places, strict=True) if places.count(place) > 1), None)
-    if twice is not None:
-        raise InputError(f"report: {twice} is there twice; expected each run once")
     # The last rows have the name that the folder has now.
     latest = [rows[-1].run for _, rows in measured]
-    return [
-        [dataclasses.replace(row, run=str(run.path) if latest.count(name) > 1 else name) for row in rows]
-        for (run, rows), name in zip(measured, latest, strict=True)
-    ]
+    named = []
+    for run, rows in measured:
+        if places.count(run.path.resolve()) > 1:
+            raise InputError(f"report: {run.path} is there twice; expected each run once")
+        name = rows[-1].run if latest.count(rows[-1].run) == 1 else str(run.path)
+        named.append([replace(row, run=name) for row in rows])
+    return named
 
 
 def compose_report(
     folders: Sequence[Path], command: str, *, title: str | None = None, notes: Sequence[str] = ()
-) -> Report:
+) -> content.Report:
     """The content of a report on some runs.
 
     Raises:
         InputError: a folder is no measured run, or the runs have different data.
     """
-    import datetime
-
-    from sightline.reports.content import Report
-    from sightline.reports.words import capital, short
-    from sightline.tasks.base import task_of
-
     measured = [read_run(folder) for folder in folders]
     runs, named = [run for run, _ in measured], _named(measured)
     rows = [row for one in named for row in one]
@@ -187,47 +176,41 @@ def compose_report(
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
     source = _open_data(runs[0])
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
-    said = [
-        read_answers(run.path, summary.name, run.config, source) for run, summary in zip(runs, summaries, strict=True)
-    ]
+    shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
+    said = [read_answers(run.path, name, run.config, source) for run, name in shown]
     precision = sorted({summary.precision for summary in summaries})
     again = [f"sightline evaluate {folders[0]} --tune"] if runs[0].model.knob is not None else []
-    return Report(
+    return content.Report(
         title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,
         runs=summaries,
         rows=rows,
         samples=_samples(source, resolutions),
-        fields=[
-            field for run, summary in zip(runs, summaries, strict=True) for field in _fields(run.model, summary.name)
-        ],
+        fields=[field for run, name in shown for field in _fields(run.model, name)],
         answers=[one for one in said if one is not None],
         seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
         hardware="; ".join(dict.fromkeys(run.training["hardware"] for run in runs)),
         commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
-        created=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
         chance=task_of(runs[0].model).chance,
     )
 
 
-def read_validation(folder: Path) -> list[ValidationPoint]:
+def read_validation(folder: Path) -> list[content.ValidationPoint]:
     """What was measured while training; nothing where the run was not validated.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
-    from sightline.reports.content import ValidationPoint
-    from sightline.training.log import measured_in
-
     path = folder / VALIDATION
     if not path.exists():
         return []
     points = []
     try:
         for number, record in read_json_lines(path, "a record of a validation"):
-            point = ValidationPoint(record["step"], record["images"], record["split"], measured_in(record))
+            point = content.ValidationPoint(record["step"], record["images"], record["split"], measured_in(record))
             counts = point.step, point.images, point.measured.count
             if not all(isinstance(value, int) and value >= 0 for value in counts) or not point.measured.count:
                 raise ValueError(f"line {number} is no record of a validation")
@@ -239,8 +222,6 @@ def read_validation(folder: Path) -> list[ValidationPoint]:
 
 def best_step(folder: Path) -> int | None:
     """The step of the best checkpoint; None where none is kept."""
-    from sightline.load import read_record
-
     if not (folder / BEST).is_dir():
         return None
     try:
@@ -249,7 +230,7 @@ def best_step(folder: Path) -> int | None:
         return None
 
 
-def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Source | None) -> Answers | None:
+def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Source | None) -> content.Answers | None:
     """What a run said of the images of its test split, as it was trained where that was measured.
 
     Args:
@@ -263,10 +244,6 @@ def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Sour
     Raises:
         InputError: the file cannot be read, or is damaged.
     """
-    from sightline.predictions import read_predictions
-    from sightline.reports.answers import worst
-    from sightline.reports.content import Answers
-
     path = folder / PREDICTIONS
     if not path.exists():
         return None
@@ -287,14 +264,11 @@ def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Sour
     answers = parts[split, view, resolution]
     shown = view if resolution is None else f"{resolution}\u00a0px"
     mistakes = [] if source is None else _drawn(worst(answers, _MISTAKES), source, resolution)
-    return Answers(run, split, shown, answers, mistakes)
+    return content.Answers(run, split, shown, answers, mistakes)
 
 
-def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None) -> list[Sample]:
+def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None) -> list[content.Sample]:
     """Pictures of these answers; one that is not there any more, or is another than it was, is left out."""
-    from sightline.predictions import as_written
-    from sightline.reports.content import Sample
-
     pictures = []
     for one in answers:
         try:
@@ -307,5 +281,5 @@ def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None
         except SightlineError:
             continue
         if as_written(found.name) == one.name and found.target.words(source.classes) == one.label:
-            pictures.append(Sample(found.image, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
+            pictures.append(content.Sample(found.image, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
     return pictures

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ruamel.yaml import YAML, YAMLError, events
+from ruamel.yaml.error import MarkedYAMLError
+
 from sightline.errors import InputError
 from sightline.reading import CONFIGURATION, read_text
 
@@ -46,9 +49,6 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         InputError: it is not YAML, or holds what a configuration does not need; begins with `where`.
     """
-    from ruamel.yaml import YAML, YAMLError
-    from ruamel.yaml.error import MarkedYAMLError
-
     try:
         return _document(YAML(typ="safe", pure=True).parse(text))
     except MarkedYAMLError as error:
@@ -59,41 +59,37 @@ def parse_yaml(text: str, where: str) -> Any:
         raise InputError(f"{where}: is not valid YAML ({str(error).splitlines()[0][:80]})") from None
 
 
-def _document(events: Iterator[Any]) -> Any:
+def _document(rest: Iterator[Any]) -> Any:
     """The value of the one document."""
-    from ruamel.yaml.events import DocumentStartEvent
-
     found = None
-    for number, _ in enumerate(event for event in events if isinstance(event, DocumentStartEvent)):
-        event = next(events)
-        found = _refuse("a second document begins", event) if number else _value(event, events)
+    for number, _ in enumerate(event for event in rest if isinstance(event, events.DocumentStartEvent)):
+        event = next(rest)
+        found = _refuse("a second document begins", event) if number else _value(event, rest)
     return found
 
 
-def _value(event: Any, events: Iterator[Any]) -> Any:
-    """What begins with an event; the events of it are taken."""
-    from ruamel.yaml.events import AliasEvent, MappingEndEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
-
-    if isinstance(event, AliasEvent):
+def _value(event: Any, rest: Iterator[Any]) -> Any:
+    """What begins with an event; the rest of it is taken."""
+    if isinstance(event, events.AliasEvent):
         # It makes a few lines stand for billions of values, or for themselves.
         _refuse("aliases are not allowed", event)
     if event.tag is not None:
         _refuse(f"tag {event.tag} is not allowed", event)
-    if isinstance(event, ScalarEvent):
+    if isinstance(event, events.ScalarEvent):
         return _plain(event.value) if event.implicit[0] else event.value
-    if isinstance(event, SequenceStartEvent):
+    if isinstance(event, events.SequenceStartEvent):
         items = []
-        while not isinstance(event := next(events), SequenceEndEvent):
-            items.append(_value(event, events))
+        while not isinstance(event := next(rest), events.SequenceEndEvent):
+            items.append(_value(event, rest))
         return items
     found = {}
-    while not isinstance(event := next(events), MappingEndEvent):
-        if not isinstance(event, ScalarEvent):
+    while not isinstance(event := next(rest), events.MappingEndEvent):
+        if not isinstance(event, events.ScalarEvent):
             _refuse("a key must be one word", event)
-        key = _value(event, events)
+        key = _value(event, rest)
         if key in found:
             _refuse(f"key {key!r} stands twice", event)
-        found[key] = _value(next(events), events)
+        found[key] = _value(next(rest), rest)
     return found
 
 
@@ -107,15 +103,11 @@ def _plain(word: str) -> Any:
 
 
 def _refuse(problem: str, event: Any) -> NoReturn:
-    from ruamel.yaml.error import MarkedYAMLError
-
     raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def dump_yaml(values: Any) -> str:
     """Plain values as YAML text that `read_yaml` reads back; keys keep their order."""
-    from ruamel.yaml import YAML
-
     yaml, text = YAML(typ="safe", pure=True), io.StringIO()
     # Else line ends that no keyboard has would be written as they are.
     yaml.allow_unicode = json.dumps(values, ensure_ascii=False).isprintable()

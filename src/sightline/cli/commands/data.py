@@ -173,7 +173,7 @@ def _next(
     data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None
 ) -> tuple[str, str | None, str | None]:
     """The command that follows; the packed training, where one may follow; why both are short, where they are."""
-    from sightline.cli.next_step import PACKED, command, first_look, packed_beside, to_train
+    from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, to_train
     from sightline.recipes import recipe_for
 
     if "train" not in source.splits:
@@ -186,7 +186,7 @@ def _next(
     short = f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the "
     short += f"recipe takes {recipe.epochs:g} x {count:,}"
     rest = found.to_skip, max_pixels, few
-    fixed, packed = to_train(data, out, *rest), to_train(data, packed_beside(out), *rest, recipe=PACKED)
+    fixed, packed = to_train(data, out, *rest), to_train(data, beside(out, PACKED_ENDING), *rest, recipe=PACKED)
     return command(*fixed), command(*packed), short if few else None
 
 
