@@ -31,16 +31,20 @@ class Inputs:
         models: what `load_model` takes; those that are no folder here are passed over. What they say that they were
             trained on is guarded with them.
         data: data sets, as `imagefolder:DIR`.
-        files: everything else, files or folders.
+        files: everything else, files or folders; None among models and files is what was not given.
     """
 
-    models: Sequence[str | Path] = ()
+    models: Sequence[str | Path | None] = ()
     data: Sequence[str] = ()
-    files: Sequence[str | Path] = ()
+    files: Sequence[Path | None] = ()
+
+    def given_files(self) -> list[Path]:
+        """Those that were given."""
+        return [file for file in self.files if file is not None]
 
     def model_folders(self) -> list[Path]:
         """The folders of the models on this machine."""
-        places = [Path(str(model).removeprefix("local-dir:")) for model in self.models]
+        places = [Path(str(model).removeprefix("local-dir:")) for model in self.models if model is not None]
         return [place for place in places if place.is_dir()]
 
     def data_folders(self) -> list[Path]:
@@ -59,7 +63,7 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
         InputError: names the file and what it would harm; nothing was written.
     """
     _refuse_owned(out, option)
-    read = [Path(file) for file in inputs.files]
+    read = inputs.given_files()
     for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
         for part in (folder, *(folder / name for name in CHECKPOINTS)):
             read += sorted(entry for entry in part.glob("*") if entry.suffix in _READ_OF_A_MODEL)
@@ -88,7 +92,7 @@ def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> No
     data = inputs.data_folders()
     _refuse_in_data(out, data, option)
     # A run may be continued by its own config.yaml.
-    read = [*inputs.model_folders(), *data, *(map(Path, inputs.files) if deletes else ())]
+    read = [*inputs.model_folders(), *data, *(inputs.given_files() if deletes else ())]
     for path in read:
         if _lies_in(path, out):
             what = "is" if _same(path, out) else "holds"

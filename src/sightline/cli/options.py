@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
@@ -46,6 +47,12 @@ MaxPixels = Annotated[
     int | None,
     Parameter(help="Width times height of the largest image that is read; 89478485 unless given.", converter=_pixels),
 ]
+RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
+DataToMeasure = Annotated[str | None, Parameter(help="The data set; the one that it was trained on unless given.")]
+MostImages = Annotated[
+    int | None, Parameter(help="At most this many of a split; 2000 of an embedded one unless given.")
+]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set")]
 Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
 Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.")]

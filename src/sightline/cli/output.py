@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -15,12 +16,12 @@ from sightline.errors import InputError, StorageError
 from sightline.owner import Owner, claim, refuse_owned
 from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
-from sightline.replacing import make_parent, write_file
-from sightline.results import dump_rows, merge_rows, read_rows
+from sightline.replacing import make_parent, write_file, write_out
+from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, RUN_FILES
 
 if TYPE_CHECKING:
-    from sightline.results import ResultRow
+    import numpy as np
 
 # What a run leaves in its folder; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
@@ -148,7 +149,7 @@ def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:
         raise InputError(f"--overwrite: {foreign} belongs to no checkpoint; {dest} is not replaced")
 
 
-def claim_file(out: Path, *, inputs: Inputs, overwrite: bool, option: str = "--out") -> None:
+def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, option: str = "--out") -> None:
     """Refuse a file that exists, unless it is to be replaced, and one that `guard_file` refuses; nothing is made yet.
 
     Args:
@@ -161,14 +162,23 @@ def claim_file(out: Path, *, inputs: Inputs, overwrite: bool, option: str = "--o
         raise InputError(f"{option} {out}: is no regular file")
     if out.is_symlink() and not out.exists():
         raise InputError(f"{option} {out}: is a link to a missing file")
-    guard_file(out, inputs, option)
+    guard_file(out, inputs or Inputs(), option)
     if out.exists() and not overwrite:
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
+def write_picture(out: Path, pixels: np.ndarray) -> None:
+    """Write uint8 (height, width, 3) as a picture of the kind that the name's ending says; raises StorageError."""
+    from PIL import Image
+
+    picture = io.BytesIO()
+    Image.fromarray(pixels).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
+    write_out(out, picture.getvalue())
+
+
 def claim_rows(out: Path) -> None:
     """Refuse a file of measured rows, which is replaced without a question, where something else is in it."""
-    claim_file(out, inputs=Inputs(), overwrite=True)
+    claim_file(out, overwrite=True)
     if out.exists() and not is_rows(out):
         raise InputError(f"--out {out}: exists and holds no rows of a benchmark; it is not replaced")
 

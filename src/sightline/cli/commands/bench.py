@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json as json_module
 import subprocess
 import sys
@@ -148,25 +149,19 @@ bench.command(_passed_on("model", "whole models, forward and training step"), na
 
 def _run(name: str, arguments: tuple[str, ...]) -> int:
     """Run a benchmark of the checkout with this interpreter; its exit code, 128 + the signal where one ended it."""
+    from sightline.cli.output import claim_rows
+
     script = BENCHMARKS / f"{name}.py"
     if not script.is_file():
         raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
-    _claim_given(arguments)
+    # Refused as `bench memory` does, and parsed as the benchmark does.
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("--out", type=Path)
+    # The benchmark itself says what is wrong with its arguments.
+    with contextlib.suppress(argparse.ArgumentError):
+        given = parser.parse_known_args(arguments)[0].out
+        if given is not None:
+            claim_rows(given)
     sys.stdout.flush()
     code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
     return code if code >= 0 else 128 - code
-
-
-def _claim_given(arguments: tuple[str, ...]) -> None:
-    """Refuse the file of rows among the arguments of a benchmark as `bench memory` does; it is parsed as there."""
-    from sightline.cli.output import claim_rows
-
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--out", type=Path)
-    try:
-        given = parser.parse_known_args(arguments)[0].out
-    except argparse.ArgumentError:
-        # The benchmark itself says what is wrong.
-        return
-    if given is not None:
-        claim_rows(given)

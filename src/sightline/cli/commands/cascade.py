@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sightline.cli.options import Device, Json, MaxPixels, Precision, SkipAsTrained, Threads, Words
+from sightline.cli import options
 from sightline.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,26 +19,26 @@ _DRAWN = ("cascade.svg", "calibration.svg", "cascade.html")
 
 
 def cascade(
-    model: Path,
-    data: str | None = None,
+    model: options.RunOrModel,
+    data: options.DataToMeasure = None,
     *,
-    tokens: Words = (),
-    pair: Words = (),
-    alphas: Words = (),
+    tokens: options.Words = (),
+    pair: options.Words = (),
+    alphas: options.Words = (),
     budget: float | None = None,
     split: str | None = None,
-    images: int | None = None,
+    images: options.MostImages = None,
     aspect: Literal["native", "square"] = "native",
-    skip_unreadable: SkipAsTrained = None,
-    max_pixels: MaxPixels = None,
-    precision: Precision = "auto",
+    skip_unreadable: options.SkipAsTrained = None,
+    max_pixels: options.MaxPixels = None,
+    precision: options.Precision = "auto",
     out: Path = Path("cascade"),
     overwrite: bool = False,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
     workers: int = 0,
     seed: int = 0,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Measure accuracy against tokens and time: budgets alone, and a cascade of two.
 
@@ -49,10 +49,6 @@ def cascade(
 
     Parameters
     ----------
-    model
-        The folder of a run or of a model.
-    data
-        The data set; the one that it was trained on unless given.
     tokens
         Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
     pair
@@ -63,8 +59,6 @@ def cascade(
         Mean patches of an image, for which the largest alpha that stays within them is found on held-out images.
     split
         Of the data; test unless given.
-    images
-        At most this many of a split; 2000 of an embedded one unless given.
     aspect
         native keeps each image's own, square cuts its longer side.
     out
@@ -79,21 +73,10 @@ def cascade(
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit
     from sightline.cascade_rows import CASCADE
-    from sightline.cli.guard import Inputs
-    from sightline.cli.left_out import LeftOut
-    from sightline.cli.next_step import say_report
-    from sightline.cli.output import claim_file
-    from sightline.cli.progress import Bars
+    from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_numbers
+    from sightline.evaluation import cascade as cascades
     from sightline.evaluation.accuracy import usual_images
-    from sightline.evaluation.cascade import (
-        ALPHAS,
-        CascadeConfig,
-        cascade_rows,
-        measure,
-        planned_looks,
-        planned_tokens,
-    )
     from sightline.evaluation.predict import TOKENS_A_PACK
     from sightline.replacing import write_out
     from sightline.reports import cascade_page, cascade_plot, style
@@ -108,18 +91,18 @@ def cascade(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file, expected a folder")
     for name in (CASCADE, *_DRAWN):
-        claim_file(out / name, inputs=Inputs(models=[model], data=[run.data]), overwrite=overwrite)
+        output.claim_file(out / name, inputs=guard.Inputs(models=[model], data=[run.data]), overwrite=overwrite)
     task_of(run.model).on(run.source, run.data)
     usual = run.model.config.grid_of(run.side).cells
     splits = run.source.splits
     looked = parse_numbers("--pair", pair, int, "whole numbers of patches, as 16,64")
     if looked and len(looked) != 2:
         raise InputError(f"--pair {','.join(map(str, looked))}: expected two numbers of patches, as 16,64")
-    config = CascadeConfig(
+    config = cascades.CascadeConfig(
         parse_numbers("--tokens", tokens, int, "whole numbers of patches, as 16,36,64")
         or tuple(max(round(usual * factor), 1) for factor in _FACTORS),
         pair=(looked[0], looked[1]) if looked else None,
-        alphas=parse_numbers("--alphas", alphas, float, "fractions from 0 to 1, as 0.1,0.3") or ALPHAS,
+        alphas=parse_numbers("--alphas", alphas, float, "fractions from 0 to 1, as 0.1,0.3") or cascades.ALPHAS,
         budget=budget,
         split=split or ("test" if "test" in splits else splits[-1]),
         images=usual_images(run.source) if images is None else images,
@@ -129,7 +112,7 @@ def cascade(
         seed=seed,
     )
     # All that can be refused is refused before the first image is read; the plan refuses splits.
-    looks = planned_looks(run.source, config)
+    looks = cascades.planned_looks(run.source, config)
     most = max(config.measured)
     refuse_patches_that_cannot_fit(
         run.model.config,
@@ -139,16 +122,16 @@ def cascade(
         batch=max(TOKENS_A_PACK // most, 1),
         device=where,
     )
-    with Bars() as bars:
-        left_out = LeftOut(bars)
+    with progress.Bars() as bars:
+        left_out = progress.LeftOut(bars)
         source = left_out.read(run.source, (look.split for look in looks), run.skip_unreadable)
-        advance = bars.counter("tokens", planned_tokens(planned_looks(source, config)))
-        result = measure(run.model, source, config, run.data, advance=advance)
+        advance = bars.counter("tokens", cascades.planned_tokens(cascades.planned_looks(source, config)))
+        result = cascades.measure(run.model, source, config, run.data, advance=advance)
         left_out.say(source)
-    rows = cascade_rows(result, run.model, source, config, run.identity)
+    rows = cascades.cascade_rows(result, run.model, source, config, run.identity)
     text, chance = dump_rows(rows), 1 / run.model.num_classes
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
-    page = cascade_page.render(rows, _command(run, config, out), seen=seen, chance=chance)
+    page = cascade_page.render(rows, next_step.again(*_words(run, config, out)), seen=seen, chance=chance)
     figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
     for name, content in zip((CASCADE, *_DRAWN), (text, *map(style.standalone, figures), page), strict=True):
         write_out(out / name, content)
@@ -158,14 +141,12 @@ def cascade(
     cascade_page.print_rows(rows, chance=chance)
     print(f"computed in {result.precision}")
     print(f"rows, figures, page: {out}")
-    say_report(run)
+    next_step.say_report(run)
 
 
-def _command(run: Run, config: CascadeConfig, out: Path) -> str:
-    """A line that measures the same again."""
-    from sightline.cli.next_step import again
-
-    options: dict[str, Any] = {
+def _words(run: Run, config: CascadeConfig, out: Path) -> list[object]:
+    """The words that measure the same again."""
+    values: dict[str, Any] = {
         "tokens": ",".join(map(str, config.budgets)),
         "pair": None if config.pair is None else ",".join(map(str, config.pair)),
         "alphas": ",".join(f"{alpha:g}" for alpha in config.alphas),
@@ -176,5 +157,5 @@ def _command(run: Run, config: CascadeConfig, out: Path) -> str:
         "images": config.images,
         "out": out,
     }
-    given = [word for name, value in options.items() if value is not None for word in (f"--{name}", value)]
-    return again("cascade", run.path, run.data, *given)
+    given = [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
+    return ["cascade", run.path, run.data, *given]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from sightline.cli.options import Settings
 
 
 def convert(
@@ -14,7 +13,7 @@ def convert(
     dest: Path,
     *,
     config: Path | None = None,
-    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    settings: Settings = (),
     overwrite: bool = False,
 ) -> None:
     """Turn another project's weights into a checkpoint of ours, with its rules.
@@ -37,16 +36,13 @@ def convert(
         Replace the checkpoint at DEST.
     """
     from sightline.analysis.verification import save_converted
+    from sightline.cli import guard, next_step, output, progress
     from sightline.cli.foreign import read_source
-    from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import say_next
-    from sightline.cli.output import claim_checkpoint
-    from sightline.cli.progress import Bars
     from sightline.convert import import_weights
     from sightline.errors import InputError
 
-    claim_checkpoint(dest, inputs=Inputs(files=[source, *([config] if config else [])]), overwrite=overwrite)
-    with Bars() as bars:
+    output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config]), overwrite=overwrite)
+    with progress.Bars() as bars:
         bars.move("reading", 0, 3)
         state, arguments = read_source(project, source, config, settings)
         bars.move("converting", 1, 3)
@@ -63,4 +59,4 @@ def convert(
         f"{dest}: {count / 1e6:.1f} M parameters, {model.config.encoding}, {rows}x{cols} patches of "
         f"{model.config.patch_size} pixels, {model.num_classes} classes"
     )
-    say_next("verify", dest, "--against", source, "--project", project)
+    next_step.say_next("verify", dest, "--against", source, "--project", project)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ from cyclopts import App
 from sightline.cli.options import MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from sightline.data.folder_check import FolderCheck
     from sightline.data.sources.imagefolder import ImageFolder
 
@@ -51,9 +52,7 @@ def check(
     json
         Print a JSON object instead.
     """
-    from sightline.cli.guard import Inputs
-    from sightline.cli.output import claim_file
-    from sightline.cli.progress import Bars
+    from sightline.cli import guard, output, progress
     from sightline.data.allowance import WAY_ON
     from sightline.data.discovery import open_source
     from sightline.data.folder_check import check_folder
@@ -64,17 +63,17 @@ def check(
     if sheet is not None:
         if sheet.suffix.lower() != ".png":
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
-        claim_file(sheet, inputs=Inputs(data=[data]), overwrite=overwrite, option="--sheet")
+        output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
     source = open_source(data).up_to(max_pixels or MAX_PIXELS)
     if not isinstance(source, ImageFolder):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
         )
-    with Bars() as bars:
+    with progress.Bars() as bars:
         found = check_folder(source, progress=bars.move)
     following, packed, short = _next(data, source, found, max_pixels)
     if sheet is not None:
-        _draw(source, sheet)
+        output.write_picture(sheet, _drawn(source))
     if json:
         print(json_module.dumps(_record(data, found) | {"next": following, "packed": packed}))
     else:
@@ -114,43 +113,46 @@ def _show(found: FolderCheck) -> None:
     print(f"\n{first}: {len(classes)} classes; {most} has {counts[most]:,} images, {least} {counts[least]:,}")
     if len(found.sizes):
         sides = np.sqrt(found.sizes.prod(axis=1))
-        (low, *_), (high, *_) = (found.sizes[index] for index in (sides.argsort()[:1], sides.argsort()[-1:]))
-        print(f"\nside in pixels (root of width x height), from {_written(low)} to {_written(high)}")
+        print("\nside in pixels (root of width x height), from {} to {}".format(*_extremes(found)))
         powers = np.floor(np.log2(sides)).astype(int)
-        print_bars([(f"{2**power} to {2 ** (power + 1) - 1}", int((powers == power).sum()))
-               for power in range(powers.min(), powers.max() + 1)])  # fmt: skip
+        counted = enumerate(np.bincount(powers - powers.min()).tolist(), start=powers.min())
+        print_bars([(f"{2**power} to {2 ** (power + 1) - 1}", count) for power, count in counted])
         print("\nshape (width : height)")
-        ratios, below, lines = found.sizes[:, 1] / found.sizes[:, 0], 0.0, []
-        for name, above in _ASPECTS:
-            lines.append((name, int(((ratios > below) & (ratios <= above)).sum())))
-            below = above
-        print_bars(lines)
+        names, limits = zip(*_ASPECTS, strict=True)
+        shapes = np.searchsorted(limits, found.sizes[:, 1] / found.sizes[:, 0])
+        print_bars(list(zip(names, np.bincount(shapes, minlength=len(names)).tolist(), strict=True)))
     seen = found.summary
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (seen.mean, seen.std))
     print(f"\nmean {mean}, deviation {std} (red, green, blue; of {seen.sampled} images, centres at 64 px)")
-    unreadable = [(split, one) for split, images in found.unreadable.items() for one in images]
+    unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
     print(f"\n{len(unreadable)} images cannot be read")
-    for _, one in unreadable[:_SHOWN]:
-        print(f"  {one.path}: {one.reason}")
-    if len(unreadable) > _SHOWN:
-        print(f"  and {len(unreadable) - _SHOWN} more (--json names all)")
+    _print_some(unreadable)
     print(
         f"{len(found.duplicates)} contents stand in several files, {len(found.across)} of them in two splits (left out "
         "of the split that measures)"
     )
     shown = [*found.across, *(group for group in found.duplicates if group not in set(found.across))]
-    for group in shown[:_SHOWN]:
-        print(f"  {' = '.join(group[:4])}{' = ...' if len(group) > 4 else ''}")
-    if len(shown) > _SHOWN:
-        print(f"  and {len(shown) - _SHOWN} more (--json names all)")
+    _print_some([" = ".join(group[:4]) + (" = ..." if len(group) > 4 else "") for group in shown])
 
 
-def _written(size: Sequence[int]) -> str:
-    """Width x height, as everywhere."""
-    return f"{size[1]}x{size[0]}"
+def _print_some(lines: list[str]) -> None:
+    for line in lines[:_SHOWN]:
+        print(f"  {line}")
+    if len(lines) > _SHOWN:
+        print(f"  and {len(lines) - _SHOWN} more (--json names all)")
+
+
+def _extremes(found: FolderCheck) -> tuple[str | None, str | None]:
+    """The size of the smallest and of the largest image, as width x height; None where no image can be read."""
+    if not len(found.sizes):
+        return None, None
+    areas = found.sizes.prod(axis=1)
+    (low_height, low_width), (high_height, high_width) = found.sizes[[areas.argmin(), areas.argmax()]]
+    return f"{low_width}x{low_height}", f"{high_width}x{high_height}"
 
 
 def _record(data: str, found: FolderCheck) -> dict[str, Any]:
+    smallest, largest = _extremes(found)
     return {
         "data": data,
         "counts": found.counts,
@@ -160,8 +162,8 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
         },
         "duplicates": found.duplicates,
         "across_splits": found.across,
-        "smallest": _written(found.sizes[found.sizes.prod(axis=1).argmin()].tolist()) if len(found.sizes) else None,
-        "largest": _written(found.sizes[found.sizes.prod(axis=1).argmax()].tolist()) if len(found.sizes) else None,
+        "smallest": smallest,
+        "largest": largest,
         "median_side": found.summary.side,
         "mean": found.summary.mean,
         "std": found.summary.std,
@@ -190,20 +192,13 @@ def _next(
     return command(*fixed), command(*packed), short if few else None
 
 
-def _draw(source: ImageFolder, sheet: Path) -> None:
-    """Some images, spread over the split that measures."""
-    import io
-
-    from PIL import Image
-
+def _drawn(source: ImageFolder) -> np.ndarray:
+    """A sheet of some images, spread over the split that measures."""
     from sightline.data.contact_sheet import contact_sheet
-    from sightline.replacing import write_out
 
     split = "test" if "test" in source.splits else source.splits[0]
     source, _ = source.check_readable(split, skip_unreadable="all")
     lost = {one.path for one in source.skipped}
     there = [index for index, (path, _) in enumerate(source.files(split)) if path not in lost]
     chosen = [there[number * len(there) // 48] for number in range(48)] if len(there) > 48 else there
-    picture = io.BytesIO()
-    Image.fromarray(contact_sheet(source, split, [(96, 96)], columns=12, rows=4, indices=chosen)).save(picture, "PNG")
-    write_out(sheet, picture.getvalue())
+    return contact_sheet(source, split, [(96, 96)], columns=12, rows=4, indices=chosen)

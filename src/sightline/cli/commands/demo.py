@@ -41,11 +41,8 @@ def demo(
         cpu, auto, cuda, mps.
     """
     from sightline import runtime, signals
+    from sightline.cli import guard, next_step, output, progress
     from sightline.cli.demo_watch import DemoWatch
-    from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import again, say_next, warn, writing
-    from sightline.cli.output import RunFolder
-    from sightline.cli.progress import Bars
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
     from sightline.data.discovery import open_source
@@ -65,10 +62,10 @@ def demo(
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
     words = ("demo", *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
-    command = again(*words)
-    way_on = again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
+    command = next_step.again(*words)
+    way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
-        RunFolder(out, Inputs(), resume, overwrite, take_over, ENCODINGS).claim(warn) as owner,
+        output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, ENCODINGS).claim(next_step.warn) as owner,
         signals.way_on(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
@@ -81,12 +78,12 @@ def demo(
         notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
-        with Bars() as bars:
+        with progress.Bars() as bars:
             watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / PAGE, title=_TITLE, command=command)
             if waiting:
                 print("How long it takes here is said after the first steps, in half a minute.")
                 print(f"Curves as they come: {out / PAGE}", flush=True)
-            run_jobs(jobs, watch, warn)
+            run_jobs(jobs, watch, next_step.warn)
         owner.check()
         seconds = time.perf_counter() - started
         content = compose_report([job.out for job in jobs], command, title=_TITLE, notes=notes)
@@ -99,4 +96,4 @@ def demo(
         print(f"rows: {out / RESULTS}")
         print(f"open in a browser: {out / PAGE}")
         mine = Path("runs/digits")
-        say_next("train", "--data", "digits", *writing("--out", mine))
+        next_step.say_next("train", "--data", "digits", *next_step.writing("--out", mine))

@@ -5,31 +5,31 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from sightline.cli.options import Device, Json, MaxPixels, Precision, SkipAsTrained, Threads, Words
+from sightline.cli import options
 
 # Test sizes over the training size: the demo's, from 20 px to 148 px of 32.
 _FACTORS = (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)
 
 
 def evaluate(
-    model: Path,
+    model: options.RunOrModel,
     *,
-    resolutions: Words = (),
-    data: str | None = None,
-    split: Words = (),
-    images: int | None = None,
+    resolutions: options.Words = (),
+    data: options.DataToMeasure = None,
+    split: options.Words = (),
+    images: options.MostImages = None,
     tune: bool = False,
     tune_images: int = 500,
-    skip_unreadable: SkipAsTrained = None,
-    max_pixels: MaxPixels = None,
-    precision: Precision = "auto",
+    skip_unreadable: options.SkipAsTrained = None,
+    max_pixels: options.MaxPixels = None,
+    precision: options.Precision = "auto",
     out: Path | None = None,
     predictions: Path | None = None,
     overwrite: bool = False,
-    device: Device = "auto",
-    threads: Threads = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
     workers: int = 0,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
 
@@ -38,18 +38,12 @@ def evaluate(
 
     Parameters
     ----------
-    model
-        The folder of a run or of a model.
     resolutions
         Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size with at most
         1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2 times the training
         size unless given, and as it was trained where that was at native aspect.
-    data
-        The data set; the one that it was trained on unless given.
     split
         Splits to measure; test, and held-out fonts where the data has them, unless given.
-    images
-        At most this many of a split; 2000 of an embedded one unless given.
     tune
         Also search the encoding's knob on minival at each resolution.
     tune_images
@@ -66,16 +60,10 @@ def evaluate(
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.cli.guard import Inputs, home_of
-    from sightline.cli.left_out import LeftOut
-    from sightline.cli.next_step import say_after_evaluation
-    from sightline.cli.output import add_predictions, add_rows, claim_file
-    from sightline.cli.progress import Bars
+    from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
-    from sightline.evaluation import EvaluateConfig
-    from sightline.evaluation import evaluate as measure
-    from sightline.evaluation.accuracy import check_sizes, planned_images, usual_images
+    from sightline.evaluation import accuracy
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
@@ -93,42 +81,40 @@ def evaluate(
         raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
     patch = run.model.config.patch_size
     shown = parse_resolutions(resolutions)
-    kept = home_of(model) / RESULTS if out is None else out
-    inputs = Inputs(models=[model], data=[run.data])
+    kept = guard.home_of(model) / RESULTS if out is None else out
+    inputs = guard.Inputs(models=[model], data=[run.data])
     if out is not None:
-        claim_file(out, inputs=inputs, overwrite=overwrite)
+        output.claim_file(out, inputs=inputs, overwrite=overwrite)
     said = predictions
     if predictions is not None:
-        claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
+        output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
         if out is not None and out.resolve() == predictions.resolve():
             raise InputError(f"--predictions {predictions}: is --out too; expected two files")
     elif out is None and run.data == run.config.get("data"):
-        said = home_of(model) / PREDICTIONS
+        said = guard.home_of(model) / PREDICTIONS
     # Read now, so that a damaged file is not found out after the work is done.
     before = read_rows(kept) if out is None and kept.exists() else []
     if said is not None and predictions is None and said.exists():
         read_predictions(said)
-    with Bars() as bars:
+    with progress.Bars() as bars:
         task_of(run.model).on(run.source, run.data)
-        chosen = tuple(split_words(split)) or tuple(
-            name for name in ("test", "heldout_fonts") if name in run.source.splits
-        )
-        chosen = chosen or run.source.splits[-1:]
+        usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
+        chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
             *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
             *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
         )
-        config = EvaluateConfig(
+        config = accuracy.EvaluateConfig(
             shown,
             chosen,
-            images=usual_images(run.source) if images is None else images,
+            images=accuracy.usual_images(run.source) if images is None else images,
             knobs="both" if tune else "default",
             tune_images=tune_images,
             precision=precision,
             workers=workers,
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
-        check_sizes(run.model, config)
+        accuracy.check_sizes(run.model, config)
         # The largest alone: no smaller one is hopeless where it is not.
         if config.sides:
             refuse_what_cannot_fit(run.model.config, max(config.sides), what=str(model), device=where, loaded=True)
@@ -136,12 +122,12 @@ def evaluate(
             refuse_patches_that_cannot_fit(
                 run.model.config, view.patches, asked=f"resolution {view.name}", what=str(model), device=where
             )
-        planned_images(run.source, run.model, config, run.side)
-        left_out = LeftOut(bars)
+        accuracy.planned_images(run.source, run.model, config, run.side)
+        left_out = progress.LeftOut(bars)
         source = left_out.read(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
-        advance = bars.counter("testing", planned_images(source, run.model, config, run.side))
+        advance = bars.counter("testing", accuracy.planned_images(source, run.model, config, run.side))
         answers: list[Prediction] = []
-        rows = measure(run.model, source, config, run.identity, advance=advance, answers=answers)
+        rows = accuracy.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
         left_out.say(source)
     if out is None and seal(model) != run.written:
         raise StorageError(
@@ -157,8 +143,8 @@ def evaluate(
             file=sys.stderr,
         )
     if said is not None:
-        add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
-    add_rows(kept, rows, anew=out is not None, fewer=fewer)
+        output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+    output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
     if json:
         print(dump_rows(rows), end="")
         return
@@ -167,4 +153,4 @@ def evaluate(
     if said is not None:
         print(f"predictions: {said}")
     print(f"computed in {runtime.chosen_precision(precision, where)}")
-    say_after_evaluation(run, data, shown, again=bool(resolutions))
+    next_step.say_after_evaluation(run, data, shown, again=bool(resolutions))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
+from sightline.cli.options import RunOrModel
 
 if TYPE_CHECKING:
     from sightline.export import CheckRow
@@ -17,7 +17,7 @@ _INT8_BATCHES = (1, 31)
 
 
 def export(
-    model: Annotated[Path, Parameter(help="The folder of a run or of a model.")],
+    model: RunOrModel,
     *,
     to: str,
     output: Path | None = None,
@@ -52,10 +52,8 @@ def export(
     import dataclasses
 
     from sightline import export as exports
-    from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import say_next
+    from sightline.cli import guard, next_step, progress
     from sightline.cli.output import claim_file
-    from sightline.cli.progress import Bars
     from sightline.cli.resolutions import parse_sizes
     from sightline.errors import SightlineError
     from sightline.load import load_model
@@ -63,14 +61,14 @@ def export(
     exports.check_target(to, int8=int8)
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
-    claim_file(file, inputs=Inputs(models=[model]), overwrite=overwrite, option="--output")
+    claim_file(file, inputs=guard.Inputs(models=[model]), overwrite=overwrite, option="--output")
     loaded = load_model(model)
     exports.check_exportable(loaded, to, int8=int8)
     checked = (exports.default_sizes(loaded) if check or int8 else []) if asked is None else asked
     exports.check_sizes(loaded, checked)
     batches = _INT8_BATCHES if int8 else _BATCHES
     exports.check_memory(loaded, to, checked, max(batches))
-    with Bars() as bars:
+    with progress.Bars() as bars:
         record = exports.export_model(
             loaded, file, to=to, int8=int8, moved=lambda done, total: bars.move("exporting", done, total)
         )
@@ -89,7 +87,7 @@ def export(
         print(f"{file}: {record.encoding}, {kind}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
         _print_rows(rows, int8)
         if not rows:
-            say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
+            next_step.say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
     worst = max((row.difference for row in rows), default=0.0)
     if not int8 and not worst <= exports.LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")

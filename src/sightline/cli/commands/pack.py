@@ -68,9 +68,7 @@ def stats(
     """
     import statistics
 
-    from sightline.cli.left_out import LeftOut
-    from sightline.cli.next_step import PACKED, say_next, to_train
-    from sightline.cli.progress import Bars
+    from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
     from sightline.cli.sparkline import print_bars
     from sightline.data.buckets import bucket_lengths, padding_share
@@ -89,8 +87,10 @@ def stats(
         low, high = parse_range(resolutions)
         sampling = ResolutionSampling(low, high, measure, distribution)
     sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
-    with Bars() as bars:
-        source = LeftOut(bars).read(open_source(data).up_to(max_pixels or MAX_PIXELS), (split,), skip_unreadable)
+    with progress.Bars() as bars:
+        source = progress.LeftOut(bars).read(
+            open_source(data).up_to(max_pixels or MAX_PIXELS), (split,), skip_unreadable
+        )
         found = pack_statistics(
             source,
             split,
@@ -129,11 +129,11 @@ def stats(
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(lengths)])
     if data.startswith("imagefolder:") and "train" in source.splits:
         out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
-        say_next(*to_train(data, out, skip_unreadable, max_pixels, recipe=PACKED))
+        next_step.say_next(*next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=next_step.PACKED))
     elif data.startswith("scenes"):
-        say_next("train", "--recipe", "navit_scenes", "--data", data)
+        next_step.say_next("train", "--recipe", "navit_scenes", "--data", data)
     elif data == "digits":
-        say_next("train", "--data", data, "--set", f"packing.tokens={sequence_length}")
+        next_step.say_next("train", "--data", data, "--set", f"packing.tokens={sequence_length}")
 
 
 def _shown(name: str, value: float) -> str:

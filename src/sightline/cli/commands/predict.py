@@ -6,7 +6,7 @@ import inspect
 import json as json_module
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
 
@@ -57,8 +57,7 @@ def predict(
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.checks import require
-    from sightline.cli.next_step import say_export
-    from sightline.cli.progress import Bars
+    from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_view
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
@@ -94,24 +93,25 @@ def predict(
         refuse_patches_that_cannot_fit(
             config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
         )
-    say = _Teller(task, topk=topk, precision=precision, json=json)
+    # Before a live bar puts another stream in its place.
+    out = sys.stdout
     missing: list[Unpredicted] = []
     # A bar for less than some seconds would only flicker.
-    with Bars(late=_QUIET_SECONDS) as bars:
+    with progress.Bars(late=_QUIET_SECONDS) as bars:
         advance = bars.counter("predicting", len(files))
         answers = predict_images(
             loaded, task, files, view, max_tokens, precision=precision, max_pixels=max_pixels or MAX_PIXELS
         )
         for outcomes in answers:
             for outcome in outcomes:
-                say(outcome)
+                _say(outcome, task, out, topk=topk, precision=precision, json=json)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unpredicted)]
             advance(len(outcomes))
     if missing and len(files) > 1:
         _complain(_summary(missing, len(files)))
     if not json and len(missing) < len(files):
         # Not among the answers, which other programs may read.
-        say_export(model, sys.stderr)
+        next_step.say_export(model, sys.stderr)
     unread = [one for one in missing if one.exit_code == UnreadableDataError.exit_code]
     skipped = skip_unreadable == "all" or len(unread) <= skip_unreadable
     return max((one.exit_code for one in missing if not (skipped and one in unread)), default=0)
@@ -132,45 +132,31 @@ def _refuse_options(images: tuple[str, ...]) -> None:
             raise InputError(f"predict: {word}: no such option and no such file{hint} (options: {', '.join(options)})")
 
 
-class _Teller:
-    """Prints what is said of each image: a line for people or a JSON object; faults go to stderr."""
+def _say(
+    outcome: Predicted | Unpredicted, task: Task, out: TextIO | None, *, topk: int, precision: str, json: bool
+) -> None:
+    """Print what is said of an image: a line for people or a JSON object; a fault goes to stderr."""
+    from sightline.evaluation.predict_images import Unpredicted
 
-    def __init__(self, task: Task, *, topk: int, precision: str, json: bool) -> None:
-        self._task, self._topk = task, topk
-        self._precision = precision
-        self._json = json
-        self._out = sys.stdout
-
-    def __call__(self, outcome: Predicted | Unpredicted) -> None:
-        from sightline.evaluation.predict_images import Predicted
-
-        if isinstance(outcome, Predicted):
-            self._answer(outcome)
-            return
+    if isinstance(outcome, Unpredicted):
         _complain(f"{outcome.image}: {outcome.reason}")
-        if self._json:
-            self._print_json({"image": outcome.image, "error": outcome.reason})
-
-    def _answer(self, answer: Predicted) -> None:
-        said = self._task.answer(answer.output, answer.size, self._topk)
-        sizes = {"size": answer.size, "seen_size": answer.seen_size, "grid": answer.grid}
-        if self._json:
-            self._print_json({"image": answer.image, **sizes, "precision": self._precision, **said})
+        if not json:
             return
-        # A line rather than a table: paths are long, and a narrow column would cut the answers.
-        # For people width x height; the JSON has (height, width), as everything inside.
-        size, seen, grid = (f"{cols}x{rows}" for rows, cols in sizes.values())
-        words = self._task.words(said)
-        self._print(f"{answer.image} ({size} px, seen at {seen} as {grid} patches, {self._precision}): {words}")
-
-    def _print_json(self, record: dict[str, Any]) -> None:
-        self._print(json_module.dumps(record))
-
-    def _print(self, line: str) -> None:
-        # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
-        on_screen = self._out is not None and self._out.isatty()
-        # Flushed, so that a kill loses no answer that was made.
-        print(_on_one_line(line), file=sys.stdout if on_screen else self._out, flush=True)
+        line = json_module.dumps({"image": outcome.image, "error": outcome.reason})
+    else:
+        said = task.answer(outcome.output, outcome.size, topk)
+        sizes = {"size": outcome.size, "seen_size": outcome.seen_size, "grid": outcome.grid}
+        if json:
+            line = json_module.dumps({"image": outcome.image, **sizes, "precision": precision, **said})
+        else:
+            # A line rather than a table: paths are long, and a narrow column would cut the answers.
+            # For people width x height; the JSON has (height, width), as everything inside.
+            size, seen, grid = (f"{cols}x{rows}" for rows, cols in sizes.values())
+            line = f"{outcome.image} ({size} px, seen at {seen} as {grid} patches, {precision}): {task.words(said)}"
+    # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
+    on_screen = out is not None and out.isatty()
+    # Flushed, so that a kill loses no answer that was made.
+    print(_on_one_line(line), file=sys.stdout if on_screen else out, flush=True)
 
 
 def _complain(line: str) -> None:

@@ -25,9 +25,7 @@ def report(
     overwrite
         Replace the page if it exists.
     """
-    from sightline.cli.guard import Inputs, home_of
-    from sightline.cli.next_step import again, say_predict_or_export
-    from sightline.cli.output import claim_file
+    from sightline.cli import guard, next_step, output
     from sightline.cli.run_folder import compose_report
     from sightline.errors import InputError
     from sightline.replacing import make_parent
@@ -37,11 +35,11 @@ def report(
 
     if not runs:
         raise InputError("report: expected at least one folder of a run")
-    runs = tuple(map(home_of, runs))
-    claim_file(out, inputs=Inputs(models=runs), overwrite=overwrite)
-    content = compose_report(runs, again("report", *runs, "--out", out), title=title)
+    runs = tuple(map(guard.home_of, runs))
+    output.claim_file(out, inputs=guard.Inputs(models=runs), overwrite=overwrite)
+    content = compose_report(runs, next_step.again("report", *runs, "--out", out), title=title)
     make_parent(out)
     write_report(out, content)
     print_accuracy(content.rows, seen=by_run(content.runs))
     print(f"report: {out}")
-    say_predict_or_export(runs[0])
+    next_step.say_predict_or_export(runs[0])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import Parameter
+from sightline.cli.options import Words
 
 _SIZES = ((32, 32), (64, 64), (148, 148), (96, 192), (192, 96))
 
@@ -15,7 +15,7 @@ def scenes(
     out: Path,
     task: Literal["glyphs", "pairs"] = "glyphs",
     split: str = "test",
-    resolutions: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    resolutions: Words = (),
     columns: int = 8,
     rows: int = 1,
     seed: int = 0,
@@ -42,18 +42,11 @@ def scenes(
     overwrite
         Replace the picture if it exists.
     """
-    import io
-
-    from PIL import Image
-
-    from sightline.cli.guard import Inputs
-    from sightline.cli.next_step import say_next
-    from sightline.cli.output import claim_file
+    from sightline.cli import next_step, output
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
     from sightline.data.discovery import open_source
     from sightline.errors import InputError
-    from sightline.replacing import write_out
 
     sizes = parse_sizes(resolutions) or _SIZES
     if columns < 1 or rows < 1:
@@ -64,11 +57,7 @@ def scenes(
         raise InputError(f"--seed {seed}: must be at least 0")
     source = open_source(f"scenes:{task}")
     source.check(split)
-    claim_file(out, inputs=Inputs(), overwrite=overwrite)
-    sheet = contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed)
-    picture = io.BytesIO()
-    # As the name's ending says.
-    Image.fromarray(sheet).save(picture, format=Image.registered_extensions()[out.suffix.lower()])
-    write_out(out, picture.getvalue())
+    output.claim_file(out, overwrite=overwrite)
+    output.write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
-    say_next("train", "--data", f"scenes:{task}")
+    next_step.say_next("train", "--data", f"scenes:{task}")

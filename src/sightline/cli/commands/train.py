@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from sightline.cli.options import Device, Json, MaxPixels, SkipAsTrained, Threads
+from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 if TYPE_CHECKING:
     from sightline.training.config import TrainConfig
@@ -29,7 +27,7 @@ def train(
     skip_unreadable: SkipAsTrained = None,
     max_pixels: MaxPixels = None,
     config: Path | None = None,
-    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    settings: Settings = (),
     out: Path | None = None,
     resume: bool = False,
     accept_changed_data: bool = False,
@@ -89,15 +87,10 @@ def train(
     from dataclasses import asdict
 
     from sightline import runtime, signals
-    from sightline.cli.guard import Inputs
-    from sightline.cli.left_out import LeftOut
-    from sightline.cli.next_step import again, say_export, say_next, warn
-    from sightline.cli.output import RunFolder, add_predictions, add_rows
-    from sightline.cli.progress import Bars
-    from sightline.cli.run_config import TrainingSources, built_model, named_after, save_config, training_config
+    from sightline.cli import guard, next_step, output, progress, run_config
+    from sightline.cli.next_step import warn
     from sightline.errors import InputError
-    from sightline.evaluation import EvaluateConfig, evaluate
-    from sightline.evaluation.accuracy import planned_images, usual_images
+    from sightline.evaluation import accuracy
     from sightline.evaluation.as_trained import views_as_trained
     from sightline.predictions import Prediction
     from sightline.reports.seen import seen_sizes
@@ -119,12 +112,12 @@ def train(
     }  # fmt: skip
     if accept_changed_data and not resume:
         raise InputError("--accept-changed-data: goes with --resume")
-    sources = TrainingSources()
+    sources = run_config.TrainingSources()
 
     def folder_of(wanted: TrainConfig) -> Path:
         return out or Path("runs") / f"{recipe or wanted.data.replace(':', '_').replace('/', '_')}_{wanted.encoding}"
 
-    asked = training_config(
+    asked = run_config.training_config(
         config,
         flags,
         settings,
@@ -134,23 +127,21 @@ def train(
     )
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
-    with Bars() as bars, contextlib.ExitStack() as held:
+    with progress.Bars() as bars, contextlib.ExitStack() as held:
         folder = folder_of(asked)
-        inputs = Inputs(
-            models=[asked.init_from] if asked.init_from else [], data=[asked.data], files=[config] if config else []
-        )
-        place = RunFolder(folder, inputs, resume, overwrite, take_over)
+        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
+        place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
         place.check()
-        with named_after(config):
+        with run_config.named_after(config):
             source = sources.open(asked)
         before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
-        with named_after(config or Path("train")):
+        with run_config.named_after(config or Path("train")):
             planned = resolve(going_on(asked, before), source, where)
-        built = built_model(planned, source, config, where)
+        built = run_config.built_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
-        left_out = LeftOut(bars)
-        source = left_out.read(source, ("train", *((split,) if split else ())), asked.skip_unreadable)
+        left_out = progress.LeftOut(bars)
+        source = left_out.read(source, ("train", split or "train"), asked.skip_unreadable)
         sources.say(asked)
         prepared = prepare(
             asked,
@@ -165,9 +156,9 @@ def train(
         )
         resolved = prepared.config
         owner = held.enter_context(place.claim(warn))
-        save_config(resolved, folder)
+        run_config.save_config(resolved, folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
-        way_on = again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
+        way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
         held.enter_context(signals.way_on(way_on))
         last: Progress | None = None
 
@@ -186,22 +177,23 @@ def train(
         if split is None:
             if not json:
                 print(f"trained; {folder}/checkpoint (the data has no split to test on)")
-                say_export(folder)
+                next_step.say_export(folder)
             return
         tested = open_run(folder, device=where, source=source)
         trained = tested.model
         assert resolved.resolution is not None
         # As it was trained: a packed run at native aspect on images at their own aspect too.
         own = views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
-        measured = EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=usual_images(source))
-        advance = bars.counter("testing", planned_images(source, trained, measured, resolved.resolution))
+        most = accuracy.usual_images(source)
+        measured = accuracy.EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=most)
+        advance = bars.counter("testing", accuracy.planned_images(source, trained, measured, resolved.resolution))
         answers: list[Prediction] = []
-        rows = evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
+        rows = accuracy.evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
         left_out.say(source)
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.
-            add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-            add_rows(folder / RESULTS, rows, anew=last is not None)
+            output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
+            output.add_rows(folder / RESULTS, rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")
         return
@@ -216,4 +208,4 @@ def train(
             print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
     print(f"tested in {runtime.chosen_precision(measured.precision, where)}")
-    say_next("evaluate", folder)
+    next_step.say_next("evaluate", folder)

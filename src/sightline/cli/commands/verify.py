@@ -26,14 +26,13 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
     import dataclasses
 
     from sightline.analysis.verification import verify as compare
+    from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
-    from sightline.cli.next_step import say_export
-    from sightline.cli.progress import Bars
     from sightline.errors import SightlineError
     from sightline.load import load_model, read_record
     from sightline.reports.tables import print_table
 
-    with Bars() as bars:
+    with progress.Bars() as bars:
         bars.move("reading", 0, 2)
         record = read_record(dest)
         model = load_model(dest)
@@ -54,5 +53,5 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
     if not all(row.passed for row in rows):
         return SightlineError.exit_code
     if not json:
-        say_export(dest)
+        next_step.say_export(dest)
     return 0
