@@ -8,16 +8,22 @@ What is whole is not deleted before another whole one stands.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import hashlib
 import json
 import os
+import pickle
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.declared import declared_tensors, refuse_archive, refuse_folded
+from sightline.declared import refuse_archive, refuse_folded
 from sightline.errors import InputError, StorageError
 from sightline.reading import RECORD, check_regular, nearest_file, parse_json, read_bytes
 from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
@@ -63,9 +69,9 @@ def write_folder(
         try:
             _fill(temporary, files)
             move_in(temporary, place, previous, _is_whole)
-        except BaseException:
+        finally:
+            # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
-            raise
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
@@ -167,33 +173,21 @@ def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
     content = read_bytes(file, RECORD, "the checksums of a checkpoint", where=f"{path}/{CHECKSUMS}")
     try:
         table = parse_json(content)["files"]
-        entries = {str(name): (_whole(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
+        entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
+        # Written in one way only, so that a flipped byte anywhere in this file shows as well.
+        if content != _dump_table(table) or any(name != Path(name).name for name in entries):
+            raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise InputError(f"{path}/{CHECKSUMS}: is damaged or truncated; the checksums cannot be read") from None
-    # Written in one way only, so that a flipped byte anywhere in this file shows as well.
-    if content != _dump_table(table) or any(name != Path(name).name for name in entries):
         raise InputError(
-            f"{path}/{CHECKSUMS}: is damaged; it is not as it was written, and it has no checksum of its own"
-        )
+            f"{path}/{CHECKSUMS}: is damaged or truncated; it is not as it was written, and has no checksum of its own"
+        ) from None
     return entries
-
-
-def _whole(size: object) -> int:
-    if not isinstance(size, int) or isinstance(size, bool):
-        raise TypeError(f"{size!r} is no number of bytes")
-    return size
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state under the names of the bare model, without the prefixes of torch.compile and data parallelism."""
-    stripped = {}
-    for name, tensor in state.items():
-        # torch.compile on an inner module puts its prefix in the middle of a name.
-        bare = name.replace("_orig_mod.", "")
-        while bare.startswith("module."):
-            bare = bare.removeprefix("module.")
-        stripped[bare] = tensor
-    return stripped
+    # torch.compile on an inner module puts its prefix in the middle of a name.
+    return {re.sub(r"^(module\.)+", "", name.replace("_orig_mod.", "")): tensor for name, tensor in state.items()}
 
 
 def tensor_writer(state: Mapping[str, Tensor]) -> Callable[[Path], None]:
@@ -240,7 +234,8 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
     if file.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        tensors = _read_safetensors(file, load_file)
+        with _damage_named(file):
+            tensors = load_file(file)
     elif file.suffix in PICKLES:
         tensors = _load_pickle(file, inside)
     else:
@@ -258,27 +253,32 @@ def read_declared(file: Path) -> dict[str, Tensor]:
     Raises:
         InputError: the header is damaged.
     """
-    return _read_safetensors(file, declared_tensors)
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import _TYPES
+
+    found = {}
+    with _damage_named(file), safe_open(file, "pt") as opened:
+        for name in opened.keys():  # noqa: SIM118  # it is no mapping
+            part = opened.get_slice(name)
+            dtype = _TYPES.get(part.get_dtype(), torch.uint8)
+            found[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
+    return found
 
 
-def _read_safetensors(file: Path, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+@contextlib.contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
     try:
-        return read(file)
+        yield
     except (SafetensorError, OSError) as error:
-        cause = str(error).removeprefix("Error while deserializing header: ")
-        cause = cause.removeprefix("Error while deserializing: ")
+        cause = re.sub(r"^Error while deserializing( header)?: ", "", str(error))
         truncated = "not fully covered" in cause or "too small" in cause
         raise InputError(f"{file}: is {'truncated' if truncated else 'damaged'} ({cause})") from None
 
 
 def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
-    import argparse
-    import pickle
-    import warnings
-    import zipfile
-
     import torch
 
     try:

@@ -92,25 +92,6 @@ def refuse_folded(file: Path, tensors: Mapping[str, Tensor]) -> None:
     refuse_size(file, total)
 
 
-def declared_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by its header alone, on the meta device: names, shapes and dtypes.
-
-    Raises:
-        safetensors.SafetensorError, OSError: the header is damaged.
-    """
-    import torch
-    from safetensors import safe_open
-    from safetensors.torch import _TYPES
-
-    found = {}
-    with safe_open(file, "pt") as opened:
-        for name in opened.keys():  # noqa: SIM118  # it is no mapping
-            part = opened.get_slice(name)
-            dtype = _TYPES.get(part.get_dtype(), torch.uint8)
-            found[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
-    return found
-
-
 def in_words(count: int) -> str:
     """Bytes as people read them: "512 B", "21 GiB", "1.2 TiB"; any size."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

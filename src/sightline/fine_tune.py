@@ -46,15 +46,30 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     where = "init_from" if isinstance(init_from, Model) else str(init_from)
     _check_name(name, options, trained, where)
     model = begin_with(trained, where, **options)
-    if model.started_anew or _differing(trained, model):
+    if model.started_anew or trained.config.heads != model.config.heads or not _same_encoding(trained, model):
         _LOG.warning("%s", describe_start(trained, model, where))
     return model
 
 
 def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Model:
     """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
-    model = _begun(trained, begun_config(trained.config, **options), where)
-    if trained.knob is not None and not {"encoding", "encoding_options"} & _differing(trained, model):
+    before, config = trained.config, begun_config(trained.config, **options)
+    model = models.make_model(config)
+    anew = []
+    if config.encoding != before.encoding:
+        anew.append("encoding.")
+    # As many classes, but others: the weights of those mean nothing to these.
+    renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
+    if config.num_classes != trained.num_classes or renamed:
+        anew.append("head.")
+    elsewhere = tuple(anew)
+    ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
+    wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
+    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
+    check_state(wanted, found, where)
+    model.load_state_dict({**ours, **found})
+    model.started_anew = tuple(name for name in ours if name not in wanted)
+    if trained.knob is not None and _same_encoding(trained, model):
         model.set_knob(trained.knob.value)
     return model
 
@@ -74,12 +89,9 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     return trained.replace(**changes).plain()
 
 
-def _differing(trained: Model, model: Model) -> set[str]:
-    return {name for name in ("encoding", "encoding_options", "heads") if _of(trained, name) != _of(model, name)}
-
-
-def _of(model: Model, name: str) -> Any:
-    return encoding_options(model.encoding) if name == "encoding_options" else getattr(model.config, name)
+def _same_encoding(trained: Model, model: Model) -> bool:
+    same = trained.config.encoding == model.config.encoding
+    return same and encoding_options(trained.encoding) == encoding_options(model.encoding)
 
 
 def _check_name(name: str | None, options: dict[str, Any], trained: Model, where: str) -> None:
@@ -97,30 +109,6 @@ def _check_name(name: str | None, options: dict[str, Any], trained: Model, where
         wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
     if wrong:
         raise InputError(f"{where}: is no {name}: {', '.join(wrong)}")
-
-
-def _other_classes(config: models.ViTConfig, trained: Model) -> bool:
-    """As many classes, but others: their weights mean nothing to these."""
-    before = trained.config.class_names
-    return before is not None and config.class_names is not None and before != config.class_names
-
-
-def _begun(trained: Model, config: models.ViTConfig, where: str) -> Model:
-    model = models.make_model(config)
-    ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
-    anew = []
-    if config.encoding != trained.config.encoding:
-        anew.append("encoding.")
-    if config.num_classes != trained.num_classes or _other_classes(config, trained):
-        anew.append("head.")
-    elsewhere = tuple(anew)
-    wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
-    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
-    check_state(wanted, found, where)
-    model.load_state_dict({**ours, **found})
-    new = tuple(name for name in ours if name not in wanted)
-    model.started_anew = new
-    return model
 
 
 def describe_start(trained: Model, model: Model, where: str) -> str:

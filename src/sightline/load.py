@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sightline import __version__
 from sightline.checkpoint import (
@@ -18,7 +19,6 @@ from sightline.checkpoint import (
     check_state,
     folder_exists,
     load_tensors,
-    plain_names,
     read_declared,
     read_folder,
     tensor_writer,
@@ -31,7 +31,7 @@ from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import Model, make_model
-from sightline.models.record import are_parts, config_of, parted, parts_of
+from sightline.models.config import are_parts, config_of, parted, parts_of
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING
 from sightline.runtime import kept_random_state
@@ -66,7 +66,7 @@ def model_files(
     # In float32 whatever the model computes in: that is what `load_model` builds.
     tensors = {
         name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for name, value in plain_names(without_knobs(inner.state_dict())).items()
+        for name, value in without_knobs(inner.state_dict()).items()
     }
     return {
         "model.safetensors": tensor_writer(tensors),
@@ -166,17 +166,20 @@ def load_model(
     if arguments:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
     with kept_random_state():
-        return _load(local_folder(source), num_classes, allow_nonfinite)
-
-
-def _load(folder: Path, num_classes: int | None, allow_nonfinite: bool) -> Model:
-    foreign = read_timm_folder(_folder(folder))
-    if foreign is None:
-        return _load_folder(folder, num_classes, allow_nonfinite)
-    model = import_weights("timm", load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite), foreign.given)
-    link = published_link(model.config, foreign.given["model"], foreign.tag) if model.num_classes == 1000 else "softmax"
-    model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
-    return _with_classes(model, num_classes)
+        folder = local_folder(source)
+        foreign = read_timm_folder(_folder(folder))
+        if foreign is None:
+            model = _load_folder(folder, allow_nonfinite)
+        else:
+            state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite)
+            model = import_weights("timm", state, foreign.given)
+            link = "softmax"
+            if model.num_classes == 1000:
+                link = published_link(model.config, foreign.given["model"], foreign.tag)
+            model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
+        if num_classes is not None and num_classes != model.num_classes:
+            model.reset_head(num_classes=num_classes)
+        return model.eval()
 
 
 def local_folder(source: str | Path) -> Path:
@@ -192,9 +195,15 @@ def local_folder(source: str | Path) -> Path:
         return Path(source)
     repository, _, revision = name.partition("@")
     try:
-        found = Path(_fetched(repository, revision, _ON_THE_HUB))
+        import huggingface_hub
+
+        fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
+        # Nothing else of a repository is fetched, and none of these is code.
+        files = ["model.safetensors", "config.json", "checksums.json"]
+        found = Path(fetch(allow_patterns=files))
         if not (found / "model.safetensors").exists():
-            found = Path(_fetched(repository, revision, _OLDER_ON_THE_HUB))
+            # An older repository of timm's has its weights as a torch file alone, read without running anything.
+            found = Path(fetch(allow_patterns=[*files, "pytorch_model.bin"]))
     # The errors of a hub have no common class; all are one line here.
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
@@ -202,19 +211,7 @@ def local_folder(source: str | Path) -> Path:
     return found
 
 
-def _fetched(repository: str, revision: str, files: list[str]) -> str:
-    import huggingface_hub
-
-    return huggingface_hub.snapshot_download(repository, revision=revision or None, allow_patterns=files)
-
-
-# Nothing else of a repository is fetched, and none of these is code.
-_ON_THE_HUB = ["model.safetensors", "config.json", "checksums.json"]
-# An older repository of timm's has its weights as a torch file alone, which is read without running anything.
-_OLDER_ON_THE_HUB = [*_ON_THE_HUB, "pytorch_model.bin"]
-
-
-def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> Model:
+def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     record = read_record(path)
     file = read_folder(_folder(path)).get("model.safetensors")
     if file is None:
@@ -226,7 +223,10 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
             # Of an older version: the loss that trained it tells, or where it came from.
             loss = record["training"].get("config", {}).get("loss")
             config = config.replace(score_link=LINK_OF.get(loss) or origin_link(config))
-        _check_depth(config.depth, declared, file)
+        # Before shapes are asked for, which takes a moment a block.
+        blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
+        if blocks < config.depth:
+            raise InputError(f"depth {config.depth}: {file.name} holds {blocks} blocks")
         # Without memory, so that weights that do not fit are refused whatever the configuration asks for.
         with torch.device("meta"):
             shapes = without_knobs(make_model(config).state_dict())
@@ -240,20 +240,5 @@ def _load_folder(path: Path, num_classes: int | None, allow_nonfinite: bool) -> 
             model.set_knob(record["knob"])
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
-    found = load_tensors(file, allow_nonfinite=allow_nonfinite)
-    check_state(without_knobs(model.state_dict()), found, str(file))
-    model.load_state_dict(found)
-    return _with_classes(model, num_classes)
-
-
-def _check_depth(depth: int, declared: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse weights of fewer blocks than a model has, before its shapes are asked for: that takes a moment a block."""
-    blocks = len({name.split(".")[1] for name in declared if name.startswith("blocks.")})
-    if blocks < depth:
-        raise InputError(f"depth {depth}: {file.name} holds {blocks} blocks")
-
-
-def _with_classes(model: Model, num_classes: int | None) -> Model:
-    if num_classes is not None and num_classes != model.num_classes:
-        model.reset_head(num_classes=num_classes)
-    return model.eval()
+    model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
+    return model

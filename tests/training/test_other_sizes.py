@@ -12,7 +12,7 @@ from sightline.convert import export_weights, import_weights
 from sightline.convert.timm_build import build
 from sightline.data.preprocessing import preprocessing
 from sightline.models import create_model
-from sightline.models.record import config_of
+from sightline.models.config import config_of
 from tests.contract.randomise import randomise_parameters
 
 SMALL = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 10}
