@@ -58,7 +58,7 @@ def evaluate(
     workers
         Processes that read images ahead.
     """
-    from sightline import runtime
+    from sightline import evaluation, runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_resolutions, split_words
@@ -127,7 +127,7 @@ def evaluate(
         source = left_out.read(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
         advance = bars.counter("testing", accuracy.planned_images(source, run.model, config, run.side))
         answers: list[Prediction] = []
-        rows = accuracy.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
+        rows = evaluation.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
         left_out.say(source)
     if out is None and seal(model) != run.written:
         raise StorageError(
