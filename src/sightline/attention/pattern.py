@@ -201,6 +201,11 @@ class Pattern:
         bounds = [bound for bound in (self.prune_below, other.prune_below) if bound is not None]
         return Pattern(self.terms + other.terms, max(bounds) if len(bounds) == 2 else None)
 
+    @property
+    def directed(self) -> bool:
+        """Whether fields of view and distances say all."""
+        return all(isinstance(term, Directed) for term in self.terms)
+
     def tables(self, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor | None]:
         """The whole bias of patches on a grid: by displacement as `Term.relative`, and by key as `Term.by_key`."""
         relative = [term.relative(grid, device) for term in self.terms]

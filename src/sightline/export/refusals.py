@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from sightline import runtime
-from sightline.encodings.combined import Combined
+from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
 from sightline.grid import Grid

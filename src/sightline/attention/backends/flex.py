@@ -51,14 +51,14 @@ class Flex(Backend):
             able = _has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
         else:
             able = q.device.type == "cpu" and not torch.is_grad_enabled()
-        return able and _knows(pattern)
+        return able and pattern.directed
 
     def runs_on(self, device: torch.device) -> bool:
         return device.type == "cuda" and _has_triton()
 
     def orders(self, pattern: Pattern | None, layout: TokenLayout) -> bool:
         large = layout.slots >= MIN_SLOTS
-        return large and layout.axes == 2 and pattern is not None and self.runs_on(layout.device) and _knows(pattern)
+        return large and layout.axes == 2 and pattern is not None and self.runs_on(layout.device) and pattern.directed
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
         return q.device.type == "cuda" and keys.slots >= MIN_SLOTS
@@ -81,10 +81,6 @@ class Flex(Backend):
             raise BackendFailed(" ".join(str(error).split())[:200]) from error
         self._ran = True
         return out
-
-
-def _knows(pattern: Pattern) -> bool:
-    return all(isinstance(term, Directed) for term in pattern.terms)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.pattern import Directed, Pattern
+from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
@@ -41,7 +41,7 @@ class Tiles(Backend):
     def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
         return (
             pattern is not None
-            and all(isinstance(term, Directed) for term in pattern.terms)
+            and pattern.directed
             and queries is keys
             and keys.axes == 2
             and q.device.type == "cpu"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -33,7 +32,6 @@ class Varlen(Backend):
             and q.shape[-1] % 8 == 0
             and type(q) in (Tensor, torch.nn.Parameter)
             and not torch.compiler.is_compiling()
-            and _kernel() is not None
         )
 
     def runs_on(self, device: torch.device) -> bool:
@@ -42,23 +40,14 @@ class Varlen(Backend):
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
-        kernel = _kernel()
-        assert kernel is not None
         # Under autocast a norm may have left one of them in another precision.
         flat_q, flat_k, flat_v = (x.to(v.dtype).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
         ends = cumulative_lengths(queries), cumulative_lengths(keys)
-        out = kernel(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.lengths), max(keys.lengths))
-        return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
-
-
-@functools.cache
-def _kernel() -> Any:
-    """torch's `varlen_attn`, or None in a release without it. Importing it takes seconds: not before it is needed."""
-    try:
+        # Importing it takes seconds: not before it is needed.
         from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return None
-    return varlen_attn
+
+        out: Any = varlen_attn(flat_q, flat_k, flat_v, ends[0], ends[1], max(queries.lengths), max(keys.lengths))
+        return out.unflatten(0, (q.shape[0], q.shape[2])).transpose(1, 2)
 
 
 def cumulative_lengths(layout: TokenLayout) -> Tensor:

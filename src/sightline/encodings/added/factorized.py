@@ -86,8 +86,7 @@ class Factorized(AddedEncoding):
     def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
         by_row, by_col = (self._axis(axis, side, longer_side(grid.rows, grid.cols)) for axis, side in enumerate(grid))
-        by_row = by_row.unsqueeze(1).expand(grid.rows, grid.cols, self.width)
-        by_col = by_col.unsqueeze(0).expand(grid.rows, grid.cols, self.width)
+        by_row, by_col = by_row.unsqueeze(1).expand(*grid, -1), by_col.unsqueeze(0).expand(*grid, -1)
         if self.config.combine == "sum":
             joined = by_row + by_col
         elif self.config.combine == "product":
@@ -99,26 +98,24 @@ class Factorized(AddedEncoding):
     def _axis(self, axis: int, side: int, longer: int) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""
         length = self.sides[axis]
-        index = torch.arange(side, device=self.anchor.device)
-        if self.config.coordinates == "fractional":
+        fractional, sinusoidal = self.config.coordinates == "fractional", self.config.table == "sinusoidal"
+        place = torch.arange(side, device=self.anchor.device).float()
+        if fractional:
             # In cells of the table, so that the training grid reads its own entries.
-            place = index.float() / side * length
-        else:
-            place = index.float()
-        if self.config.table == "fourier":
-            return _waves(place / length, self._learned(axis).float())
-        if self.config.coordinates == "fractional":
-            entries = torch.arange(length, device=self.anchor.device)
-            learned = self.config.table == "learned"
-            return _read_linearly(self._learned(axis) if learned else self._sinusoids(entries), place)
-        if self.config.table == "sinusoidal":
+            place = place / side * length
+        if sinusoidal and not fractional:
             return self._sinusoids(place)
-        table = self._learned(axis)
+        table = (
+            self._sinusoids(torch.arange(length, device=self.anchor.device))
+            if sinusoidal
+            else (self.cols if axis else self.rows)
+        )
+        if self.config.table == "fourier":
+            return _waves(place / length, table.float())
+        if fractional:
+            return _read_linearly(table, place)
         target = {"index": longer_side(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
         return resize_axis(table, target, self.config.interpolation)[:side]
-
-    def _learned(self, axis: int) -> Tensor:
-        return self.rows if axis == 0 else self.cols
 
     def _sinusoids(self, place: Tensor) -> Tensor:
         half = self.width // 2

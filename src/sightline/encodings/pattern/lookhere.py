@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
 from sightline.checks import require_declared, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
-from sightline.encodings.direction import NARROWEST, look
 from sightline.errors import InputError, choose
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.
@@ -105,10 +104,7 @@ def parse_directions(directions: str, heads: int) -> list[tuple[_Head, float]]:
     for name in names:
         if name not in GROUPS:
             raise choose(f"lookhere directions {directions!r}: name", name, GROUPS)
-    if len(names) == 1 and heads % 4 == 0:
-        counts = (heads,)
-    else:
-        counts = _COUNTS.get((heads, len(names)), ())
+    counts = (heads,) if len(names) == 1 and heads % 4 == 0 else _COUNTS.get((heads, len(names)), ())
     # Two heads of a directed name, or a run of six equal names, have no slopes in the public code.
     if heads == 6 and counts and (not _is_undirected(names[1]) or names[0] == names[1]):
         counts = ()
@@ -133,6 +129,41 @@ def _is_undirected(name: str) -> bool:
 def _spread(count: int) -> list[float]:
     """`count` undirected slopes: the first ones of four, or each of the four equally often."""
     return [_UNDIRECTED_SLOPES[index if count <= 4 else 4 * index // count] for index in range(count)]
+
+
+# a * dy + b * dx with |a|, |b| <= 2**18 stays within int32 on grids of up to 4096 cells a side.
+_LARGEST_NORMAL = 2**18
+# Two borders that are closer than this may get the same normal, and then they would bound a line, not a cone.
+_NARROWEST = 0.001
+
+
+def look(direction: float, field_of_view: float) -> View:
+    """The field of view around a direction, borders included.
+
+    Args:
+        direction: degrees clockwise from up, any finite number: 90 is right, 180 down, 270 and -90 left.
+        field_of_view: the whole angle in degrees, 0.001 to 360 (`LookHereConfig` refuses others): up to 180 two
+            half-planes intersect, beyond they are joined by any, and 360 is everything.
+
+    Returns:
+        A view whose normals are the nearest ones of integers up to 2**18: on grids of up to 4096 a side no cell is on
+        the wrong side, and one within 2e-6 radians of a border may count as on it. Multiples of 45 degrees are exact.
+    """
+    if field_of_view == 360:
+        return View()
+    towards, half = direction % 360, field_of_view / 2
+    normals = _normal(towards - half + 90), _normal(towards + half - 90)
+    return View(tuple(dict.fromkeys(normals)), "all" if field_of_view <= 180 else "any")
+
+
+def _normal(degrees: float) -> tuple[int, int]:
+    """Integers (a, b) along (dy, dx) of a direction clockwise from up."""
+    dy, dx = -math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    steep = abs(dy) > abs(dx)
+    longer, shorter = (dy, dx) if steep else (dx, dy)
+    ratio = Fraction(shorter / abs(longer)).limit_denominator(_LARGEST_NORMAL)
+    whole = ratio.denominator if longer > 0 else -ratio.denominator
+    return (whole, ratio.numerator) if steep else (ratio.numerator, whole)
 
 
 def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
@@ -222,26 +253,32 @@ class LookHereConfig:
             require_number("lookhere head_slopes", slope)
 
     def _check_views(self) -> None:
-        hints = {
-            "directions": "views go with encoding 'lookhere'",
-            "head_slopes": "the third number of a view is its slope",
-        }
-        for other, hint in hints.items():
-            if (value := getattr(self, other)) is not None:
+        for other, value, hint in (
+            ("directions", self.directions, "views go with encoding 'lookhere'"),
+            ("head_slopes", self.head_slopes, "the third number of a view is its slope"),
+        ):
+            if value is not None:
                 raise InputError(
                     f"lookhere views and {other} {value!r}: expected one of the two, leave one out ({hint})"
                 )
         if not isinstance(self.views, tuple) or not self.views:
             raise InputError(f"lookhere views {self.views!r}: expected a list of {_LOOKING} for each head")
-        for place, looking in _numbered(self.views):
-            if not isinstance(looking, tuple) or len(looking) != 3:
-                raise InputError(f"lookhere {place} {looking!r}: expected {_LOOKING}")
-            direction, angle, slope = looking
-            require_number(f"lookhere {place} direction", direction, low=-math.inf)
-            require_number(f"lookhere {place} field of view", angle, low=-math.inf)
-            if not NARROWEST <= angle <= 360:
-                raise InputError(f"lookhere {place} field of view {angle}: expected {NARROWEST} to 360 degrees")
-            require_number(f"lookhere {place} slope", slope)
+        each = _one_a_layer(self.views)
+        layers: tuple[Any, ...] = self.views if each else (self.views,)
+        for layer, heads in enumerate(layers):
+            views = f"lookhere views[{layer}]" if each else "lookhere views"
+            if not isinstance(heads, tuple):
+                raise InputError(f"{views} {heads!r}: expected a list for each head, as for layer 0")
+            for head, looking in enumerate(heads):
+                place = f"{views}[{head}]"
+                if not isinstance(looking, tuple) or len(looking) != 3:
+                    raise InputError(f"{place} {looking!r}: expected {_LOOKING}")
+                direction, angle, slope = looking
+                require_number(f"{place} direction", direction, low=-math.inf)
+                require_number(f"{place} field of view", angle, low=-math.inf)
+                if not _NARROWEST <= angle <= 360:
+                    raise InputError(f"{place} field of view {angle}: expected {_NARROWEST} to 360 degrees")
+                require_number(f"{place} slope", slope)
 
 
 def _tuples(value: Any) -> Any:
@@ -251,17 +288,6 @@ def _tuples(value: Any) -> Any:
 def _one_a_layer(views: tuple[Any, ...]) -> bool:
     """Whether these are lists of views, one a layer, whose own entries are no numbers."""
     return isinstance(views[0], tuple) and views[0] != () and all(isinstance(one, tuple) for one in views[0])
-
-
-def _numbered(views: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """The entries for heads, each with its place as the user would write it."""
-    if not _one_a_layer(views):
-        yield from ((f"views[{head}]", looking) for head, looking in enumerate(views))
-        return
-    for layer, heads in enumerate(views):
-        if not isinstance(heads, tuple):
-            raise InputError(f"lookhere views[{layer}] {heads!r}: expected a list for each head, as for layer 0")
-        yield from ((f"views[{layer}][{head}]", looking) for head, looking in enumerate(heads))
 
 
 class LookHere(PatternEncoding):
