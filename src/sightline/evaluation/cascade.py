@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from sightline import runtime
 from sightline.cascade_rows import CascadeRow
-from sightline.checks import require
+from sightline.checks import require, require_whole
 from sightline.data.randomness import generator
 from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
@@ -62,9 +61,8 @@ class CascadeConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for tokens in (*self.budgets, *(self.pair or ())):
-            if tokens < 1:
-                raise InputError(f"tokens {tokens}: must be at least 1")
+        for tokens in self.measured:
+            require_whole("tokens", tokens, 1)
         if self.pair is not None and self.pair[1] <= self.pair[0]:
             raise InputError(f"pair {self.pair[0]},{self.pair[1]}: the second must have more tokens than the first")
         if len(self.measured) < 2:
@@ -78,11 +76,10 @@ class CascadeConfig:
         least = min(self.measured) if self.pair is None else self.pair[0]
         if self.budget is not None and not self.budget >= least:
             raise InputError(f"budget {self.budget:g}: is below the first look of {least} tokens")
-        if self.images is not None and self.images < 1:
-            raise InputError(f"images {self.images}: must be at least 1")
+        if self.images is not None:
+            require_whole("images", self.images, 1)
         runtime.check_workers(self.workers)
-        if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed {self.seed}: must be from 0 to 2**64 - 1")
+        require_whole("seed", self.seed, 0, 2**64 - 1)
         require("aspect", self.aspect, ASPECTS)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
@@ -130,17 +127,16 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[Look, Look]:
     """
     source.check(config.split)
     chosen = _some(source.length(config.split), config.images)
-    # With a pair that was given, nothing but its own alphas is looked for on held-out images.
-    searched = config.measured if config.pair is None else config.pair
     if "minival" in source.splits and config.split != "minival":
-        held_out, tested = _some(source.length("minival"), config.images), chosen
-        looks = Look("minival", sorted(held_out), searched), Look(config.split, sorted(tested), config.measured)
+        split, held_out, tested = "minival", _some(source.length("minival"), config.images), chosen
     else:
         half = len(chosen) // 2
-        looks = (
-            Look(config.split, sorted(chosen[:half]), searched),
-            Look(config.split, sorted(chosen[half:]), config.measured),
-        )
+        split, held_out, tested = config.split, chosen[:half], chosen[half:]
+    # With a pair that was given, nothing but its own alphas is looked for on held-out images.
+    looks = (
+        Look(split, sorted(held_out), config.pair or config.measured),
+        Look(config.split, sorted(tested), config.measured),
+    )
     for look in looks:
         if not look.indices:
             raise InputError(f"split {look.split}: {len(chosen)} images are too few to find a threshold and to test it")
@@ -183,41 +179,30 @@ def measure(
     task = task_of(model).on(source, data)
     precision = runtime.chosen_precision(config.precision, model.anchor.device)
 
-    def report(images: int, budget: int) -> None:
-        if advance is not None:
-            advance(images * budget)
-
-    def shown(look: Look) -> tuple[Scored, ...]:
-        return tuple(
-            Scored.of(
-                budget,
-                task,
-                predict_split(
-                    model,
-                    task,
-                    source,
-                    look.split,
-                    look.indices,
-                    View("tokens", budget),
-                    aspect=config.aspect,
-                    precision=precision,
-                    workers=config.workers,
-                    advance=functools.partial(report, budget=budget),
-                    warm=True,
-                ),
-                look.indices,
-            )
-            for budget in look.budgets
+    def scored(look: Look, budget: int) -> Scored:
+        given = predict_split(
+            model,
+            task,
+            source,
+            look.split,
+            look.indices,
+            View("tokens", budget),
+            aspect=config.aspect,
+            precision=precision,
+            workers=config.workers,
+            advance=None if advance is None else lambda images: advance(images * budget),
+            warm=True,
         )
+        return Scored.of(budget, task, given, look.indices)
 
     held_out, tested = planned_looks(source, config)
-    before = shown(held_out)
+    before = [scored(held_out, budget) for budget in held_out.budgets]
     pair = config.pair or choose_pair(before, config.alphas, config.budget)
     first, second = (next(one for one in before if one.budget == budget) for budget in pair)
     alphas = sorted(set(config.alphas))
     if config.budget is not None:
         alphas.append(alpha_within(first, second, config.budget))
-    singles = shown(tested)
+    singles = tuple(scored(tested, budget) for budget in tested.budgets)
     thresholds = [(alpha, threshold_for(first.confidence, alpha)) for alpha in alphas]
     points = measure_cascade(singles, pair, thresholds, seed=config.seed)
     chosen = None if config.budget is None else points.pop()
@@ -232,63 +217,36 @@ def cascade_rows(
     identity: RunIdentity,
 ) -> list[CascadeRow]:
     """Rows of each budget alone, then of each point of the cascade, the chosen one last."""
-    device = model.anchor.device
     shared: dict[str, Any] = {
-        "run": identity.run,
+        **vars(identity),
         "encoding": model.encoding.name,
         "task": source.task,
-        "data": identity.data,
         "split": result.tested.split,
         "images": len(result.tested.indices),
         "aspect": config.aspect,
         "held_out_split": result.held_out.split,
         "held_out": len(result.held_out.indices),
         "patch_size": model.config.patch_size,
-        "train_resolution": identity.train_resolution,
         "scores": model.config.score_link,
         "precision": result.precision,
         "threads": torch.get_num_threads(),
-        "seed": identity.seed,
         "bootstrap_seed": config.seed,
         "commit": runtime.commit(),
-        "hardware": runtime.hardware(device),
+        "hardware": runtime.hardware(model.anchor.device),
     }
-    rows = []
-    for one in result.singles:
-        top1 = float(one.right.mean())
-        low, high = wilson(top1, len(one.right))
-        rows.append(
-            CascadeRow(
-                **shared,
-                kind="single",
-                budget=one.budget,
-                tokens=float(one.tokens.mean()),
-                milliseconds=1000 * float(one.seconds.mean()),
-                reading_milliseconds=1000 * one.reading,
-                top1=top1,
-                low=low,
-                high=high,
-                ece=one.ece,
-            )
-        )
+    rows = [CascadeRow(**shared, **_measured(one), kind="single", budget=one.budget) for one in result.singles]
     for point in (*result.points, *([result.chosen] if result.chosen else [])):
         ahead_low, ahead_high = point.ahead_interval or (None, None)
         rows.append(
             CascadeRow(
                 **shared,
+                **_measured(point.scored),
                 kind="cascade",
                 budget=result.pair[0],
                 second_budget=result.pair[1],
                 alpha=point.alpha,
                 threshold=point.threshold,
                 fraction=point.fraction,
-                tokens=point.tokens,
-                milliseconds=1000 * point.seconds,
-                reading_milliseconds=1000 * point.reading,
-                top1=point.top1,
-                low=point.interval[0],
-                high=point.interval[1],
-                ece=point.ece,
                 ahead=point.ahead,
                 ahead_low=ahead_low,
                 ahead_high=ahead_high,
@@ -296,3 +254,17 @@ def cascade_rows(
             )
         )
     return rows
+
+
+def _measured(one: Scored) -> dict[str, Any]:
+    """What a row says of a budget and of a cascade alike."""
+    low, high = wilson(one.top1, len(one.right))
+    return {
+        "tokens": float(one.tokens.mean()),
+        "milliseconds": 1000 * float(one.seconds.mean()),
+        "reading_milliseconds": 1000 * one.reading,
+        "top1": one.top1,
+        "low": low,
+        "high": high,
+        "ece": one.ece,
+    }

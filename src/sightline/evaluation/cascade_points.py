@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from sightline.data.randomness import generator
 from sightline.errors import InputError
-from sightline.evaluation.calibration import expected_calibration_error
 from sightline.evaluation.predict import Outputs
-from sightline.results import wilson
 from sightline.tasks.base import Task
 
 REPLICATES = 2000
+BINS = 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,30 +43,21 @@ class Scored:
     @classmethod
     def of(cls, budget: int, task: Task, given: Iterable[Outputs], indices: Sequence[int]) -> Scored:
         """Scores of what a model gave, in the order of `indices`, without the images that cannot be read."""
-        parts = [
-            (
-                one.batch.indices,
-                *task.confidence(one.outputs, one.batch),
-                torch.full((len(one.batch),), one.tokens),
-                torch.full((len(one.batch),), one.seconds / len(one.batch), dtype=torch.float64),
-                torch.tensor([one.reading]),
-            )
-            for one in given
-        ]
-        none = torch.zeros(0, dtype=torch.int64)
-        numbers, right, confidence, tokens, seconds, reading = (
-            torch.cat(part).numpy() for part in (zip(*parts, strict=True) if parts else [(none,)] * 6)
-        )
-        place = {index: at for at, index in enumerate(numbers.tolist())}
-        order = [place[index] for index in indices if index in place]
-        return cls(
-            budget,
-            right[order].astype(bool),
-            confidence[order],
-            tokens[order],
-            seconds[order],
-            float(reading.sum()) / max(len(order), 1),
-        )
+        found: dict[int, tuple[float, ...]] = {}
+        reading = 0.0
+        for one in given:
+            right, confidence = task.confidence(one.outputs, one.batch)
+            rest = one.tokens, one.seconds / len(one.batch)
+            each = zip(one.batch.indices.tolist(), right.tolist(), confidence.tolist(), strict=True)
+            found |= {index: (*scores, *rest) for index, *scores in each}
+            reading += one.reading
+        lines = [found[index] for index in indices if index in found]
+        right, confidence, tokens, seconds = np.array(lines, np.float64).reshape(-1, 4).T
+        return cls(budget, right.astype(bool), confidence, tokens, seconds, reading / max(len(lines), 1))
+
+    @property
+    def top1(self) -> float:
+        return float(self.right.mean())
 
     @property
     def ece(self) -> float:
@@ -82,10 +71,7 @@ class CascadePoint:
     Attributes:
         alpha: the fraction that was to be seen again; fraction: the one that was.
         threshold: images whose first score is below it are seen again.
-        tokens, seconds: of an image in the mean, both looks together.
-        reading: seconds an image to read or draw it, both looks together.
-        top1, interval: a fraction, and where it lies with 95 % (Wilson).
-        ece: of the scores that were answered in the end.
+        scored: what was answered in the end; tokens, seconds and reading are of both looks together.
         ahead, ahead_interval: top1 less that of single budgets at equal mean tokens, joined by lines that never fall,
             with its 95 % (paired bootstrap over images); None where no line is.
     """
@@ -93,14 +79,27 @@ class CascadePoint:
     alpha: float
     threshold: float
     fraction: float
-    tokens: float
-    seconds: float
-    reading: float
-    top1: float
-    interval: tuple[float, float]
-    ece: float
+    scored: Scored
     ahead: float | None
     ahead_interval: tuple[float, float] | None
+
+
+def expected_calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:
+    """How sure a model says it is, and whether it is right as often as that (NaViT appendix F): the mean over images of
+    |accuracy - mean confidence| of their bin, with equal widths over [0, 1], L1, top class.
+
+    Args:
+        confidence: [images] in [0, 1]; a bin holds its upper end, the first also 0.
+        right: bool [images].
+
+    Raises:
+        InputError: there is no image, or no bin.
+    """
+    if bins < 1 or not len(confidence):
+        raise InputError(f"ece of {len(confidence)} images in {bins} bins: expected at least one of each")
+    place = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    # |accuracy - confidence| x images of a bin is the absolute sum of their differences.
+    return float(np.abs(np.bincount(place, right - confidence, minlength=bins)).sum() / len(confidence))
 
 
 def threshold_for(confidence: np.ndarray, fraction: float) -> float:
@@ -149,7 +148,7 @@ def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: floa
             worth = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
         elif first.tokens.mean() <= budget:
             alpha = alpha_within(first, second, budget)
-            worth = float(_cascade(first, second, threshold_for(first.confidence, alpha)).right.mean())
+            worth = _cascade(first, second, threshold_for(first.confidence, alpha)).top1
         else:
             continue
         if best is None or worth > best[0]:
@@ -179,33 +178,14 @@ def measure_cascade(
     first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
     joined = [_cascade(first, second, threshold) for _, threshold in thresholds]
     means = _resampled_means([*singles, *joined], seed, replicates)
-    points = []
-    for number, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True)):
-        ahead = _ahead(singles, cascade)
-        interval = None
+    points, alone = [], slice(len(singles))
+    for place, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True), start=len(singles)):
+        ahead, interval = _ahead(singles, cascade), None
         if ahead is not None:
-            gains = [
-                right[len(singles) + number]
-                - _single_at(tokens[len(singles) + number], tokens[: len(singles)], right[: len(singles)])
-                for right, tokens in means
-            ]
+            gains = [right[place] - _single_at(tokens[place], tokens[alone], right[alone]) for right, tokens in means]
             interval = float(np.quantile(gains, 0.025)), float(np.quantile(gains, 0.975))
-        top1, fraction = float(cascade.right.mean()), float((first.confidence < threshold).mean())
-        points.append(
-            CascadePoint(
-                alpha,
-                threshold,
-                fraction,
-                float(cascade.tokens.mean()),
-                float(cascade.seconds.mean()),
-                first.reading + fraction * second.reading,
-                top1,
-                wilson(top1, len(cascade.right)),
-                cascade.ece,
-                ahead,
-                interval,
-            )
-        )
+        fraction = float((first.confidence < threshold).mean())
+        points.append(CascadePoint(alpha, threshold, fraction, cascade, ahead, interval))
     return points
 
 
@@ -232,7 +212,7 @@ def _ahead(singles: Sequence[Scored], cascade: Scored) -> float | None:
     own = cascade.tokens.mean()
     if not tokens[0] <= own <= tokens[-1]:
         return None
-    return float(cascade.right.mean() - _single_at(own, tokens, np.array([one.right.mean() for one in singles])))
+    return cascade.top1 - _single_at(own, tokens, np.array([one.top1 for one in singles]))
 
 
 def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
