@@ -10,8 +10,8 @@ from PIL import Image
 from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.evaluation.accuracy import RunIdentity
 from sightline.evaluation.cascade import CascadeConfig, cascade_rows, measure, planned_looks, planned_tokens
+from sightline.evaluation.measure import RunIdentity
 from sightline.models import create_model
 from sightline.tasks.classification import scores_of
 from tests.batches import said

@@ -10,7 +10,7 @@ from sightline.analysis.verification import fingerprint
 from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict_images import predict_images
 from sightline.models import VisionTransformer, create_model
 from sightline.tasks.base import task_of

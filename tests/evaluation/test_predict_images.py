@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import weakref
 from itertools import chain
@@ -19,7 +18,7 @@ from sightline.data.image_file import read_image
 from sightline.data.views import View
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation import predict_images as module
-from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.models import create_model
 from sightline.predictions import Prediction
@@ -126,15 +125,12 @@ def test_bad_ones_stand_in_their_places(model, files):
 def test_a_broken_answer_breaks_no_other(model, files, monkeypatch):
     """An image whose logits are not finite is named; its neighbours in the pack are answered as ever."""
     before = [one.output for one in next(answered(model, files[:3]))]
-    real = module._prepared
+    real = module.packed
 
-    def poisoned(model, prepare, image, *rest):
-        one = real(model, prepare, image, *rest)
-        if image == files[1]:
-            one = dataclasses.replace(one, rows=torch.full(one.rows.shape, torch.nan))
-        return one
+    def poisoned(rows, *rest):
+        return real([rows[0], torch.full(rows[1].shape, torch.nan), *rows[2:]], *rest)
 
-    monkeypatch.setattr(module, "_prepared", poisoned)
+    monkeypatch.setattr(module, "packed", poisoned)
     a, b, c = next(answered(model, files[:3]))
     assert b == Unpredicted(files[1], "the logits are not finite", 4)
     for one, alone in ((a, before[0]), (c, before[2])):

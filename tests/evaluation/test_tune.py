@@ -13,7 +13,7 @@ import torch
 from sightline.data.discovery import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 from sightline.models import create_model

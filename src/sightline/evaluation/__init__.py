@@ -1,6 +1,6 @@
 """Measuring a model: accuracy at many resolutions, and the search for its knob."""
 
-from sightline.evaluation.accuracy import EvaluateConfig, evaluate
+from sightline.evaluation.measure import EvaluateConfig, evaluate
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import tune_knob
 

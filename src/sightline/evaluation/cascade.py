@@ -16,7 +16,6 @@ from sightline.data.sampling import ASPECTS, Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
-from sightline.evaluation.accuracy import RunIdentity
 from sightline.evaluation.cascade_points import (
     CascadePoint,
     Scored,
@@ -25,6 +24,7 @@ from sightline.evaluation.cascade_points import (
     measure_cascade,
     threshold_for,
 )
+from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.predict import predict_split
 from sightline.models import Model
 from sightline.results import wilson
@@ -180,6 +180,10 @@ def measure(
     precision = runtime.chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: Look, budget: int) -> Scored:
+        def report(images: int) -> None:
+            if advance is not None:
+                advance(images * budget)
+
         given = predict_split(
             model,
             task,
@@ -190,7 +194,7 @@ def measure(
             aspect=config.aspect,
             precision=precision,
             workers=config.workers,
-            advance=None if advance is None else lambda images: advance(images * budget),
+            advance=report,
             warm=True,
         )
         return Scored.of(budget, task, given, look.indices)

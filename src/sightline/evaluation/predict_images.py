@@ -12,7 +12,7 @@ from sightline.attention.products import ever_new_shapes
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, packed
 from sightline.data.image_file import MAX_PIXELS, read_image
-from sightline.data.preprocessing import Preprocessing, Resolution, preprocessing
+from sightline.data.preprocessing import Resolution, preprocessing
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK
 from sightline.grid import Grid
@@ -22,20 +22,32 @@ from sightline.tasks.base import Task, outputs_of
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What a model gives for one image.
+class _Seen:
+    """An image as the model sees it.
 
     Attributes:
         image: the path as given.
         size: (height, width) in pixels of the upright image; `seen_size` of what the model saw of it.
         grid: of the patches that the model saw.
-        output: of the task's head, float32 and finite, as `Task.each`.
     """
 
     image: str
     size: tuple[int, int]
     seen_size: tuple[int, int]
     grid: Grid
+
+
+@dataclass(frozen=True)
+class _Prepared(_Seen):
+    """An image on its way; of its own pixels nothing is kept."""
+
+    rows: Tensor
+
+
+@dataclass(frozen=True)
+class Predicted(_Seen):
+    """What a model gives for one image: `output` is that of the task's head, float32 and finite, as `Task.each`."""
+
     output: Tensor
 
 
@@ -46,17 +58,6 @@ class Unpredicted:
     image: str
     reason: str
     exit_code: int
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """An image on its way; of its own pixels nothing is kept."""
-
-    image: str
-    size: tuple[int, int]
-    seen_size: tuple[int, int]
-    grid: Grid
-    rows: Tensor
 
 
 def predict_images(
@@ -83,10 +84,22 @@ def predict_images(
         max_pixels: of an image that is read.
     """
     prepare = preprocessing(model)
+
+    def prepared(image: str | Unreadable) -> _Prepared | Unpredicted:
+        if isinstance(image, Unreadable):
+            return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
+        try:
+            pixels = read_image(image, max_pixels=max_pixels)
+        except UnreadableDataError as error:
+            return Unpredicted(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
+        seen = prepare.view(pixels, resolution, max_tokens)
+        rows, grid = model.image_rows(seen)
+        return _Prepared(image, (pixels.shape[0], pixels.shape[1]), (seen.shape[0], seen.shape[1]), grid, rows)
+
     pack: list[_Prepared | Unpredicted] = []
     tokens = 0
     for image in images:
-        one = _prepared(model, prepare, image, resolution, max_tokens, max_pixels)
+        one = prepared(image)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
             yield _answered(model, task, pack, precision)
@@ -101,25 +114,6 @@ def predict_images(
         yield _answered(model, task, pack, precision)
 
 
-def _prepared(
-    model: Model,
-    prepare: Preprocessing,
-    image: str | Unreadable,
-    resolution: Resolution | None,
-    max_tokens: int | None,
-    max_pixels: int,
-) -> _Prepared | Unpredicted:
-    if isinstance(image, Unreadable):
-        return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
-    try:
-        pixels = read_image(image, max_pixels=max_pixels)
-    except UnreadableDataError as error:
-        return Unpredicted(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
-    seen = prepare.view(pixels, resolution, max_tokens)
-    rows, grid = model.image_rows(seen)
-    return _Prepared(image, (pixels.shape[0], pixels.shape[1]), (seen.shape[0], seen.shape[1]), grid, rows)
-
-
 def _answered(
     model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str
 ) -> list[Predicted | Unpredicted]:
@@ -131,11 +125,13 @@ def _answered(
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with evaluation_mode(model), torch.inference_mode(), ever_new_shapes():
         outputs = outputs_of(model, batch.to(model.anchor.device), precision).float().cpu()
+    answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))
-    return [one if isinstance(one, Unpredicted) else _predicted(one, next(each)) for one in pack]
-
-
-def _predicted(one: _Prepared, output: Tensor) -> Predicted | Unpredicted:
-    if not torch.isfinite(output).all():
-        return Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code)
-    return Predicted(one.image, one.size, one.seen_size, one.grid, output)
+    for one in pack:
+        if isinstance(one, Unpredicted):
+            answers.append(one)
+        elif not (output := next(each)).isfinite().all():
+            answers.append(Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code))
+        else:
+            answers.append(Predicted(one.image, one.size, one.seen_size, one.grid, output))
+    return answers

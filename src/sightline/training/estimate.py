@@ -10,7 +10,7 @@ import torch
 from sightline import runtime
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
-from sightline.evaluation.accuracy import measurements, passes
+from sightline.evaluation.measure import measurements, passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
 from sightline.training.prepare import resolve, vit_config

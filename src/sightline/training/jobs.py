@@ -158,7 +158,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
     """Train and measure one run in this process, as the owner of its folder."""
     from sightline import runtime
     from sightline.evaluation import evaluate
-    from sightline.evaluation.accuracy import planned_images
+    from sightline.evaluation.measure import planned_images
     from sightline.predictions import Prediction, dump_predictions
     from sightline.replacing import write_file
     from sightline.results import dump_rows, read_rows

@@ -13,7 +13,7 @@ from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.source import Source
 from sightline.errors import InputError
-from sightline.evaluation.accuracy import RunIdentity
+from sightline.evaluation.measure import RunIdentity
 from sightline.load import load_model, read_record, seal
 from sightline.models import Model
 from sightline.run_files import CHECKPOINT

@@ -11,8 +11,7 @@ from typing import Any
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import UnreadableDataError
-from sightline.evaluation.accuracy import some_images
-from sightline.evaluation.as_trained import views_as_trained
+from sightline.evaluation.measure import some_images, views_as_trained
 from sightline.evaluation.predict import predict_split
 from sightline.metrics.base import metrics_of
 from sightline.models import Model

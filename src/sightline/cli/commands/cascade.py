@@ -76,7 +76,7 @@ def cascade(
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_numbers
     from sightline.evaluation import cascade as cascades
-    from sightline.evaluation.accuracy import usual_images
+    from sightline.evaluation.measure import usual_images
     from sightline.evaluation.predict import TOKENS_A_PACK
     from sightline.replacing import write_out
     from sightline.reports import cascade_page, cascade_plot, style

@@ -63,8 +63,7 @@ def evaluate(
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
-    from sightline.evaluation import accuracy
-    from sightline.evaluation.as_trained import views_as_trained
+    from sightline.evaluation import measure
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
@@ -102,19 +101,19 @@ def evaluate(
         chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
             *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-            *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
+            *sorted(measure.views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
         )
-        config = accuracy.EvaluateConfig(
+        config = measure.EvaluateConfig(
             shown,
             chosen,
-            images=accuracy.usual_images(run.source) if images is None else images,
+            images=measure.usual_images(run.source) if images is None else images,
             knobs="both" if tune else "default",
             tune_images=tune_images,
             precision=precision,
             workers=workers,
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
-        accuracy.check_sizes(run.model, config)
+        measure.check_sizes(run.model, config)
         # The largest alone: no smaller one is hopeless where it is not.
         if config.sides:
             refuse_what_cannot_fit(run.model.config, max(config.sides), what=str(model), device=where, loaded=True)
@@ -122,10 +121,10 @@ def evaluate(
             refuse_patches_that_cannot_fit(
                 run.model.config, view.patches, asked=f"resolution {view.name}", what=str(model), device=where
             )
-        accuracy.planned_images(run.source, run.model, config, run.side)
+        measure.planned_images(run.source, run.model, config, run.side)
         left_out = progress.LeftOut(bars)
         source = left_out.read(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
-        advance = bars.counter("testing", accuracy.planned_images(source, run.model, config, run.side))
+        advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
         answers: list[Prediction] = []
         rows = evaluation.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
         left_out.say(source)

@@ -90,8 +90,7 @@ def train(
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.next_step import warn
     from sightline.errors import InputError
-    from sightline.evaluation import accuracy
-    from sightline.evaluation.as_trained import views_as_trained
+    from sightline.evaluation import measure
     from sightline.predictions import Prediction
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
@@ -183,12 +182,12 @@ def train(
         trained = tested.model
         assert resolved.resolution is not None
         # As it was trained: a packed run at native aspect on images at their own aspect too.
-        own = views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
-        most = accuracy.usual_images(source)
-        measured = accuracy.EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=most)
-        advance = bars.counter("testing", accuracy.planned_images(source, trained, measured, resolved.resolution))
+        own = measure.views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
+        most = measure.usual_images(source)
+        measured = measure.EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=most)
+        advance = bars.counter("testing", measure.planned_images(source, trained, measured, resolved.resolution))
         answers: list[Prediction] = []
-        rows = accuracy.evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
+        rows = measure.evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
         left_out.say(source)
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from sightline import runtime
-from sightline.checks import require
+from sightline.checks import require, require_whole
+from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.errors import InputError
-from sightline.evaluation.predict import Outputs, check_view, predict_split
+from sightline.evaluation.predict import Outputs, check_view, is_drawn, predict_split
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
@@ -55,9 +56,8 @@ class EvaluateConfig:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
         for name in ("images", "tune_images"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} {value}: must be at least 1")
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
 
@@ -81,6 +81,10 @@ class EvaluateConfig:
                 raise InputError("images: expected a number for an endless split")
             return most
         return length if most is None else min(most, length)
+
+    def tunes(self, split: str, knob: Knob | None) -> bool:
+        """Whether a knob is searched for before a split is measured."""
+        return self.knobs != "default" and split == "test" and knob is not None
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,14 @@ def planned_images(source: Source, model: Model, config: EvaluateConfig, train_r
 def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
     """How many images one measurement passes through a model, the search for its knob included."""
     count = config.count(source.length(split), resolution)
-    if config.knobs == "default" or split != "test" or knob is None:
+    if knob is None or not config.tunes(split, knob):
         return count
-    searched = min(config.tune_images, source.length("minival") or config.tune_images)
-    return tuning_passes(knob, searched) + (2 if config.knobs == "both" else 1) * count
+    return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * count
+
+
+def _searched(source: Source, config: EvaluateConfig) -> int:
+    """How many images of `minival` a knob is searched on."""
+    return min(config.tune_images, source.length("minival") or config.tune_images)
 
 
 def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
@@ -167,11 +175,15 @@ def evaluate(
     for split, view in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), view))
         settings = [(None if model.knob is None else model.knob.value, False)]
-        if config.knobs != "default" and split == "test" and model.knob is not None:
-            length = source.length("minival")
-            searched = some_images(source, "minival", min(config.tune_images, length or config.tune_images))
+        if config.tunes(split, model.knob):
+            searched = some_images(source, "minival", _searched(source, config))
             best = tune_knob(model, task, source, searched, view, precision=precision, advance=advance)
             settings = [*settings, (best, True)] if config.knobs == "both" else [(best, True)]
+        place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
+        if isinstance(view, View):
+            place |= {"view": view.name, "resolution": None}
+        else:
+            place["grid"] = model.config.grid_of(view)
         for knob, tuned in settings:
             metrics, said, started = metrics_of(task), dict[int, Prediction](), time.perf_counter()
             tokens = images = 0
@@ -183,27 +195,21 @@ def evaluate(
                     for metric in metrics:
                         metric.update(one.outputs, one.batch)
                     if answers is not None and (knob, tuned) == settings[0]:
-                        said |= _answers(task, split, view, one)
+                        said |= _answers(task, split, place["view"], place["resolution"], one)
                     tokens, images = tokens + one.tokens * len(one.batch), images + len(one.batch)
             if answers is not None:
                 answers += [said[index] for index in indices if index in said]
-            shown = {**_shown(model, view), "patches": tokens / images if images else math.nan}
+            place["patches"] = tokens / images if images else math.nan
             seconds = time.perf_counter() - started
             rows += [
                 ResultRow(
-                    **vars(measured), **where, **shown, encoding=model.encoding.name, task=source.task, split=split,
+                    **vars(measured), **where, **place, encoding=model.encoding.name, task=source.task, split=split,
                     knob=knob, tuned=tuned, seconds=seconds,
                 )
                 for metric in metrics
                 for measured in metric.rows()
             ]  # fmt: skip
     return rows
-
-
-def _shown(model: Model, view: int | View) -> dict[str, Any]:
-    if isinstance(view, View):
-        return {"view": view.name, "resolution": None, "grid": None}
-    return {"view": SQUARE, "resolution": view, "grid": model.config.grid_of(view)}
 
 
 def some_images(source: Source, split: str, count: int) -> Sequence[int]:
@@ -214,11 +220,39 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     return [number * length // count for number in range(count)]
 
 
-def _answers(task: Task, split: str, view: int | View, one: Outputs) -> dict[int, Prediction]:
+def _answers(task: Task, split: str, view: str, side: int | None, one: Outputs) -> dict[int, Prediction]:
     """A line an image, by its index."""
-    name, side = (view.name, None) if isinstance(view, View) else (SQUARE, view)
     each = zip(one.batch.indices.tolist(), one.batch.names, task.judged(one.outputs, one.batch), strict=False)
     return {
-        index: Prediction(split, name, side, index, file, said.truth, said.predicted, said.score, said.correct)
+        index: Prediction(split, view, side, index, file, said.truth, said.predicted, said.score, said.correct)
         for index, file, said in each
     }
+
+
+def views_as_trained(
+    packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
+) -> tuple[View, ...]:
+    """How a packed run at native aspect saw its images, the most usual view first: it is tested so, and not on squares
+    alone. None for every other run.
+
+    Images that were shown at their own size are tested so, up to the most patches of the training; those of drawn
+    sizes with the patches of the training's `resolution` (the middle of the range where it lies outside), of its
+    lowest and of its highest side.
+
+    Args:
+        packing: of the run; as its saved record too.
+        resolution: of the run, in pixels.
+    """
+    if isinstance(packing, dict):
+        known = {field.name for field in fields(PackingConfig)}
+        packing = PackingConfig(**{name: value for name, value in packing.items() if name in known})
+    if packing is None or packing.aspect != "native":
+        return ()
+    most = packing.most_tokens or packing.tokens
+    if packing.resolutions is None:
+        # What is drawn at any size has none of its own: the training scaled it to the most patches.
+        return (View("tokens" if is_drawn(source, split) else "native", most),)
+    low, high = packing.resolutions
+    usual = resolution if low <= resolution <= high else (low + high) // 2
+    counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))
+    return tuple(dict.fromkeys(View("tokens", count) for count in counts))
