@@ -22,10 +22,7 @@ from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
 State = dict[str, Tensor]
-
-
-def _unchanged(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return list(tensors)
+Turn = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,18 +36,18 @@ class Entry:
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
-    to_ours: Callable[[Sequence[Tensor]], list[Tensor]] = _unchanged
-    to_theirs: Callable[[Sequence[Tensor]], list[Tensor]] = _unchanged
+    to_ours: Callable[[Sequence[Tensor]], list[Tensor]] = list
+    to_theirs: Callable[[Sequence[Tensor]], list[Tensor]] = list
 
 
-def same(theirs: str, ours: str | None = None) -> Entry:
+def same(theirs: str, ours: str) -> Entry:
     """The same tensor under another name, or under its own."""
-    return Entry((theirs,), (theirs if ours is None else ours,))
+    return Entry((theirs,), (ours,))
 
 
-def mapped(theirs: str, ours: str, to_ours: Callable[[Tensor], Tensor], to_theirs: Callable[[Tensor], Tensor]) -> Entry:
+def mapped(theirs: str, ours: str, to_ours: Turn, to_theirs: Turn) -> Entry:
     """One tensor that is laid out in another way."""
-    return Entry((theirs,), (ours,), lambda one: [to_ours(one[0])], lambda one: [to_theirs(one[0])])
+    return joined((theirs,), ours, to_ours, to_theirs)
 
 
 def linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
@@ -73,10 +70,22 @@ def prefixed(theirs: str, ours: str, prefix: int = 1) -> Entry:
     )
 
 
-def joined(theirs: Sequence[str], ours: str) -> Entry:
-    """Tensors of one length that are one here, one after the other."""
-    count = len(theirs)
-    return Entry(tuple(theirs), (ours,), lambda all_: [torch.cat(list(all_))], lambda one: list(one[0].chunk(count)))
+def joined(
+    theirs: Sequence[str],
+    ours: str,
+    to_ours: Turn = torch.clone,
+    to_theirs: Turn = torch.clone,
+    *,
+    shares: Sequence[int] | None = None,
+) -> Entry:
+    """Tensors that are one here, one after the other, each turned first; of one length, or of these shares of all."""
+    parts = shares or [1] * len(theirs)
+
+    def apart(one: Sequence[Tensor]) -> list[Tensor]:
+        unit = len(one[0]) // sum(parts)
+        return [to_theirs(part) for part in one[0].split([unit * part for part in parts])]
+
+    return Entry(tuple(theirs), (ours,), lambda all_: [torch.cat([to_ours(one) for one in all_])], apart)
 
 
 def buffer(theirs: Sequence[str], *values: Tensor) -> Entry:
@@ -113,12 +122,16 @@ class Project(ABC):
         source: where its code is.
         arguments: the arguments of its class that are understood, with its own defaults.
         plain: those of them that are fields of ours, and mean the same.
+        choices: those whose values are called otherwise here: our field, and what each value is there.
+        only: those that have one value in ours.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     arguments: ClassVar[Mapping[str, Any]]
     plain: ClassVar[Mapping[str, str]] = {}
+    choices: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
+    only: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
@@ -141,12 +154,29 @@ class Project(ABC):
         """Every tensor of the state dict of the model that `given` builds, which `config` is ours of."""
 
     def plain_fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of `ViTConfig` that `plain` arguments are."""
-        return {ours: given[theirs] for theirs, ours in self.plain.items()}
+        """The fields of `ViTConfig` that `plain` arguments and `choices` are.
+
+        Raises:
+            InputError: a value is not among the choices, or not the only one.
+        """
+        for key, value in self.only.items():
+            if given[key] != value:
+                raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {value!r})")
+        fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
+        for key, (ours, values) in self.choices.items():
+            if given[key] not in values:
+                raise choose(f"{self.name}: {key}", given[key], values)
+            fields[ours] = values[given[key]]
+        return fields
 
     def plain_arguments(self, config: ViTConfig) -> dict[str, Any]:
-        """The inverse of `plain_fields`."""
-        return {theirs: getattr(config, ours) for theirs, ours in self.plain.items()}
+        """The inverse of `plain_fields`; the first choice for what is none."""
+        held = {**vars(config), "image_size": config.table_size}
+        given = {theirs: held[ours] for theirs, ours in self.plain.items()}
+        for key, (ours, values) in self.choices.items():
+            names = {value: name for name, value in values.items()}
+            given[key] = names.get(held[ours], next(iter(values)))
+        return given
 
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the project's defaults.
@@ -166,21 +196,21 @@ class Project(ABC):
         """The arguments that say what the model is, to be written down with it."""
         return dict(given)
 
-    def compare(self, given: Mapping[str, Any], model: Model, state: Mapping[str, Tensor] | None = None) -> None:
-        """Refuse a model that `given` (with what `state` tells) would not build; says in what."""
+    def compared(
+        self, given: dict[str, Any], model: Model, state: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Any]:
+        """`given`, where it (with what the weights `state` tell) would build `model`; else refused, saying in what."""
         wrong = differences(self.vit_config(self.filled(given), state or {}), model)
         if wrong:
             raise InputError(f"{self.name}: cannot hold {'; '.join(wrong)}")
+        return given
 
-    def refuse(self, model: Model, **expected: Any) -> None:
-        """Refuse a model whose configuration is not what this project can hold."""
-        for key, value in expected.items():
-            found = getattr(model.config, key)
-            allowed = value if isinstance(value, tuple) else (value,)
-            if found not in allowed:
-                raise InputError(
-                    f"{self.name}: cannot hold {key} = {found!r} (expected {' or '.join(map(repr, allowed))})"
-                )
+    def check_encoding(self, model: Model, *allowed: str) -> None:
+        """Refuse a model with another encoding."""
+        found = model.config.encoding
+        if found not in allowed:
+            expected = " or ".join(map(repr, allowed))
+            raise InputError(f"{self.name}: cannot hold encoding = {found!r} (expected {expected})")
 
 
 def _kind(key: str, default: Any, value: Any) -> str | None:
@@ -194,7 +224,7 @@ def _kind(key: str, default: Any, value: Any) -> str | None:
         return None
     number = isinstance(value, int | float) and math.isfinite(value)
     if isinstance(default, bool):
-        return None if isinstance(value, bool | int) else "true or false"
+        return None if value in (True, False) else "true or false"
     if isinstance(default, float):
         return None if number and not isinstance(value, bool) else "a number"
     low = 0 if default == 0 or key == "num_classes" else 1
@@ -309,10 +339,8 @@ def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State
 def check_tensors(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Refuse tensors of another shape, or with a number that is not finite; says which."""
     for name, tensor in expected.items():
-        if state[name].shape != tensor.shape:
-            raise InputError(
-                f"{project} weights: {name} is {list(state[name].shape)}, expected {list(tensor.shape)} here"
-            )
-    for name in expected:
-        if not is_finite(state[name]):
+        found = state[name]
+        if found.shape != tensor.shape:
+            raise InputError(f"{project} weights: {name} is {list(found.shape)}, expected {list(tensor.shape)} here")
+        if not is_finite(found):
             raise InputError(f"{project} weights: {name} holds a number that is not finite")

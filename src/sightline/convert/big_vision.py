@@ -20,11 +20,8 @@ from sightline.convert.flax_names import (
     patches,
     projections,
 )
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
-
-_POOLS = {"gap": "mean", "map": "attention", "tok": "cls"}
-_ENCODINGS = {"learn": "learned_1d", "sincos2d": "sincos_2d"}
 
 
 class BigVision(Project):
@@ -46,11 +43,12 @@ class BigVision(Project):
         "image_size": None,
     }
     plain: ClassVar = {"width": "dim", "depth": "depth", "num_heads": "heads"}
+    choices: ClassVar = {
+        "posemb": ("encoding", {"learn": "learned_1d", "sincos2d": "sincos_2d"}),
+        "pool_type": ("pool", {"map": "attention", "gap": "mean", "tok": "cls"}),
+    }
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        for key, allowed in (("pool_type", _POOLS), ("posemb", _ENCODINGS)):
-            if given[key] not in allowed:
-                raise choose(f"big_vision: {key}", given[key], allowed)
         patch = given["patch_size"]
         sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
         if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
@@ -58,7 +56,6 @@ class BigVision(Project):
         hidden = given["mlp_dim"] or 4 * given["width"]
         if not isinstance(hidden, int | float):
             raise InputError(f"big_vision: mlp_dim {hidden!r}: expected a whole number")
-        pool = _POOLS[given["pool_type"]]
         learned = given["posemb"] == "learn"
         options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
         return ViTConfig(
@@ -68,27 +65,21 @@ class BigVision(Project):
             num_classes=given["num_classes"] or 0,
             image_size=image_size(self.name, given["image_size"], state, "pos_embedding", 0, sides[0]),
             channels=channels(state),
-            encoding=_ENCODINGS[given["posemb"]],
             encoding_options=options,
-            pool=pool,  # type: ignore[arg-type]
             gelu="tanh",
         )
 
     def given(self, model: Model) -> dict[str, Any]:
-        self.refuse(model, encoding=tuple(_ENCODINGS.values()))
         config = model.config
         given = {
             "num_classes": config.num_classes or None,
             "patch_size": (config.patch_size, config.patch_size),
             **self.plain_arguments(config),
             "mlp_dim": config.mlp_hidden,
-            "posemb": next(theirs for theirs, ours in _ENCODINGS.items() if ours == config.encoding),
-            "pool_type": next((theirs for theirs, ours in _POOLS.items() if ours == config.pool), "map"),
             "image_size": config.table_size,
         }
         # What its weights would tell.
-        self.compare(given, model, kernel_like(config))
-        return given
+        return self.compared(given, model, kernel_like(config))
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         entries = [*patches(config), *norm("Transformer/encoder_norm", "norm")]

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, kernel, named_as_ours, prefixed, unbatched
-from sightline.convert.vit_names import DEFAULTS, SCALES, arguments, deit3_link, fields
+from sightline.convert.base import Entry, kernel, named_as_ours, prefixed, unbatched
+from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
 
-class Deit(Project):
+class Deit(VitNames):
     """The class `models_v2.vit_models` (DeiT III: LayerScale where its weights have it, an embedding of patches alone),
     or the first DeiT's `VisionTransformer`, whose embedding covers the CLS token too; the weights tell which.
 
@@ -30,9 +30,8 @@ class Deit(Project):
         if "dist_token" in state:
             raise InputError("deit: a distilled model has two heads, which ours have not (dist_token)")
         scaled = "blocks.0.gamma_1" in state
-        own = fields(given)
         config = ViTConfig(
-            **own,
+            **self.plain_fields(given),
             layer_scale=given["init_scale"] if scaled else None,
             encoding="learned_1d",
             encoding_options={"interpolation": "bicubic", "prefix": False},
@@ -47,15 +46,14 @@ class Deit(Project):
 
     def given(self, model: Model) -> dict[str, Any]:
         config = model.config
-        given = arguments(config)
+        given = self.plain_arguments(config)
         if config.layer_scale is not None:
             given["init_scale"] = config.layer_scale
         # What its weights would tell.
         state = {"pos_embed": torch.empty(1, config.train_grid.cells + getattr(model.encoding.config, "prefix", 0), 1)}
         if config.layer_scale is not None:
             state["blocks.0.gamma_1"] = torch.empty(1)
-        self.compare(given, model, state)
-        return given
+        return self.compared(given, model, state)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         whole = config.encoding_options.get("prefix", True)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.checks import require
 from sightline.convert.base import Entry, Project, buffer, joined, kernel, named_as_ours
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
-_NORMS = {"layernorm": 1e-6, "layernormbf16": 1e-5}
 _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
 _PERIODS = "rope_embed.periods"
 # Of training alone.
@@ -60,22 +60,15 @@ class DinoV3(Project):
         "patch_size": "patch_size", "in_chans": "channels", "embed_dim": "dim", "depth": "depth", "num_heads": "heads",
         "n_storage_tokens": "num_registers",
     }  # fmt: skip
+    choices: ClassVar = {"norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5})}
+    only: ClassVar = {
+        "pos_embed_rope_normalize_coords": "separate", "pos_embed_rope_min_period": None,
+        "pos_embed_rope_max_period": None, "ffn_bias": True, "proj_bias": True, "untie_cls_and_patch_norms": False,
+        "untie_global_and_local_cls_norm": False,
+    }  # fmt: skip
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        for key, allowed in (("norm_layer", _NORMS), ("ffn_layer", ("mlp", *_ALIGNED))):
-            if given[key] not in allowed:
-                raise choose(f"dinov3: {key}", given[key], allowed)
-        for key, only in (
-            ("pos_embed_rope_normalize_coords", "separate"),
-            ("pos_embed_rope_min_period", None),
-            ("pos_embed_rope_max_period", None),
-            ("ffn_bias", True),
-            ("proj_bias", True),
-            ("untie_cls_and_patch_norms", False),
-            ("untie_global_and_local_cls_norm", False),
-        ):
-            if given[key] != only:
-                raise InputError(f"dinov3: {key} = {given[key]!r} cannot be ours (expected {only!r})")
+        require("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))
         scale = given["layerscale_init"]
         hidden, aligned = int(given["embed_dim"] * given["ffn_ratio"]), _ALIGNED.get(given["ffn_layer"])
         if aligned:
@@ -95,7 +88,6 @@ class DinoV3(Project):
             encoding_options={"theta": base, "rounding": "bfloat16" if rounded else "none"},
             qkv_bias="qv" if given["qkv_bias"] and given["mask_k_bias"] else bool(given["qkv_bias"]),
             layer_scale=float(scale) if isinstance(scale, int) else scale,
-            norm_eps=_NORMS[given["norm_layer"]],
             mask_token=True,
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
@@ -103,11 +95,10 @@ class DinoV3(Project):
 
     def given(self, model: Model) -> dict[str, Any]:
         config, encoding = model.config, model.encoding
-        self.refuse(model, encoding="rope_dinov3")
+        self.check_encoding(model, "rope_dinov3")
         if len(set(config.train_grid)) > 1:
             raise InputError(f"dinov3: cannot hold image_size = {config.image_size} (expected a square)")
         base, rounding = float(encoding.config.theta), encoding.config.rounding
-        eps = {value: key for key, value in _NORMS.items()}
         given = {
             "img_size": config.train_grid.rows * config.patch_size,
             **self.plain_arguments(config),
@@ -115,11 +106,9 @@ class DinoV3(Project):
             "qkv_bias": config.qkv_bias is not False,
             "mask_k_bias": config.qkv_bias == "qv",
             "layerscale_init": config.layer_scale,
-            "norm_layer": eps.get(config.norm_eps, "layernorm"),
             **_ffn(config),
         }
-        self.compare(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
-        return given
+        return self.compared(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         rounding = config.encoding_options.get("rounding", "none")

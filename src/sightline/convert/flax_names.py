@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, mapped, same
+from sightline.convert.base import Entry, joined, mapped, same
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 
@@ -82,21 +82,11 @@ def mlp(theirs: str, ours: str) -> list[Entry]:
 def projections(theirs: str, which: tuple[str, ...], ours: str, config: ViTConfig) -> list[Entry]:
     """Kernels (dim, heads, head_dim) and biases (heads, head_dim), which we hold one below the other."""
     split = (config.heads, config.dim // config.heads)
-
-    def weights(kernels: Sequence[Tensor]) -> list[Tensor]:
-        return [torch.cat([one.flatten(1).T for one in kernels])]
-
-    def kernels(weights: Sequence[Tensor]) -> list[Tensor]:
-        return [one.T.unflatten(1, split) for one in weights[0].chunk(len(which))]
-
-    def joined(biases: Sequence[Tensor]) -> list[Tensor]:
-        return [torch.cat([one.flatten() for one in biases])]
-
-    def apart(biases: Sequence[Tensor]) -> list[Tensor]:
-        return [one.unflatten(0, split) for one in biases[0].chunk(len(which))]
-
-    names = [tuple(f"{theirs}/{one}/{part}" for one in which) for part in ("kernel", "bias")]
-    return [Entry(names[0], (f"{ours}.weight",), weights, kernels), Entry(names[1], (f"{ours}.bias",), joined, apart)]
+    kernels, biases = ([f"{theirs}/{one}/{part}" for one in which] for part in ("kernel", "bias"))
+    return [
+        joined(kernels, f"{ours}.weight", lambda x: x.flatten(1).T, lambda x: x.T.unflatten(1, split)),
+        joined(biases, f"{ours}.bias", lambda x: x.flatten(), lambda x: x.unflatten(0, split)),
+    ]
 
 
 def out(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, kernel, named_as_ours
-from sightline.convert.vit_names import DEFAULTS, arguments, fields
+from sightline.convert.base import Entry, kernel, named_as_ours
+from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.pattern.lookhere import PRESETS
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig
@@ -20,7 +20,7 @@ _RULES = {"global_slope": "global_slope", "layer_slopes": "layer_slopes", "head_
 _OPTIONAL = {"distance": "distance", "fill_with": "fill"}
 
 
-class LookHere(Project):
+class LookHere(VitNames):
     """The class `lookhere.LookHere`: ViT with LayerScale, exact GELU, LayerNorm eps 1e-5 and a tanh MLP head.
 
     Its bias is rounded once to bfloat16 (`rounding: official`). `set_pos_embed(grid, global_slope)` is `set_knob`.
@@ -28,27 +28,24 @@ class LookHere(Project):
 
     name = "lookhere"
     source = "https://github.com/GreenCUBIC/lookhere"
-    arguments: ClassVar = {
-        **DEFAULTS,
-        "device": None,
-        "lh_config": None,
-    }
+    arguments: ClassVar = {**DEFAULTS, "device": None, "lh_config": None}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         rules = given["lh_config"]
         if not isinstance(rules, Mapping):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
+        names = _RULES | _OPTIONAL
         for key in rules:
-            if key not in _RULES | _OPTIONAL:
-                raise choose("lookhere: lh_config key", key, _RULES | _OPTIONAL)
+            if key not in names:
+                raise choose("lookhere: lh_config key", key, names)
         for key in _RULES:
             if key not in rules:
                 raise InputError(f"lookhere: lh_config has no {key}")
         if "head.fc1.weight" not in state:
             raise InputError("lookhere weights: missing head.fc1.weight")
-        options = {ours: rules[theirs] for theirs, ours in (_RULES | _OPTIONAL).items() if theirs in rules}
+        options = {ours: rules[theirs] for theirs, ours in names.items() if theirs in rules}
         return ViTConfig(
-            **fields(given),
+            **self.plain_fields(given),
             layer_scale=1e-4,
             norm_eps=1e-5,
             head="mlp",
@@ -61,7 +58,7 @@ class LookHere(Project):
         return "sigmoid"
 
     def given(self, model: Model) -> dict[str, Any]:
-        self.refuse(model, head="mlp", encoding=("lookhere", *PRESETS))
+        self.check_encoding(model, "lookhere", *PRESETS)
         encoding: Any = model.encoding
         config, rules = model.config, encoding.config
         for key in ("views", "head_slopes"):
@@ -69,17 +66,21 @@ class LookHere(Project):
                 raise InputError(f"lookhere: cannot hold {config.encoding} {key} (expected directions by name)")
         if config.num_classes == 0:
             raise InputError("lookhere: cannot hold num_classes = 0")
-        default, optional = type(rules)(), {"distance": rules.distance, "fill_with": rules.fill}
+        default = type(rules)()
         directions = list(rules.directions) if isinstance(rules.directions, tuple) else rules.directions
         held = {
             "global_slope": encoding.global_slope,
             "layer_slopes": list(rules.layer_slopes),
             "head_directions": directions,
-            **{theirs: value for theirs, value in optional.items() if value != getattr(default, _OPTIONAL[theirs])},
+            **{
+                theirs: getattr(rules, ours)
+                for theirs, ours in _OPTIONAL.items()
+                if getattr(rules, ours) != getattr(default, ours)
+            },
         }
         hidden = {"head.fc1.weight": torch.empty(config.head_hidden or config.dim, 1)}
-        self.compare({**arguments(config), "lh_config": held}, model, hidden)
-        return {**arguments(config), "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
+        given = self.compared({**self.plain_arguments(config), "lh_config": held}, model, hidden)
+        return {**given, "lh_config": {**held, "head_directions": _spelt(directions, config.heads)}}
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return named_as_ours(config, [kernel(config)])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, buffer, linear, mapped, same
+from sightline.convert.base import Entry, Project, buffer, joined, linear, mapped, same
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
@@ -30,7 +30,9 @@ class NaVit(Project):
     name = "navit"
     source = "https://github.com/lucidrains/vit-pytorch"
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
-    plain: ClassVar = {key: key for key in ("patch_size", "num_classes", "dim", "depth", "heads", "channels")}
+    plain: ClassVar = {
+        key: key for key in ("image_size", "patch_size", "num_classes", "dim", "depth", "heads", "channels")
+    }
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key in _REQUIRED:
@@ -40,7 +42,6 @@ class NaVit(Project):
             **self.plain_fields(given),
             head_dim=None if given["heads"] * given["dim_head"] == given["dim"] else given["dim_head"],
             mlp_ratio=given["mlp_dim"] / given["dim"],
-            image_size=given["image_size"],
             encoding="factorized",
             pool="query",
             patch_norm=True,
@@ -56,13 +57,11 @@ class NaVit(Project):
     def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = {
-            "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
             **self.plain_arguments(config),
             "mlp_dim": config.mlp_hidden,
             "dim_head": config.attention_width // config.heads,
         }
-        self.compare(given, model)
-        return given
+        return self.compared(given, model)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         patch = config.channels * config.patch_size**2
@@ -75,10 +74,11 @@ class NaVit(Project):
         ]
         for layer in range(config.depth):
             theirs, ours = f"transformer.layers.{layer}", f"blocks.{layer}"
-            projections = (f"{theirs}.0.to_q.weight", f"{theirs}.0.to_kv.weight")
             entries += [
                 *_norm(f"{theirs}.0.norm", f"{ours}.norm1", config.dim),
-                Entry(projections, (f"{ours}.attn.qkv.weight",), _joined, _q_and_kv),
+                joined(
+                    [f"{theirs}.0.to_{one}.weight" for one in ("q", "kv")], f"{ours}.attn.qkv.weight", shares=(1, 2)
+                ),
                 *_attention(f"{theirs}.0", f"{ours}.attn", config),
                 *_norm(f"{theirs}.1.0", f"{ours}.norm2", config.dim),
                 *linear(f"{theirs}.1.1", f"{ours}.mlp.fc1"),
@@ -113,12 +113,3 @@ def _attention(theirs: str, ours: str, config: ViTConfig) -> list[Entry]:
         for one in ("q_norm", "k_norm")
     ]
     return [*norms, same(f"{theirs}.to_out.0.weight", f"{ours}.proj.weight")]
-
-
-def _joined(parts: Any) -> list[Tensor]:
-    return [torch.cat(list(parts))]
-
-
-def _q_and_kv(one: Any) -> list[Tensor]:
-    width = len(one[0]) // 3
-    return [one[0][:width], one[0][width:]]

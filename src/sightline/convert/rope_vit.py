@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, Project, buffer, kernel, mapped, named_as_ours, unbatched
-from sightline.convert.vit_names import DEFAULTS, SCALES, arguments, deit3_link, fields
+from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, unbatched
+from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
 
-class RopeVit(Project):
+class RopeVit(VitNames):
     """The class `models.vit_rope.rope_vit_models` with LayerScale blocks: x before y, theta 100 (axial) or 10 (mixed).
 
     The added embedding covers patches alone and is resized by bicubic interpolation without antialiasing. The public
@@ -39,7 +39,7 @@ class RopeVit(Project):
         if given["use_ape"]:
             options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
         return ViTConfig(
-            **fields(given),
+            **self.plain_fields(given),
             layer_scale=1e-4,
             encoding=f"{rotation}+learned_1d" if given["use_ape"] else rotation,
             encoding_options=options,
@@ -49,20 +49,20 @@ class RopeVit(Project):
         return deit3_link(config)
 
     def given(self, model: Model) -> dict[str, Any]:
-        kinds = tuple(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
-        self.refuse(model, encoding=kinds)
+        self.check_encoding(
+            model, *(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
+        )
         config = model.config
         parts: Any = getattr(model.encoding, "parts", [model.encoding])
         axial = isinstance(parts[0], RopeAxial)
         given = {
-            **arguments(config),
+            **self.plain_arguments(config),
             # Mixed frequencies are learned: a turned base would be read as one that they were made with.
             "rope_theta": float(parts[0].theta if axial else parts[0].config.theta),
             "rope_mixed": not axial,
             "use_ape": len(parts) > 1,
         }
-        self.compare(given, model)
-        return given
+        return self.compared(given, model)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         joined = "+" in config.encoding

@@ -77,14 +77,12 @@ def _special(module: Any, config: ViTConfig) -> list[Entry]:
             entries += [
                 unbatched(f"embeds.pos_embed_{one}", f"{ours}.{to}") for one, to in (("y", "rows"), ("x", "cols"))
             ]
-        elif part == "rpe_learned":
-            tables = tuple(f"blocks.{layer}.attn.relative_position_bias_table" for layer in range(config.depth))
-            entries.append(
-                Entry(tables, (f"{ours}.tables",), lambda all_: [torch.stack(list(all_))], lambda one: list(one[0]))
+        elif part in ("rpe_learned", "rpe_learned_shared"):
+            owners = (
+                [f"blocks.{layer}.attn" for layer in range(config.depth)] if part == "rpe_learned" else ["rel_pos_bias"]
             )
-        elif part == "rpe_learned_shared":
-            theirs = "rel_pos_bias.relative_position_bias_table"
-            entries.append(mapped(theirs, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
+            tables = [f"{owner}.relative_position_bias_table" for owner in owners]
+            entries.append(joined(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
     return entries
 
 

@@ -32,10 +32,10 @@ class GoogleVit(Project):
         "head_bias_init": 0.0,
         "image_size": None,
     }
+    plain: ClassVar = {"hidden_size": "dim"}
+    only: ClassVar = {"classifier": "token"}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        if given["classifier"] != "token":
-            raise InputError(f"vision_transformer: classifier {given['classifier']!r}: expected 'token'")
         trunk = given["transformer"]
         for key in _TRANSFORMER:
             if key not in trunk:
@@ -51,7 +51,7 @@ class GoogleVit(Project):
         hidden = given["representation_size"]
         return ViTConfig(
             patch_size=sides[0],
-            dim=given["hidden_size"],
+            **self.plain_fields(given),
             depth=trunk["num_layers"],
             heads=trunk["num_heads"],
             mlp_ratio=trunk["mlp_dim"] / given["hidden_size"],
@@ -70,15 +70,13 @@ class GoogleVit(Project):
         given: dict[str, Any] = {
             "num_classes": config.num_classes or None,
             "patches": {"size": [config.patch_size] * 2},
-            "hidden_size": config.dim,
+            **self.plain_arguments(config),
             "transformer": {"num_layers": config.depth, "num_heads": config.heads, "mlp_dim": config.mlp_hidden},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
-            "classifier": "token",
-            "image_size": list(size) if isinstance(size := config.table_size, tuple) else size,
+            "image_size": config.table_size,
         }
         # What its weights would tell.
-        self.compare(given, model, kernel_like(config))
-        return given
+        return self.compared(given, model, kernel_like(config))
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         entries = [*patches(config), *norm("Transformer/encoder_norm", "norm"), same("cls", "cls_token")]

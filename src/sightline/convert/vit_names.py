@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from sightline.convert.base import Project
 from sightline.grid import Grid
 from sightline.models import ViTConfig
 from sightline.models.head import ScoreLink
@@ -15,18 +15,13 @@ DEFAULTS: dict[str, Any] = {
     "img_size": 224, "patch_size": 16, "in_chans": 3, "num_classes": 1000, "embed_dim": 768, "depth": 12,
     "num_heads": 12, "mlp_ratio": 4.0, "qkv_bias": True,
 }  # fmt: skip
-_FIELDS = {theirs: ours for theirs, ours in arguments_of("VisionTransformer").items() if theirs in DEFAULTS}
 
 
-def fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What timm's arguments say, as fields of `ViTConfig`."""
-    return {**{ours: given[theirs] for theirs, ours in _FIELDS.items()}, "qkv_bias": bool(given["qkv_bias"])}
+class VitNames(Project):
+    """A project whose class takes these arguments, and others."""
 
-
-def arguments(config: ViTConfig) -> dict[str, Any]:
-    """The inverse of `fields`."""
-    given = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
-    return {**given, "img_size": config.table_size, "qkv_bias": config.qkv_bias is not False}
+    choices: ClassVar = {"qkv_bias": ("qkv_bias", {True: True, False: False})}
+    plain: ClassVar = {theirs: ours for theirs, ours in arguments_of("VisionTransformer").items() if theirs in DEFAULTS}
 
 
 def deit3_link(config: ViTConfig) -> ScoreLink:
