@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sightline.checkpoint import write_folder
 from sightline.convert import changed_rules, export_weights
-from sightline.convert.timm_build import build_loaded, timm_is_here
+from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
 from sightline.load import model_files
 from sightline.models import Model
@@ -99,7 +99,7 @@ def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping
     wrong = changed_rules(model, state)
     what = f"rules: {'; '.join(wrong)}" if wrong else "rules"
     rows = [Comparison(what, "the original's arguments", float(len(wrong)), 0.0, 0.0), _weights(model, project, state)]
-    if project == "timm" and timm_is_here():
+    if project == "timm":
         return rows + _against_original(model, build_loaded(origin["config"], state))
     return rows + _against_fingerprint(model, record)
 

@@ -257,7 +257,7 @@ def differences(config: ViTConfig, model: Model) -> list[str]:
         turned = model.knob.name
         if model.knob.value != there.knob.value:
             return [f"{turned} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
-    for part, found in zip(_parts(model.encoding), _parts(there.encoding), strict=True):
+    for part, found in zip(parts_of(model.encoding), parts_of(there.encoding), strict=True):
         other_options = _effective(found)
         for key, value in _effective(part).items():
             other = other_options[key]
@@ -277,7 +277,8 @@ def _effective(part: PositionEncoding) -> dict[str, Any]:
     return options
 
 
-def _parts(encoding: PositionEncoding) -> list[PositionEncoding]:
+def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
+    """The encodings that a joined one is made of, or the one that it is."""
     return list(getattr(encoding, "parts", [encoding]))
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, unbatched
+from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, parts_of, unbatched
 from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import Model, ViTConfig
@@ -53,7 +53,7 @@ class RopeVit(VitNames):
             model, *(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
         )
         config = model.config
-        parts: Any = getattr(model.encoding, "parts", [model.encoding])
+        parts: Any = parts_of(model.encoding)
         axial = isinstance(parts[0], RopeAxial)
         given = {
             **self.plain_arguments(config),

@@ -57,7 +57,7 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.vit_config(given, {}), model):
                 return given
-        return self.compared(arguments_for(config), model)
+        return self.compared(arguments_for(model), model)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         return entries_of(built(given), config)

@@ -20,19 +20,11 @@ from sightline.models.timm_names import CLASSES, arguments_of
 
 @functools.cache
 def import_timm() -> ModuleType:
-    """timm, also where torchvision was built for another torch and its operators are missing.
-
-    Raises:
-        InputError: timm is not installed.
-    """
+    """timm, also where torchvision was built for another torch and its operators are missing."""
     from torch.library import Library
 
     try:
         return importlib.import_module("timm")
-    except ImportError as error:
-        raise InputError(
-            f"timm is needed here and does not import ({error}); install it with: pip install timm"
-        ) from None
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
@@ -88,15 +80,6 @@ def _check_bounds(given: Mapping[str, Any]) -> None:
                 raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
 
 
-def timm_is_here() -> bool:
-    """Whether timm is installed and imports."""
-    try:
-        import_timm()
-    except InputError:
-        return False
-    return True
-
-
 def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:
     """timm's own model with these weights, in evaluation mode; at any size where timm can.
 
@@ -114,21 +97,19 @@ def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Mo
     return original.eval()
 
 
-_MODULES: dict[str, nn.Module] = {}
-
-
 def built(given: Mapping[str, Any]) -> Any:
-    """The module on the meta device, where it has no memory; the last few are kept."""
+    """The module on the meta device, where it has no memory; the last few of plain values are kept."""
     try:
-        key = json.dumps(given, sort_keys=True)
+        return _built(json.dumps(given, sort_keys=True))
     except TypeError:
-        key = None
-    if key in _MODULES:
-        return _MODULES[key]
+        return _on_meta(given)
+
+
+@functools.lru_cache(maxsize=4)
+def _built(text: str) -> nn.Module:
+    return _on_meta(json.loads(text))
+
+
+def _on_meta(given: Mapping[str, Any]) -> nn.Module:
     with torch.device("meta"):
-        module = build({**given, "pretrained": False})
-    if key is not None:
-        while len(_MODULES) >= 4:
-            _MODULES.pop(next(iter(_MODULES)))
-        _MODULES[key] = module
-    return module
+        return build({**given, "pretrained": False})

@@ -10,11 +10,8 @@ from sightline.errors import InputError
 from sightline.models.timm_names import CLASSES, TIMM_POOLS
 
 _BLOCKS = {
-    "VisionTransformer": ("Block",),
-    "Eva": ("EvaBlock",),
-    "Beit": ("Block",),
-    "NaFlexVit": ("Block", "EvaBlock"),
-}
+    "VisionTransformer": ("Block",), "Eva": ("EvaBlock",), "Beit": ("Block",), "NaFlexVit": ("Block", "EvaBlock"),
+}  # fmt: skip
 # timm resizes every absolute table in this way.
 _RESIZED = "bicubic_antialias"
 # (mode, antialias, align_corners) of NaFlexViT's learned tables -> our rule.
@@ -37,24 +34,9 @@ def present(module: object) -> bool:
     return kind_of(module) != "Identity"
 
 
-def _refusal(reason: str) -> InputError:
-    """The error for a model that is none of ours; to be raised."""
-    return InputError(f"timm: this model cannot be ours: {reason}")
-
-
 def _refuse_if(lacking: bool, reason: str) -> None:
     if lacking:
-        raise _refusal(reason)
-
-
-def embedding(module: Any) -> Any:
-    """The module that holds the patch projection."""
-    return module.embeds if kind_of(module) == "NaFlexVit" else module.patch_embed
-
-
-def tokens_at(module: Any) -> Any:
-    """The module that holds the CLS and register tokens."""
-    return module.embeds if kind_of(module) == "NaFlexVit" else module
+        raise InputError(f"timm: this model cannot be ours: {reason}")
 
 
 def read_fields(module: Any) -> dict[str, Any]:
@@ -63,8 +45,8 @@ def read_fields(module: Any) -> dict[str, Any]:
     Raises:
         InputError: it has a part that our models lack; says which.
     """
-    if not type(module).__module__.startswith("timm."):
-        raise _refusal(f"{type(module).__module__}.{kind_of(module)} is none of timm's own")
+    place = type(module).__module__
+    _refuse_if(not place.startswith("timm."), f"{place}.{kind_of(module)} is none of timm's own")
     _refuse_if(kind_of(module) not in CLASSES, f"it is a {kind_of(module)} (expected {', '.join(CLASSES)})")
     _refuse_if(not len(module.blocks), "it has no blocks")
     blocks = [_block(module, block) for block in module.blocks]
@@ -84,13 +66,13 @@ def read_fields(module: Any) -> dict[str, Any]:
 
 
 def _patches(module: Any) -> dict[str, Any]:
-    embed = embedding(module)
+    naflex = kind_of(module) == "NaFlexVit"
+    embed = module.embeds if naflex else module.patch_embed
     _refuse_if(kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {kind_of(embed)}")
     sides = tuple(embed.patch_size)
     _refuse_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")
     rows = sides[0]
     _refuse_if(present(embed.norm) or getattr(embed, "norm_input", None) is not None, "its patch embedding has a norm")
-    naflex = kind_of(embed) == "NaFlexEmbeds"
     # The grid, and not img_size: timm drops pixels beyond the last whole patch.
     grid = (embed.pos_embed_grid_size or (16, 16)) if naflex else embed.grid_size
     whole = naflex or tuple(embed.img_size or grid) == (grid[0] * rows, grid[1] * rows) or embed.img_size is None
@@ -110,9 +92,8 @@ def _norm(module: Any, what: str) -> tuple[str, float]:
     if isinstance(module, nn.LayerNorm) and "2d" not in kind_of(module):
         _refuse_if(module.weight is None or module.bias is None, f"its {what} has no weight or no bias")
         return "layer", module.eps
-    if kind_of(module) in ("RmsNorm", "RMSNorm"):
-        return "rms", module.eps
-    raise _refusal(f"its {what} is a {kind_of(module)}")
+    _refuse_if(kind_of(module) not in ("RmsNorm", "RMSNorm"), f"its {what} is a {kind_of(module)}")
+    return "rms", module.eps
 
 
 def _block(module: Any, block: Any) -> dict[str, Any]:
@@ -122,28 +103,23 @@ def _block(module: Any, block: Any) -> dict[str, Any]:
     inner = {name: getattr(block.attn, name, None) for name in ("q_norm", "k_norm", "norm")}
     inner |= {"norm2": block.norm2, "mlp.norm": getattr(block.mlp, "norm", None)}
     for name, one in inner.items():
-        if present(one) and _norm(one, name) != (norm, eps):
-            raise _refusal(f"its {name} is of another kind, or has another epsilon, than norm1")
-    scales = _scales(block)
-    _refuse_if((scales[0] is None) != (scales[1] is None), "only one of its branches has a LayerScale")
-    return {**found, "layer_scale": scales[0]}
-
-
-def _scales(block: Any) -> tuple[float | None, float | None]:
-    """The initial values of both LayerScales."""
-    if hasattr(block, "ls1"):
-        first, second = (float(one.init_values) if present(one) else None for one in (block.ls1, block.ls2))
-        return first, second
-    first, second = (None if one is None else float(block.init_values) for one in (block.gamma_1, block.gamma_2))
-    return first, second
+        alike = not present(one) or _norm(one, name) == (norm, eps)
+        _refuse_if(not alike, f"its {name} is of another kind, or has another epsilon, than norm1")
+    first, second = (block.ls1, block.ls2) if hasattr(block, "ls1") else (block.gamma_1, block.gamma_2)
+    _refuse_if(present(first) != present(second), "only one of its branches has a LayerScale")
+    # A module of its own knows what it starts from; of factors that are parameters the block does.
+    holder = first if hasattr(block, "ls1") else block
+    return {**found, "layer_scale": float(holder.init_values) if present(first) else None}
 
 
 def _attention(attn: Any, dim: int) -> dict[str, Any]:
     _refuse_if(kind_of(attn) not in ("Attention", "EvaAttention", "AttentionRope"), f"its attention is {kind_of(attn)}")
     _refuse_if(attn.proj.in_features != dim, "its heads are not as wide as dim / heads")
     _refuse_if(attn.proj.bias is None, "the projection of its heads has no bias")
-    if getattr(attn, "gate", None) is not None or getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads:
-        raise _refusal("its attention is gated, or shares keys between heads")
+    shared = getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads
+    _refuse_if(
+        shared or getattr(attn, "gate", None) is not None, "its attention is gated, or shares keys between heads"
+    )
     if getattr(attn, "qkv", None) is not None:
         biases = [attn.qkv.bias is not None] * 3 if getattr(attn, "q_bias", None) is None else [True, False, True]
     else:
@@ -158,22 +134,20 @@ def _attention(attn: Any, dim: int) -> dict[str, Any]:
 
 
 def _mlp(mlp: Any) -> dict[str, Any]:
-    kind, gelu = kind_of(mlp), "exact"
+    kind = kind_of(mlp)
     gated = kind == "SwiGLU" or (kind == "GluMlp" and not mlp.gate_last)
-    if kind == "Mlp":
-        gelu = gelu_of(mlp.act)
-    elif not gated or kind_of(getattr(mlp, "act", None)) != "SiLU":
-        raise _refusal(f"its MLP is a {kind}")
+    known = kind == "Mlp" or (gated and kind_of(getattr(mlp, "act", None)) == "SiLU")
+    _refuse_if(not known, f"its MLP is a {kind}")
     _refuse_if(mlp.fc2.bias is None, "its MLP has no biases")
     return {
         "mlp": "swiglu" if gated else "gelu",
         "mlp_ratio": mlp.fc2.in_features / mlp.fc2.out_features,
         "mlp_norm": present(getattr(mlp, "norm", None)),
-        "gelu": gelu,
+        "gelu": "exact" if gated else _gelu(mlp.act),
     }
 
 
-def gelu_of(act: Any) -> str:
+def _gelu(act: Any) -> str:
     """Our name for an activation."""
     kinds = {"GELU": "exact", "GELUTanh": "tanh", "QuickGELU": "quick"}
     _refuse_if(kind_of(act) not in kinds, f"its activation is {kind_of(act)}")
@@ -181,31 +155,29 @@ def gelu_of(act: Any) -> str:
 
 
 def _tokens(module: Any) -> dict[str, Any]:
-    holder = tokens_at(module)
+    holder = getattr(module, "embeds", module)
     registers = getattr(holder, "reg_token", None)
     count = 0 if registers is None else registers.shape[1]
-    has_class = holder.cls_token is not None
-    if has_class and holder.cls_token.shape[1] != 1:
-        raise _refusal(f"it has {holder.cls_token.shape[1]} CLS tokens")
-    _refuse_if(module.num_prefix_tokens != has_class + count, "it has prefix tokens beside a CLS token and registers")
-    return {"class_token": has_class, "num_registers": count}
+    classes = 0 if holder.cls_token is None else holder.cls_token.shape[1]
+    _refuse_if(classes > 1, f"it has {classes} CLS tokens")
+    _refuse_if(module.num_prefix_tokens != classes + count, "it has prefix tokens beside a CLS token and registers")
+    return {"class_token": classes == 1, "num_registers": count}
 
 
 def _norms(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     before, after = present(module.norm), present(module.fc_norm)
     _refuse_if(before and after, "it has a norm before and one after pooling")
     norm_pre = getattr(module, "norm_pre", None)
-    for one in (module.norm, module.fc_norm, norm_pre):
-        if present(one) and _norm(one, "final norm") != (block["norm"], block["norm_eps"]):
-            raise _refusal("its norms are of different kinds")
+    kinds = {_norm(one, "final norm") for one in (module.norm, module.fc_norm, norm_pre) if present(one)}
+    _refuse_if(not kinds <= {(block["norm"], block["norm_eps"])}, "its norms are of different kinds")
     final = "before_pool" if before else "after_pool" if after else "none"
     return {"final_norm": final, "norm_pre": present(norm_pre)}
 
 
 def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
-    if module.global_pool not in TIMM_POOLS:
-        raise _refusal(f"its pooling is {module.global_pool!r} (expected {', '.join(TIMM_POOLS)})")
-    pool = TIMM_POOLS[module.global_pool]
+    theirs = module.global_pool
+    _refuse_if(theirs not in TIMM_POOLS, f"its pooling is {theirs!r} (expected {', '.join(TIMM_POOLS)})")
+    pool = TIMM_POOLS[theirs]
     found: dict[str, Any] = {"pool": pool}
     eva = kind_of(module) == "Eva"
     if pool != "cls" and module.num_prefix_tokens:
@@ -213,13 +185,11 @@ def _pool(module: Any, block: dict[str, Any]) -> dict[str, Any]:
     if pool == "attention":
         probe: Any = module.attn_pool
         plain = probe.latent_len == 1 and probe.pos_embed is None and present(probe.mlp) and present(probe.q)
-        if not plain or present(probe.q_norm) or probe.pool != "token" or probe.latent_dim != module.embed_dim:
-            raise _refusal("its attention pooling is not one probe with a projection and an MLP")
-        if (_norm(probe.norm, "probe's norm"), gelu_of(probe.mlp.act)) != (
-            (block["norm"], block["norm_eps"]),
-            block["gelu"],
-        ):
-            raise _refusal("its attention pooling has another norm or activation than its blocks")
+        plain = plain and not present(probe.q_norm) and probe.pool == "token" and probe.latent_dim == module.embed_dim
+        _refuse_if(not plain, "its attention pooling is not one probe with a projection and an MLP")
+        norm, eps = _norm(probe.norm, "probe's norm")
+        alike = {**block, "norm": norm, "norm_eps": eps, "gelu": _gelu(probe.mlp.act)} == block
+        _refuse_if(not alike, "its attention pooling has another norm or activation than its blocks")
         heads, ratio = probe.num_heads, probe.mlp.fc1.out_features / module.embed_dim
         found["pool_heads"] = None if heads == block["heads"] else heads
         found["pool_mlp_ratio"] = None if ratio == block["mlp_ratio"] else ratio
@@ -251,8 +221,8 @@ def _rotation(module: Any) -> tuple[str, dict[str, Any]] | None:
         "pairing": "halves" if rope.rotate_half else "adjacent",
     }
     if kind == "RotaryEmbeddingDinoV3":
-        if rope.normalize_coords != "separate" or rope.min_period is not None:
-            raise _refusal("its rotation has periods or coordinates of another kind than DINOv3's own")
+        foreign = rope.normalize_coords != "separate" or rope.min_period is not None
+        _refuse_if(foreign, "its rotation has periods or coordinates of another kind than DINOv3's own")
         return "rope_dinov3", {**options, "coordinates": "centred"}
     _refuse_if(rope.in_pixels, "its rotation counts pixels")
     if rope.ref_feat_shape is not None:
@@ -270,9 +240,9 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
     if embed.pos_embed_type == "none":
         return None
     rule = (embed.pos_embed_interp_mode, embed.pos_embed_antialias, embed.pos_embed_align_corners)
-    if embed.pos_embed_use_grid_sample or rule not in RULES:
-        mode = f"{rule[0]}, {'' if rule[1] else 'no '}antialias, {'' if rule[2] else 'no '}aligned corners"
-        raise _refusal(f"its embedding is interpolated in another way than ours are ({mode})")
+    mode = f"{rule[0]}, {'' if rule[1] else 'no '}antialias, {'' if rule[2] else 'no '}aligned corners"
+    known = rule in RULES and not embed.pos_embed_use_grid_sample
+    _refuse_if(not known, f"its embedding is interpolated in another way than ours are ({mode})")
     aspect = embed.pos_embed_ar_preserving
     if embed.pos_embed_type == "factorized":
         return "factorized", {"new_grid": "aspect" if aspect else "resize"}

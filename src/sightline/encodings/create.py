@@ -126,15 +126,6 @@ def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
     }
 
 
-def split_options(name: str, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each part of a joined name with its own options.
-
-    Raises:
-        InputError: a part or an option is not known, or an option is ambiguous.
-    """
-    return dict(_share_options(name, config))
-
-
 def _share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Each part of a joined name, and its own options."""
     names, known = str(name).split("+"), registry()

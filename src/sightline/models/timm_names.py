@@ -13,8 +13,9 @@ TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"
 CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
 """timm's classes of plain vision transformers."""
 
-# Our field -> its argument in each of these classes, in their order; "" where it has none.
-_ARGUMENTS: dict[str, str | tuple[str, str, str, str]] = {
+# What we call something -> its argument in each of these classes, in their order; "" where it has none.
+Names = dict[str, str | tuple[str, str, str, str]]
+_FIELDS: Names = {
     "image_size": ("img_size", "img_size", "img_size", ""),
     "patch_size": "patch_size",
     "channels": "in_chans",
@@ -37,10 +38,10 @@ _ARGUMENTS: dict[str, str | tuple[str, str, str, str]] = {
 }
 
 
-def arguments_of(kind: str) -> dict[str, str]:
-    """The arguments of one of timm's `CLASSES`, each with the field of `ViTConfig` that means the same."""
+def arguments_of(kind: str, called: Names = _FIELDS) -> dict[str, str]:
+    """The arguments of one of timm's `CLASSES`, each with our field, or what is `called` so."""
     place = CLASSES.index(kind)
-    names = {(one if isinstance(one, str) else one[place]): ours for ours, one in _ARGUMENTS.items()}
+    names = {(one if isinstance(one, str) else one[place]): ours for ours, one in called.items()}
     return {theirs: ours for theirs, ours in names.items() if theirs}
 
 
