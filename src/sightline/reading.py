@@ -77,30 +77,30 @@ def read_bytes(path: str | Path, most: int, expected: str, *, where: object = No
     return content
 
 
-def read_text(path: str | Path, most: int, expected: str, *, where: object = None) -> str:
+def read_text(path: str | Path, most: int, expected: str) -> str:
     """As `read_bytes`, as text in UTF-8, with or without a byte order mark.
 
     Raises:
         InputError: as `read_bytes`; or it is no such text.
     """
-    content = read_bytes(path, most, expected, where=where)
+    content = read_bytes(path, most, expected)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path if where is None else where}: is not UTF-8 text, expected {expected}") from None
+        raise InputError(f"{path}: is not UTF-8 text, expected {expected}") from None
 
 
-def read_json(path: str | Path, expected: str, *, most: int = RECORD, where: object = None) -> Any:
+def read_json(path: str | Path, expected: str, *, most: int = RECORD) -> Any:
     """The value in a file of JSON; see `parse_json`.
 
     Raises:
         InputError: as `read_text`; or it is not JSON.
     """
-    text = read_text(path, most, expected, where=where)
+    text = read_text(path, most, expected)
     try:
         return parse_json(text)
     except ValueError as error:
-        raise InputError(f"{path if where is None else where}: is not JSON ({error}), expected {expected}") from None
+        raise InputError(f"{path}: is not JSON ({error}), expected {expected}") from None
 
 
 def read_json_lines(path: str | Path, expected: str) -> list[tuple[int, Any]]:

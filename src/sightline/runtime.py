@@ -32,8 +32,8 @@ def cores() -> int:
 
 def hardware(device: str | torch.device = "cpu") -> str:
     """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first."""
-    name, features = _processor()
-    words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *features[:1]]
+    name, *feature = _processor()
+    words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *feature]
     if str(device).startswith("cuda"):
         import torch
 
@@ -42,23 +42,22 @@ def hardware(device: str | torch.device = "cpu") -> str:
 
 
 @functools.cache
-def _processor() -> tuple[str, tuple[str, ...]]:
-    name = platform.processor() or platform.machine() or "unknown processor"
-    flags: set[str] = set()
+def _processor() -> list[str]:
+    """Its name, and the best of the features that it has."""
+    # Every core says the same.
+    told = _told(Path("/proc/cpuinfo"))
+    name = " ".join(told.get("model name", "").split()) or platform.processor() or platform.machine()
+    flags = told.get("flags", "").split()
+    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1]]
+
+
+def _told(file: Path, mark: str = ":") -> dict[str, str]:
+    """What the system says in a file with a name, a mark and a value a line; nothing where it cannot be read."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        lines = []
-    # Every core says the same: the first one's lines, which end at the first empty one, are enough.
-    for line in lines:
-        key, _, value = (part.strip() for part in line.partition(":"))
-        if not key:
-            break
-        if key == "model name":
-            name = " ".join(value.split())
-        elif key == "flags":
-            flags = set(value.split())
-    return name, tuple(feature for feature in _FEATURES if feature in flags)
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(mark) for line in lines)}
 
 
 @functools.cache
@@ -155,12 +154,9 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     import torch
 
     kind = torch.device(device).type
+    native = kind == "cpu" and (has_amx() or has_avx512_bf16())
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif kind == "cpu":
-        native = has_amx() or has_avx512_bf16()
-    else:
-        native = False
     return "bfloat16" if native else "float32"
 
 
@@ -193,15 +189,14 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
         import torch
 
         return torch.cuda.max_memory_allocated(device)
-    try:
-        # Not the resource usage, which a process inherits from the one that started it, however large that was.
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        import resource
+    # Not the resource usage, which a process inherits from the one that started it, however large that was.
+    most = _told(Path("/proc/self/status")).get("VmHWM")
+    if most is not None:
+        return int(most.split()[0]) * 1024
+    import resource
 
-        # macOS counts bytes there.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes there.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def available_memory(device: str | torch.device = "cpu") -> int | None:
@@ -220,11 +215,9 @@ def available_memory(device: str | torch.device = "cpu") -> int | None:
 
 
 def _system_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii", errors="replace").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError, IndexError):
-        pass
+    available = _told(Path("/proc/meminfo")).get("MemAvailable")
+    if available is not None:
+        return int(available.split()[0]) * 1024
     try:
         # Elsewhere than on Linux: all that there is, which is the best that is known.
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -234,13 +227,9 @@ def _system_memory() -> int | None:
 
 def _group_memory(root: Path, own: Path) -> list[int]:
     """What each control group above this process leaves to it, in bytes; nothing where there is no limit."""
-    try:
-        lines = own.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
     rooms = []
-    for line in lines:
-        _, kinds, group = (*line.split(":", 2), "", "")[:3]
+    for line in _told(own).values():
+        kinds, _, group = line.partition(":")
         if kinds == "":
             # Beside v1 controllers the second hierarchy is mounted a level below.
             places = [(base, "memory.max", "memory.current") for base in (root, root / "unified")]
@@ -265,11 +254,7 @@ def _room(folder: Path, limit: str, used: str) -> int | None:
     # v1 writes "no limit" as nearly 2**63.
     if most >= 1 << 60:
         return None
-    try:
-        lines = (folder / "memory.stat").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    pairs = dict(line.split(" ", 1) for line in lines if line.count(" ") == 1)
+    pairs = _told(folder / "memory.stat", " ")
     cached = pairs.get("total_inactive_file", pairs.get("inactive_file", "0"))
     # Files that nobody looked at lately are counted as used, and given back when memory is wanted.
     return max(most - taken + (int(cached) if cached.isdecimal() else 0), 0)
