@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from sightline.cascade_rows import CascadeRow
 from sightline.reports import page, style
@@ -52,15 +53,9 @@ def render(
         trained=(seen or SeenSizes.of_one(rows[0].train_resolution)).words,
         finding=_finding(rows, chance),
         chosen=_chosen(rows),
-        curve=style.both(
-            lambda narrow: accuracy_by_cost(rows, narrow=narrow),
-            "curve",
-            "Top-1 accuracy by mean tokens and by mean time",
-        ),
+        curve=style.both(partial(accuracy_by_cost, rows), "curve", "Top-1 accuracy by mean tokens and by mean time"),
         calibration=style.both(
-            lambda narrow: calibration_by_tokens(rows, narrow=narrow),
-            "ece",
-            "Expected calibration error by mean tokens",
+            partial(calibration_by_tokens, rows), "ece", "Expected calibration error by mean tokens"
         ),
         singles=_singles(rows),
         cascades=_cascades(rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -108,12 +109,12 @@ def _beyond(chosen: Sequence[Line]) -> float | None:
 def _curve(study: Study, *, fitted: bool) -> str:
     what = f"{words.capital(words.title(study.main.metric))} by test resolution, one line a run"
     prefix = "fitted" if fitted else "curve"
-    return style.both(lambda narrow: plots.by_resolution(study, fitted=fitted, narrow=narrow), prefix, what)
+    return style.both(partial(plots.by_resolution, study, fitted=fitted), prefix, what)
 
 
 def _quintiles(study: Study) -> str:
     what = f"{words.capital(words.title(study.main.metric))} by size of the object"
-    return style.both(lambda narrow: plots.by_object_size(study, narrow=narrow), "size", what)
+    return style.both(partial(plots.by_object_size, study), "size", what)
 
 
 def _card(report: Report, name: str, every: Sequence[Line], order: Sequence[str]) -> dict[str, Any]:
@@ -166,11 +167,8 @@ def _views(fields: Sequence[FieldsOfView], runs: Sequence[RunSummary]) -> list[d
             if len(of_encoding) > len(alike) or any((other.weight != field.weight).any() for other in alike):
                 caption += f", run {field.run}"
             prefix = f"view{len(views)}x{len(figures)}"
-
-            def draw(narrow: bool, field: FieldsOfView = field) -> str:
-                return panels.fields_of_view(field, narrow=narrow)
-
-            figures.append((caption, style.both(draw, prefix, f"Fields of view of each head, {caption}")))
+            what = f"Fields of view of each head, {caption}"
+            figures.append((caption, style.both(partial(panels.fields_of_view, field), prefix, what)))
         views.append({"encoding": encoding, "words": explain.encoding_words(encoding, runs), "figures": figures})
     return views
 

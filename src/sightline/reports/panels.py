@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from sightline.reports import style
 from sightline.reports.content import FieldsOfView
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _PANEL = 1.35  # inches, the side of a head's panel
@@ -40,36 +41,22 @@ def fields_of_view(field: FieldsOfView, *, narrow: bool = False) -> str:
     rows, cols = field.grid
 
     def paint(figure: Figure) -> None:
-        from matplotlib.colors import PowerNorm
-
-        # A square root of the scale: a penalty grows with distance, so that most cells would else look empty.
-        norm = PowerNorm(0.5, 0, 1)
         axes_grid = figure.subplots(lines, columns, squeeze=False)
-        image = None
-        for index, axes in enumerate(axes_grid.flat):
-            axes.grid(visible=False)
+        for index, (axes, panel) in enumerate(zip(axes_grid.flat, panels, strict=False)):
             axes.set_xticks([])
             axes.set_yticks([])
-            if index >= len(panels):
-                axes.set_axis_off()
-                continue
-            image = axes.imshow(
-                np.ma.masked_equal(panels[index], 0), cmap="viridis", norm=norm, interpolation="none", zorder=1
-            )
+            _cells(axes, panel, cmap="viridis", interpolation="none", zorder=1)
             axes.patch.set(facecolor="none", hatch="/////", edgecolor=style.FAINT, linewidth=0)
-            for spine in axes.spines.values():
-                spine.set_visible(True)
             axes.plot(cols // 2, rows // 2, "o", markersize=7, markerfacecolor="white", markeredgecolor="#C1121F",
                       markeredgewidth=2.2, zorder=3)  # fmt: skip
             title = f"all {len(weight)} heads alike" if alike else f"head {index}"
             axes.set_title(title, fontsize=9.5, pad=3)
-        if image is not None:
-            bar = figure.colorbar(image, ax=axes_grid, shrink=0.9, aspect=18, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1])
-            bar.ax.set_yticklabels(["0", "0.05", "0.25", "0.5", "1"], fontsize=9.5)
-            bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        for axes in axes_grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        _scale(figure, axes_grid, ("0", "0.05", "0.25", "0.5", "1"), shrink=0.9, aspect=18)
 
     height = _PANEL * min(rows / cols, 2.5) + 0.22
-    scale = style.width(narrow=True) / (_PANEL * 3 + 0.8) if narrow else 1.0
+    scale = style.NARROW / (_PANEL * 3 + 0.8) if narrow else 1.0
     return style.draw(scale * (_PANEL * columns + 0.8), scale * height * lines + 0.1, paint)
 
 
@@ -91,22 +78,35 @@ def confusion_picture(counts: NDArray[np.int64], classes: Sequence[str]) -> str:
     margin = 0.085 * max(map(len, names)) + 0.4
 
     def paint(figure: Figure) -> None:
-        from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+        from matplotlib.colors import LinearSegmentedColormap
 
         axes = figure.add_subplot()
-        axes.grid(visible=False)
         # One colour on whatever ground the page has: an end of a scale of its own is lost on a dark or a light one.
         colours = LinearSegmentedColormap.from_list("", [(style.PALETTE[0], 0.1), (style.PALETTE[0], 1.0)])
-        image = axes.imshow(np.ma.masked_equal(share, 0), cmap=colours, norm=PowerNorm(0.5, 0, 1))
+        _cells(axes, share, cmap=colours)
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=9.5, parse_math=False)
         axes.set_yticks(range(len(names)), names, fontsize=9.5, parse_math=False)
         axes.set_xlabel("named as")
         axes.set_ylabel("true class")
-        for spine in axes.spines.values():
-            spine.set_visible(True)
-        bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=22, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1])
-        bar.ax.set_yticklabels(["0 %", "5 %", "25 %", "50 %", "100 %"], fontsize=9.5)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        _scale(figure, axes, ("0 %", "5 %", "25 %", "50 %", "100 %"), shrink=0.8, aspect=22)
 
     side = cell * len(classes) + margin
     return style.draw(side + 0.9, side, paint)
+
+
+def _cells(axes: Axes, share: NDArray[np.floating], **how: Any) -> None:
+    """A cell for each fraction in [0, 1], none where it is 0, in a frame; `how` as `imshow`."""
+    from matplotlib.colors import PowerNorm
+
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+    # A square root of the scale: a penalty grows with distance, so that most cells would else look empty.
+    axes.imshow(np.ma.masked_equal(share, 0), norm=PowerNorm(0.5, 0, 1), **how)
+
+
+def _scale(figure: Figure, axes: Any, names: Sequence[str], **how: Any) -> None:
+    """What the colours of cells mean, at the right of their axes; `names` of 0, 5, 25, 50 and 100 %."""
+    bar = figure.colorbar(np.ravel(axes)[0].images[0], ax=axes, pad=0.02, ticks=[0, 0.05, 0.25, 0.5, 1], **how)
+    bar.ax.set_yticklabels(names, fontsize=9.5)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sightline.errors import InputError
 from sightline.reports import series, style, words
@@ -42,26 +44,26 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
     chosen = study.curve()
     trainings = series.sizes_of_training(chosen)
     bounds = {side for sizes, _ in trainings for side in (sizes.low, sizes.high) if sizes.low is not None and side}
-    lines_of_legend = style.legend_lines(len(chosen) + (study.chance is not None), narrow=narrow)
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         measured = series.resolutions(chosen)
         _resolution_axis(axes, measured, sorted({*measured, *bounds}), narrow=narrow)
         for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
-            places = [_moved(axes, resolution, shift) for resolution in line.points]
-            draw_points(axes, line, places, list(line.points.values()), study.order)
+            low, high = axes.get_xlim()
+            moved = {resolution * (high / low) ** shift: point for resolution, point in line.points.items()}
+            _draw_points(axes, line, moved, study.order)
         _draw_trainings(axes, trainings, study.order, narrow=narrow)
         points = [point for line in chosen for point in line.points.values()]
         value_axis(axes, study.main, study.chance, points if fitted else ())
         axes.set_xlabel("test resolution (side of the image, px)")
         if not narrow:
             _label_ends(axes, chosen, study.order)
-        legend(figure, chosen, study.order, chance=study.chance, narrow=narrow)
+        guessing = [] if study.chance is None else [(f"guessing: {100 * study.chance:.1f} %", _GUESSING)]
+        style.legend(figure, [*_names(chosen, study.order), *guessing], narrow=narrow)
 
-    tall = 3.4 if narrow else 4.4
-    tall += 0.24 * lines_of_legend + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
-    return style.draw(style.width(narrow=narrow), tall, paint)
+    tall = (3.4 if narrow else 4.4) + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
+    return style.draw_for_page(tall, paint, narrow=narrow, names=len(chosen) + (study.chance is not None))
 
 
 def by_object_size(study: Study, *, narrow: bool = False) -> str:
@@ -88,7 +90,7 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
                     for other in lines
                     if other.label == line.label and resolution in other.points
                 }
-                draw_points(axes, line, list(at), list(at.values()), study.order)
+                _draw_points(axes, line, at, study.order)
             trained = " (as trained)" if all(line.seen.one == resolution for line in chosen) else ""
             axes.set_title(f"tested at {resolution} px{trained}")
             axes.set_xticks(range(len(parts)), [titled("size_quintile", part) for part in parts])
@@ -97,11 +99,10 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
         panels[-1].set_xlabel("object size, by fifths of the test images")
         for axes in panels[1:]:
             axes.set_ylabel(words.axis(study.main) if narrow else "")
-        legend(figure, chosen, study.order, narrow=narrow)
+        style.legend(figure, _names(chosen, study.order), narrow=narrow)
 
     tall = 2.4 * len(shown) + 0.4 if narrow else 3.1
-    tall += 0.24 * style.legend_lines(len(chosen), narrow=narrow)
-    return style.draw(style.width(narrow=narrow), tall, paint)
+    return style.draw_for_page(tall, paint, narrow=narrow, names=len(chosen))
 
 
 def _apart(count: int) -> list[float]:
@@ -110,43 +111,40 @@ def _apart(count: int) -> list[float]:
     return [step * (place - (count - 1) / 2) for place in range(count)]
 
 
-def _moved(axes: Axes, resolution: float, share: float) -> float:
-    low, high = axes.get_xlim()
-    return resolution * (high / low) ** share
-
-
-def draw_points(
-    axes: Axes, line: series.Line, x: Sequence[float], points: Sequence[Measured], order: Sequence[str]
-) -> None:
-    """A line through what was measured, with its 95 % intervals where they are known."""
+def _look(line: series.Line, order: Sequence[str]) -> dict[str, Any]:
+    """How a line is drawn: dashed and with open marks where it has the default of a knob that was tuned too."""
     dashed = line.paired and not line.tuned
     colour = style.colour(line.run, order)
-    limits = [point.limits() or (point.value, point.value) for point in points]
-    below = [
-        words.scaled(max(point.value - low, 0.0), point.unit) for point, (low, _) in zip(points, limits, strict=True)
-    ]
-    above = [
-        words.scaled(max(high - point.value, 0.0), point.unit) for point, (_, high) in zip(points, limits, strict=True)
-    ]
-    axes.errorbar(
-        x,
-        [height(point) for point in points],
-        yerr=[below, above],
-        color=colour,
-        marker=style.marker(line.run, order),
-        markersize=5.5,
-        markerfacecolor=style.PAGE if dashed else colour,
-        linewidth=2,
-        linestyle=(0, (4, 2)) if dashed else "-",
-        elinewidth=1.1,
-        capsize=2.5,
-        zorder=3,
-    )
+    return {
+        "color": colour,
+        "linewidth": 2,
+        "linestyle": (0, (4, 2)) if dashed else "-",
+        "marker": style.marker(line.run, order),
+        "markersize": 5.5,
+        "markerfacecolor": style.PAGE if dashed else colour,
+    }
+
+
+def _names(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(style.short(line.label), _look(line, order)) for line in chosen]
+
+
+def _draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured], order: Sequence[str]) -> None:
+    """A line through what was measured, with its 95 % intervals where they are known."""
+    values = np.array([height(point) for point in points.values()])
+    low, high = np.array([limits(point) for point in points.values()]).reshape(-1, 2).T
+    bars = np.maximum([values - low, high - values], 0)
+    axes.errorbar(list(points), values, yerr=bars, elinewidth=1.1, capsize=2.5, zorder=3, **_look(line, order))
 
 
 def height(point: Measured) -> float:
     """Of a point on its axis: fractions in percent."""
     return words.scaled(point.value, point.unit)
+
+
+def limits(point: Measured) -> tuple[float, ...]:
+    """Where it lies with 95 %, on that axis: twice its value where that is not known."""
+    return tuple(words.scaled(limit, point.unit) for limit in point.limits() or (point.value, point.value))
 
 
 def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: Sequence[Measured] = ()) -> None:
@@ -159,8 +157,8 @@ def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: S
     if one.unit == FRACTION and fit_to:
         from matplotlib.ticker import MaxNLocator
 
-        limits = [limit for point in fit_to for limit in point.limits() or (point.value,)]
-        low, high = 100 * min(limits), 100 * max(limits)
+        ends = [end for point in fit_to for end in limits(point)]
+        low, high = min(ends), max(ends)
         room = max(0.06 * (high - low), 0.5)
         axes.set_ylim(max(low - room, 0.0), min(high + room, 100.0))
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -269,36 +267,3 @@ def _spread(heights: Sequence[float]) -> list[float]:
         spread[index] = min(spread[index], limit)
         limit = spread[index] - _LABEL_GAP
     return spread
-
-
-def legend(
-    figure: Figure,
-    chosen: Sequence[series.Line],
-    order: Sequence[str],
-    *,
-    markers: bool = True,
-    chance: float | None = None,
-    narrow: bool = False,
-) -> None:
-    """The names of lines above a figure, and where guessing is."""
-    from matplotlib.lines import Line2D
-
-    handles, names = [], [line.label for line in chosen]
-    for line in chosen:
-        dashed = line.paired and not line.tuned
-        colour = style.colour(line.run, order)
-        handles.append(
-            Line2D([], [], color=colour, linewidth=2, linestyle=(0, (4, 2)) if dashed else "-", markersize=5.5,
-                   marker=style.marker(line.run, order) if markers else "",
-                   markerfacecolor=style.PAGE if dashed else colour)
-        )  # fmt: skip
-    if chance is not None:
-        handles.append(Line2D([], [], **_GUESSING))
-        names.append(f"guessing: {100 * chance:.1f} %")
-    # Names are set afterwards: a legend drops labels that start with an underscore, and reads dollar signs as formulas.
-    box = figure.legend(
-        handles, ["." for _ in names], loc="outside upper left", ncols=style.legend_columns(len(names), narrow=narrow),
-        frameon=False,
-    )  # fmt: skip
-    for text, name in zip(box.get_texts(), names, strict=True):
-        text.set(text=style.short(name), parse_math=False)

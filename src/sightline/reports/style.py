@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sightline.reports.words import printable
 
@@ -30,8 +31,8 @@ _LABEL_LENGTH = 34
 
 # Inches. On the page a figure's text of 10 points is as large as the text around it, whatever the width of the figure;
 # a phone shows a narrow figure at its whole width, and text of 9.5 points at 12 px.
-_WIDE = 9.2
-_NARROW = 3.9
+WIDE = 9.2
+NARROW = 3.9
 _PIXELS_PER_POINT = 1.467
 
 
@@ -53,19 +54,26 @@ def short(label: str, length: int = _LABEL_LENGTH) -> str:
     return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
 
 
-def width(*, narrow: bool) -> float:
-    """Of a figure, in inches."""
-    return _NARROW if narrow else _WIDE
+def legend(figure: Figure, entries: Sequence[tuple[str, Mapping[str, Any]]], *, narrow: bool) -> None:
+    """Names above a figure, each with the look of its line."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **look) for _, look in entries]
+    columns = min(_columns(narrow), len(entries))
+    # Names are set afterwards: a legend drops labels that start with an underscore, and reads dollar signs as formulas.
+    box = figure.legend(handles, ["."] * len(handles), loc="outside upper left", ncols=columns, frameon=False)
+    for text, (name, _) in zip(box.get_texts(), entries, strict=True):
+        text.set(text=name, parse_math=False)
 
 
-def legend_columns(count: int, *, narrow: bool) -> int:
-    """How many of so many names stand beside each other."""
-    return min(1 if narrow else 3, count)
+def _columns(narrow: bool) -> int:
+    """How many names of a legend stand beside each other."""
+    return 1 if narrow else 3
 
 
-def legend_lines(count: int, *, narrow: bool) -> int:
-    """Into how many lines that makes them."""
-    return -(-count // max(legend_columns(count, narrow=narrow), 1))
+def draw_for_page(height: float, paint: Callable[[Figure], None], *, narrow: bool, names: int = 0) -> str:
+    """As `draw`, as wide as a page, and higher by a legend of so many `names`."""
+    return draw(NARROW if narrow else WIDE, height + 0.24 * math.ceil(names / _columns(narrow)), paint)
 
 
 def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
@@ -91,12 +99,8 @@ def draw(width: float, height: float, paint: Callable[[Figure], None]) -> str:
         paint(figure)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", metadata=nothing)
-    return _without_links(buffer.getvalue())
-
-
-def _without_links(svg: str) -> str:
-    """`svg` without document type and xlink: what is left names the SVG namespace and nothing else outside itself."""
-    svg = re.sub(r"<\?xml[^>]*\?>\s*|<!DOCTYPE[^>]*>\s*", "", svg, count=2)
+    # Without document type and xlink it names the SVG namespace and nothing else outside itself.
+    svg = re.sub(r"<\?xml[^>]*\?>\s*|<!DOCTYPE[^>]*>\s*", "", buffer.getvalue(), count=2)
     svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "", 1).replace("xlink:href=", "href=")
     return svg.replace("'DejaVu Sans'", "system-ui, 'DejaVu Sans', sans-serif")
 
@@ -126,12 +130,12 @@ def inline(svg: str, prefix: str, description: str) -> str:
     return re.sub(r'^\s*<svg [^>]*?(viewBox="0 0 ([\d.]+) [\d.]+")[^>]*>', opening, svg, count=1)
 
 
-def both(draw: Callable[[bool], str], prefix: str, description: str) -> str:
+def both(draw: Callable[..., str], prefix: str, description: str) -> str:
     """A figure twice, for a wide page and for a narrow one, of which the page shows one.
 
     Args:
-        draw: the SVG text, of the narrow layout where it is called with True.
+        draw: the SVG text, of the layout that `narrow` says.
         prefix, description: as `inline`.
     """
-    wide, narrow = (inline(draw(slim), prefix + "narrow" * slim, description) for slim in (False, True))
+    wide, narrow = (inline(draw(narrow=slim), prefix + "narrow" * slim, description) for slim in (False, True))
     return f'<div class="wide">{wide}</div>\n<div class="narrow">{narrow}</div>'

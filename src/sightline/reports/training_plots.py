@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sightline.errors import InputError
-from sightline.reports import plots, series, style, words
-from sightline.reports.content import LossCurve, RunSummary, SeenSizes
-from sightline.results import Measured
+from sightline.reports import plots, style, words
+from sightline.reports.content import LossCurve, RunSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_LOSS_POINTS = 300
-_NOWHERE = SeenSizes(None, None, "")
 
 
 def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, object]:
@@ -28,14 +27,11 @@ def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, objec
     curves = {run.name: run.loss for run in runs if len(run.loss.images)}
     loss = validation = ""
     if curves:
-        loss = style.both(lambda narrow: loss_plot(curves, order=order, narrow=narrow), "loss", "Training loss")
+        loss = style.both(partial(loss_plot, curves, order=order), "loss", "Training loss")
     points = [point.measured for run in runs for point in run.validation]
     if points:
-        validation = style.both(
-            lambda narrow: validation_plot(runs, order=order, narrow=narrow),
-            "validation",
-            f"{words.capital(words.title(points[0].metric))} on validation images while training",
-        )
+        what = f"{words.capital(words.title(points[0].metric))} on validation images while training"
+        validation = style.both(partial(validation_plot, runs, order=order), "validation", what)
     return {
         "loss": loss,
         "losses": len({curve.kind for curve in curves.values()}),
@@ -77,10 +73,9 @@ def loss_plot(curves: Mapping[str, LossCurve], *, order: Sequence[str] = (), nar
             if kind:
                 axes.set_title(style.short(kind, 44 if narrow else 90), fontsize=9.5)
         _images_axis(panels[-1], narrow=narrow)
-        _legend(figure, list(points), order, narrow=narrow)
+        _legend(figure, points, order, narrow=narrow)
 
-    height = (2.4 + 0.2) * len(kinds) + 0.4 + 0.24 * style.legend_lines(len(points), narrow=narrow)
-    return style.draw(style.width(narrow=narrow), height, paint)
+    return style.draw_for_page(2.6 * len(kinds) + 0.4, paint, narrow=narrow, names=len(points))
 
 
 def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), narrow: bool = False) -> str:
@@ -102,7 +97,7 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
             images = [point.images for point in run.validation]
             axes.plot(images, [plots.height(point.measured) for point in run.validation], color=colour, linewidth=1.8,
                       zorder=3, marker=style.marker(run.name, order), markersize=4)  # fmt: skip
-            low, high = zip(*(_limits(point.measured) for point in run.validation), strict=True)
+            low, high = zip(*(plots.limits(point.measured) for point in run.validation), strict=True)
             if len(images) == 1:
                 axes.vlines(images, low, high, color=colour, linewidth=1.2, zorder=3)
             else:
@@ -116,12 +111,7 @@ def validation_plot(runs: Sequence[RunSummary], *, order: Sequence[str] = (), na
         _images_axis(axes, narrow=narrow)
         _legend(figure, [run.name for run in runs], order, narrow=narrow)
 
-    height = 2.9 + 0.24 * style.legend_lines(len(runs), narrow=narrow)
-    return style.draw(style.width(narrow=narrow), height, paint)
-
-
-def _limits(one: Measured) -> tuple[float, ...]:
-    return tuple(words.scaled(limit, one.unit) for limit in one.limits() or (one.value, one.value))
+    return style.draw_for_page(2.9, paint, narrow=narrow, names=len(runs))
 
 
 def _images_axis(axes: Axes, *, narrow: bool) -> None:
@@ -133,9 +123,9 @@ def _images_axis(axes: Axes, *, narrow: bool) -> None:
     axes.set_xlabel("images seen in training")
 
 
-def _legend(figure: Figure, names: Sequence[str], order: Sequence[str], *, narrow: bool) -> None:
-    lines = [series.Line(name, "", "", False, False, _NOWHERE) for name in names]
-    plots.legend(figure, lines, order, markers=False, narrow=narrow)
+def _legend(figure: Figure, names: Iterable[str], order: Sequence[str], *, narrow: bool) -> None:
+    looks = [(style.short(name), {"color": style.colour(name, order), "linewidth": 2}) for name in names]
+    style.legend(figure, looks, narrow=narrow)
 
 
 def _averaged(name: str, curve: LossCurve) -> tuple[np.ndarray, np.ndarray]:
