@@ -51,11 +51,10 @@ class Kept:
     def get(self, key: Hashable) -> Any:
         """The value, which becomes the most recently used one, or None."""
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
+            if key not in self._values:
                 return None
             self._values.move_to_end(key)
-            return found[0]
+            return self._values[key][0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Keep a value that takes `size` bytes; one that is larger than the bound alone is not kept."""
@@ -86,10 +85,6 @@ class Kept:
         with self._lock:
             self._values.clear()
             self.held_bytes = 0
-
-    def values(self) -> list[Any]:
-        """What is kept, the least recently used first."""
-        return [value for value, _ in self._values.values()]
 
     def __len__(self) -> int:
         return len(self._values)

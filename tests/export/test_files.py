@@ -88,7 +88,7 @@ def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
     model(images((6, 9))).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert cache
-    assert all(type(coords) is Tensor for coords in cache.values())
+    assert all(type(coords) is Tensor for coords, _ in cache._values.values())
     assert list(logging.getLogger().handlers) == handlers
     assert logging.root.manager.disable == disabled
 

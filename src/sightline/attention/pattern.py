@@ -340,10 +340,7 @@ def _with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys:
     if extra is None:
         return F.pad(bias, (num_keys, 0, num_queries, 0))
     rows, heads, queries, keys = bias.shape
-    values = extra.to(bias)
-    on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in values)
-    top = torch.cat(
-        (among.expand(rows, heads, num_queries, num_keys), on_patches.expand(rows, heads, num_queries, keys)), dim=-1
-    )
-    left = on_prefix.expand(rows, heads, queries, num_keys)
-    return torch.cat((top, torch.cat((left, bias), dim=-1)), dim=-2)
+    on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in extra.to(bias))
+    left, right = among.expand(rows, -1, num_queries, num_keys), on_patches.expand(rows, -1, num_queries, keys)
+    below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias), dim=-1)
+    return torch.cat((torch.cat((left, right), dim=-1), below), dim=-2)

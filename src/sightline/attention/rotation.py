@@ -54,10 +54,7 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """
     cos, sin = rotation.turns()
     wide = x.float()
-    if rotation.pairing == "adjacent":
-        a, b = wide.unflatten(-1, (-1, 2)).unbind(-1)
-        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
-    else:
-        a, b = wide.chunk(2, dim=-1)
-        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    return turned.to(x.dtype)
+    adjacent = rotation.pairing == "adjacent"
+    a, b = wide.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else wide.chunk(2, dim=-1)
+    both = a * cos - b * sin, a * sin + b * cos
+    return (torch.stack(both, dim=-1).flatten(-2) if adjacent else torch.cat(both, dim=-1)).to(x.dtype)

@@ -40,7 +40,8 @@ class Dense(Backend):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
         if len(keys.segments) == 1:
-            return _one_image(q, k, v, pattern, queries.segments[0], keys.segments[0], queries, keys, q.shape[0])
+            whole = _Run(queries.segments[0], keys.segments[0], 1)
+            return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
         return _pack(q, k, v, pattern, queries, keys)
 
 
@@ -96,8 +97,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         for run, bias, *qkv in zip(runs, biases, *parts, strict=False):
             # `_form` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
             qi, ki, vi = map(run.batch, qkv)
-            out = _one_image(qi, ki, vi, pattern, run.query, run.key, queries, keys, q.shape[0], bias)
-            outs.append(run.row(out))
+            outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, q.shape[0], bias)))
         return torch.cat(outs, 2)
 
     return _call(attended, q, k, v, bias=0 if spread is None else elements)
@@ -119,29 +119,23 @@ def _one_image(
     k: Tensor,
     v: Tensor,
     pattern: Pattern | None,
-    query: Segment,
-    key: Segment,
+    run: _Run,
     queries: TokenLayout,
     keys: TokenLayout,
-    batch: int,
+    rows: int,
     bias: Tensor | None = None,
 ) -> Tensor:
-    form = _form(q, k, batch)
+    form = _form(q, k, rows)
     if pattern is None:
         return form(q, k, v, None)
     dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
 
-    def biased(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        heads: slice = slice(None),
-        some: Segment = query,
-        prefix: int = queries.num_prefix_tokens,
-    ) -> Tensor:
+    prefix = queries.num_prefix_tokens
+
+    def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = bias
         if made is None:
-            made = pattern.bias(some, key, prefix, keys.num_prefix_tokens, dtype, heads)
+            made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads)
         if made.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
         return form(q, k, v, made.to(dtype))
@@ -149,26 +143,26 @@ def _one_image(
     # What a short image keeps for the backward pass costs less than making it again.
     if bias is not None or torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
-    images = max(query.coords.shape[0], key.coords.shape[0])
+    images = max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
     by_head = []
     for first in range(0, q.shape[1], step):
         heads = slice(first, first + step)
-        rows = [
+        blocks = [
             _call(biased, q[:, heads, block], k[:, heads], v[:, heads], heads, *part, bias=q.shape[1] * pairs)
-            for block, *part in _query_blocks(query, key, queries.num_prefix_tokens, images * k.shape[2])
+            for block, *part in _query_blocks(run, prefix, images * k.shape[2])
         ]
-        by_head.append(rows[0] if len(rows) == 1 else torch.cat(rows, dim=2))
+        by_head.append(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2))
     return by_head[0] if len(by_head) == 1 else torch.cat(by_head, dim=1)
 
 
-def _query_blocks(query: Segment, key: Segment, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
+def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
     """Slots, patches and prefix slots of the queries, in blocks where the bias of a single head is beyond the bound;
     the first has the prefix slots."""
     # The displacements of any tokens but whole grids in rows are spread by index, with 20 bytes a pair.
-    bytes_a_pair = 4 if query.row_major and key.row_major else 20
+    query, bytes_a_pair = run.query, 4 if run.query.row_major and run.key.row_major else 20
     if (prefix + query.patches) * keys * bytes_a_pair <= BIAS_BYTES:
         return [(slice(None), query, prefix)]
     step = max(1, BIAS_BYTES // (20 * keys))

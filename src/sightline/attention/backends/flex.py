@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -192,9 +191,7 @@ def prepare(pattern: Pattern, layout: TokenLayout, rows: int) -> tuple[Captured,
     if all(term.outside != "max" for term in terms):
         grids = [cover] * len(grids)
     with torch.inference_mode(False):
-        by_key = None
-        if any(any(term.from_centre) for term in terms):
-            by_key = _remember(layout, ("by key", terms), lambda: _by_key(terms, layout))
+        by_key = _remember(layout, ("by key", terms), lambda: _by_key(pattern, layout))
         captured = _remember(layout, ("slots", tuple(grids), rows), lambda: _capture(layout, grids, rows))
         key = ("blocks", sight, None if bound is None else (bound, terms))
         blocks = _remember(layout, key, lambda: _find_blocks(layout, Pattern(sight, bound), cover, by_key))
@@ -263,15 +260,16 @@ def _capture(layout: TokenLayout, grids: list[Grid], rows: int) -> Captured:
     return Captured(start_of_row, image, from_query, to_key, table=cell, by_key=None)
 
 
-def _by_key(terms: Sequence[Directed], layout: TokenLayout) -> Tensor:
-    """The sum of the terms' bias by key at each slot, 0 at prefix slots: float32 [heads, 1 or rows, slots]."""
+def _by_key(pattern: Pattern, layout: TokenLayout) -> Tensor | None:
+    """The pattern's bias by key at each slot, 0 at prefix slots: float32 [heads, 1 or rows, slots]; None for none."""
     images = []
     for segment in layout.segments:
+        _, table = pattern.tables(segment.grid, layout.device)
+        if table is None:
+            return None
         y, x = segment.coords.unbind(-1)
-        tables = [term.by_key(segment.grid, layout.device) for term in terms]
-        at_keys = [table[:, y, x] for table in tables if table is not None]
         # Tokens before heads, as `join` takes them.
-        images.append(functools.reduce(torch.add, at_keys).permute(1, 2, 0))
+        images.append(table[:, y, x].permute(1, 2, 0))
     return layout.join(torch.cat(images, dim=1)).permute(2, 0, 1).contiguous()
 
 

@@ -18,6 +18,7 @@ from sightline.attention.products import product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
 
 # Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype, whether
@@ -48,7 +49,7 @@ class Tiles(Backend):
             and not torch.compiler.is_compiling()
             and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
             and type(q) in (Tensor, torch.nn.Parameter)
-            and not _is_transformed(q)
+            and not transforming()
             and all(segment.row_major for segment in keys.segments)
         )
 
@@ -66,12 +67,6 @@ class Tiles(Backend):
         parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
         outs = [_TiledAttention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
         return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
-
-
-def _is_transformed(x: Tensor) -> bool:
-    """Whether torch.func (vmap, jvp) stands behind a tensor; a private question, whose safe answer is no."""
-    asked = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
-    return asked is not None and asked(x)
 
 
 class _TiledAttention(torch.autograd.Function):
