@@ -7,11 +7,11 @@ import hashlib
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,10 @@ SAMPLED_WHOLE = 3 * _SAMPLE
 _DIGEST = 16
 # Reading headers waits for the disk; past this many threads there is nothing left to gain.
 _THREADS = 16
+# Files that are handed to threads together.
 _AT_ONCE = 2048
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class FileStamp(NamedTuple):
@@ -33,16 +36,6 @@ class FileStamp(NamedTuple):
     size: int = -1
     modified: int = -1
     changed: int = -1
-
-
-class Header(NamedTuple):
-    """What a file's header and a sample of its bytes say; `lasting` where a fault is the file's own."""
-
-    height: int
-    width: int
-    sample: bytes
-    fault: str | None
-    lasting: bool
 
 
 @dataclass(eq=False)
@@ -57,7 +50,7 @@ class FileListing:
         read: bool [files], whether the header was read.
         faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
-        digests: row -> `file_digest`, where that was asked for.
+        digests: row -> half of the SHA-256 of the whole file, in hexadecimal, where that was asked for.
         notes: what was measured of the whole, as plain values.
         changed: whether more is known than was remembered.
     """
@@ -120,48 +113,38 @@ class FileListing:
         """
         wanted = list(rows)
         unknown = [row for row in wanted if not self.read[row]]
-        done = len(wanted) - len(unknown)
-        if progress is not None and done:
-            progress(done, len(wanted))
-        if not unknown:
-            return
-        with ThreadPoolExecutor(min(_THREADS, len(unknown))) as pool:
-            for start in range(0, len(unknown), _AT_ONCE):
-                part = unknown[start : start + _AT_ONCE]
-                for row, header in zip(part, pool.map(read_header, [self.paths[row] for row in part]), strict=True):
-                    self._take(row, header)
-                    done += 1
-                    if progress is not None:
-                        progress(done, len(wanted))
+        known = len(wanted) - len(unknown)
+        if progress is not None and known:
+            progress(known, len(wanted))
+        headers = side_by_side(lambda row: read_header(self.paths[row]), unknown, _THREADS)
+        for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
+            self.sizes[row], self.samples[row] = size, np.frombuffer(sample, np.uint8)
+            self.read[row] = self.changed = True
+            if fault is not None:
+                self.faults[row] = fault
+                if not lasting or self.stamps[row, 0] < 0:
+                    self.passing.add(row)
+            if progress is not None:
+                progress(done, len(wanted))
 
     def digest(self, row: int) -> str | None:
-        """`file_digest` of a row's file, which is read once; None where it cannot be read."""
+        """Of a row's file, which is read once; None where it cannot be read."""
         if row not in self.digests:
             try:
-                self.digests[row] = file_digest(self.paths[row])
+                with open(self.paths[row], "rb") as file:
+                    self.digests[row] = hashlib.file_digest(file, "sha256").hexdigest()[:32]
             except OSError:
                 return None
             self.changed = True
         return self.digests[row]
 
-    def _take(self, row: int, header: Header) -> None:
-        self.sizes[row] = header.height, header.width
-        self.samples[row] = np.frombuffer(header.sample, np.uint8)
-        self.read[row] = True
-        self.changed = True
-        if header.fault is not None:
-            self.faults[row] = header.fault
-            if not header.lasting or self.stamps[row, 0] < 0:
-                self.passing.add(row)
-
-    def twins(self, *, across: bool, progress: Callable[[int, int], None] | None = None) -> list[list[int]]:
+    def twins(self, *, across: bool) -> list[list[int]]:
         """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
 
         Contents are told by size, then by a sample, and only then by the whole.
 
         Args:
             across: only groups that reach over two splits; few files need to be read for those.
-            progress: as `read_headers`.
         """
 
         def alike(groups: Iterable[Sequence[int]], key: Callable[[int], object]) -> list[list[int]]:
@@ -176,23 +159,31 @@ class FileListing:
 
         sizes = self.stamps[:, 0]
         groups = alike([range(len(sizes))], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
-        self.read_headers(sorted(itertools.chain.from_iterable(groups)), progress)
+        self.read_headers(sorted(itertools.chain.from_iterable(groups)))
         return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 
 
-def read_header(path: str) -> Header:
-    """What a header and a sample of a file say; never raises."""
+def side_by_side(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[tuple[T, R]]:
+    """Each item and what a function of it gives, in their order; what waits takes no memory for millions of items."""
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(items), _AT_ONCE):
+            part = items[start : start + _AT_ONCE]
+            yield from zip(part, pool.map(function, part), strict=True)
+
+
+def read_header(path: str) -> tuple[tuple[int, int], bytes, str | None, bool]:
+    """What a file's header and a sample of its bytes say: (height, width), the sample, and why the header cannot be
+    read, or None; last whether such a fault is the file's own. Never raises."""
     sample = b"\0" * _DIGEST
     try:
-        height, width = read_image_size(path, max_pixels=None)
-        return Header(height, width, content_sample(path), None, True)
+        return read_image_size(path, max_pixels=None), content_sample(path), None, True
     except (UnreadableDataError, OSError) as error:
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
         try:
             sample = content_sample(path) if os.path.isfile(path) else sample
         except OSError:
             lasting = False
-        return Header(0, 0, sample, str(error).removeprefix(f"{path}: "), lasting)
+        return (0, 0), sample, str(error).removeprefix(f"{path}: "), lasting
 
 
 def content_sample(path: str) -> bytes:
@@ -205,9 +196,3 @@ def content_sample(path: str) -> bytes:
                 file.seek(place)
                 content += file.read(_SAMPLE)
     return hashlib.sha256(content).digest()[:_DIGEST]
-
-
-def file_digest(path: str) -> str:
-    """Half of the SHA-256 of a whole file, in hexadecimal; raises OSError."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.summary import Summary
 from sightline.errors import InaccessibleDataError, UnreadableDataError
-
-_AT_ONCE = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +87,15 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
             return error
         return None
 
-    faults = {row: source.header_fault(row) for row in range(len(paths))}
-    whole = [row for row, reason in faults.items() if reason is None]
-    said = {row: reason for row, reason in faults.items() if reason is not None}
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for start in range(0, len(whole), _AT_ONCE):
-            part = whole[start : start + _AT_ONCE]
-            for number, (row, error) in enumerate(zip(part, pool.map(fault, part), strict=True), start=start + 1):
-                files.damaged.pop(row, None)
-                if error is not None:
-                    said[row] = str(error).removeprefix(f"{paths[row]}: ")
-                    if not isinstance(error, InaccessibleDataError):
-                        files.damaged[row] = said[row]
-                say("reading images", number, len(whole))
+    said = {row: reason for row in range(len(paths)) if (reason := source.header_fault(row)) is not None}
+    whole = [row for row in range(len(paths)) if row not in said]
+    for number, (row, error) in enumerate(side_by_side(fault, whole, os.cpu_count() or 1), start=1):
+        files.damaged.pop(row, None)
+        if error is not None:
+            said[row] = str(error).removeprefix(f"{paths[row]}: ")
+            if not isinstance(error, InaccessibleDataError):
+                files.damaged[row] = said[row]
+        say("reading images", number, len(whole))
     twins = files.twins(across=False)
     files.changed = True
     summary = source.summary()

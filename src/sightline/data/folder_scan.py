@@ -7,23 +7,13 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from sightline.data.allowance import Unreadable
-from sightline.data.file_listing import FileStamp
+from sightline.data.file_listing import FileListing, FileStamp
 from sightline.errors import InputError, UnreadableDataError
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SPLIT_FOLDERS = ("train", "minival", "val", "validation", "test")
-
-
-class FoundFile(NamedTuple):
-    """An image file: its path, its path below the folder (that of its split first), its label and its stamp."""
-
-    path: str
-    name: str
-    label: int
-    stamp: FileStamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +23,14 @@ class FolderScan:
     Attributes:
         classes: names of the class folders, sorted.
         folders: of the splits; "test" alone where the folder holds class folders directly.
-        files: the images of all splits, split by split, sorted by path.
+        listing: the images of all splits, split by split, sorted by path; labels: of each.
         skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
     """
 
     classes: tuple[str, ...]
     folders: tuple[str, ...]
-    files: list[FoundFile]
+    listing: FileListing
+    labels: list[int]
     skipped: tuple[Unreadable, ...]
 
 
@@ -86,11 +77,11 @@ def scan(root: Path) -> FolderScan:
         for name, entries in part.items():
             above = len(str(splits[split] / name))
             listed += [
-                FoundFile(entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], _stamp(entry))
-                for entry in entries
+                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], _stamp(entry)) for entry in entries
             ]
         files += sorted(listed)
-    return FolderScan(classes, tuple(splits), files, tuple(skipped))
+    paths, names, numbers, stamps = map(list, zip(*files, strict=True))
+    return FolderScan(classes, tuple(splits), FileListing.of(names, paths, stamps), numbers, tuple(skipped))
 
 
 def _stamp(entry: os.DirEntry[str]) -> FileStamp:

@@ -11,14 +11,7 @@ from sightline.checks import require
 from sightline.errors import InputError
 from sightline.grid import Grid
 
-INTERPOLATIONS = {
-    "nearest": Image.Resampling.NEAREST,
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 
 
 def check_image_size(image_size: tuple[int, int]) -> None:
@@ -51,12 +44,6 @@ def resize_part(
     y0, x0, y1, x1 = box
     resized = Image.fromarray(image).resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
     return np.asarray(resized)
-
-
-def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = "bicubic") -> np.ndarray:
-    """The whole image at (height, width), its aspect changed where that differs; uint8 [h, w, 3] in and out."""
-    height, width = image.shape[:2]
-    return resize_part(image, (0, 0, height, width), image_size, interpolation)
 
 
 def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: int | None = None) -> Grid:

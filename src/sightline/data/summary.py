@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import read_image
 from sightline.data.transforms import cut, eval_crop
 from sightline.errors import UnreadableDataError
@@ -42,8 +42,7 @@ class Summary:
 def measure_colours(paths: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...], int]:
     """Mean and deviation of red, green and blue over the centres of images, and of how many; what cannot be read is
     left out. The same for the same files, in any order of finishing."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        centres = [centre for centre in pool.map(_centre, paths) if centre is not None]
+    centres = [centre for _, centre in side_by_side(_centre, paths, _THREADS) if centre is not None]
     count = max(len(centres), 1)
     mean = sum((centre.mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count
     squares = sum(((centre**2).mean(axis=(0, 1)) for centre in centres), np.zeros(3)) / count

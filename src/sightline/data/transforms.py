@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sightline.checks import require_number
 from sightline.data.randomness import generator
 from sightline.data.resize import INTERPOLATIONS, check_image_size, resize_part
 from sightline.errors import InputError
@@ -29,8 +30,7 @@ def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 
     Raises:
         InputError: `crop` is out of range, or the size is not allowed.
     """
-    if not 0 < crop <= 1:
-        raise InputError(f"crop {crop} is out of range (expected: above 0, at most 1)")
+    require_number("crop", crop, above=True, high=1)
     check_image_size(image_size)
     height, width = size
     target = [math.floor(side / crop) for side in image_size]
@@ -42,29 +42,6 @@ def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 
     y, x = height / scaled[0], width / scaled[1]
     box = (top * y, left * x, min((top + image_size[0]) * y, height), min((left + image_size[1]) * x, width))
     return Crop(box, image_size)
-
-
-def _random_box(
-    draws: np.ndarray,
-    height: int,
-    width: int,
-    scale: tuple[float, float],
-    aspect: tuple[float, float],
-    target_aspect: float,
-) -> Box:
-    """The first drawn box that fits; else the largest centred one whose aspect is as near as the image permits."""
-    low, high = math.log(aspect[0]), math.log(aspect[1])
-    for area_draw, aspect_draw, y_draw, x_draw in draws.tolist():
-        area = height * width * (scale[0] + (scale[1] - scale[0]) * area_draw)
-        ratio = target_aspect * math.exp(low + (high - low) * aspect_draw)
-        rows, cols = math.sqrt(area / ratio), math.sqrt(area * ratio)
-        if rows <= height and cols <= width:
-            top, left = y_draw * (height - rows), x_draw * (width - cols)
-            return top, left, min(top + rows, height), min(left + cols, width)
-    ratio = min(max(width / height, target_aspect * aspect[0]), target_aspect * aspect[1])
-    rows, cols = min(height, width / ratio), min(width, height * ratio)
-    top, left = (height - rows) / 2, (width - cols) / 2
-    return top, left, top + rows, left + cols
 
 
 def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
@@ -115,8 +92,7 @@ class ImageTransform:
             raise InputError(f"scale {self.scale} is out of range (expected: 0 < low <= high <= 1)")
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise InputError(f"aspect {self.aspect} is out of range (expected: 0 < low <= high)")
-        if not 0 <= self.flip <= 1:
-            raise InputError(f"flip {self.flip} is out of range (expected: 0 to 1)")
+        require_number("flip", self.flip, high=1)
 
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
@@ -135,8 +111,24 @@ class ImageTransform:
         """
         check_image_size(image_size)
         draws = generator("train_view/1", seed, index, epoch=epoch).random((_CROP_ATTEMPTS + 1, 4))
-        box = _random_box(draws[1:], *size, self.scale, self.aspect, image_size[1] / image_size[0])
+        box = self._random_box(draws[1:], *size, image_size[1] / image_size[0])
         return Crop(box, image_size, bool(draws[0, 0] < self.flip))
+
+    def _random_box(self, draws: np.ndarray, height: int, width: int, target_aspect: float) -> Box:
+        """The first drawn box that fits; else the largest centred one whose aspect is as near as the image permits."""
+        (least, most), (narrowest, widest) = self.scale, self.aspect
+        low, high = math.log(narrowest), math.log(widest)
+        for area_draw, aspect_draw, y_draw, x_draw in draws.tolist():
+            area = height * width * (least + (most - least) * area_draw)
+            ratio = target_aspect * math.exp(low + (high - low) * aspect_draw)
+            rows, cols = math.sqrt(area / ratio), math.sqrt(area * ratio)
+            if rows <= height and cols <= width:
+                top, left = y_draw * (height - rows), x_draw * (width - cols)
+                return top, left, min(top + rows, height), min(left + cols, width)
+        ratio = min(max(width / height, target_aspect * narrowest), target_aspect * widest)
+        rows, cols = min(height, width / ratio), min(width, height * ratio)
+        top, left = (height - rows) / 2, (width - cols) / 2
+        return top, left, top + rows, left + cols
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
         """Of an image in evaluation."""

@@ -18,10 +18,7 @@ GLYPH_CLASSES = tuple("".join(GLYPH_GROUPS))
 RELATIONS = ("left of", "right of", "above", "below")
 PAIRS = tuple((first, second) for place, first in enumerate(SHAPES) for second in SHAPES[place + 1 :])
 PAIR_CLASSES = tuple(f"{first} {relation} {second}" for first, second in PAIRS for relation in RELATIONS)
-SPLITS = {
-    "glyphs": ("train", "minival", "test", "heldout_fonts"),
-    "pairs": ("train", "minival", "test"),
-}
+SPLITS = {"glyphs": ("train", "minival", "test", "heldout_fonts"), "pairs": ("train", "minival", "test")}
 
 SIZE = (0.3, 0.95)
 ROTATION = (-15.0, 15.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from sightline.data import scan_cache
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
-from sightline.data.file_listing import SAMPLED_WHOLE, FileListing
+from sightline.data.file_listing import SAMPLED_WHOLE, side_by_side
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
@@ -60,9 +59,7 @@ class ImageFolder(Source):
         self.classes, self.groups, self.skipped = found.classes, {}, found.skipped
         self._folder_of = _roles(found.folders)
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        paths, names, labels, stamps = map(list, zip(*found.files, strict=True))
-        # Both have a row a file, of all splits.
-        self.labels, self.listing = labels, FileListing.of(names, paths, stamps)
+        self.listing, self.labels = found.listing, found.labels
         before = scan_cache.recall(self.root)
         if before is not None:
             self.listing.remember(before)
@@ -209,12 +206,11 @@ class ImageFolder(Source):
             elif size > SAMPLED_WHOLE:
                 unsure.append(name)
         replaced = []
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            found = pool.map(listing.digest, compared)
-            for done, (row, digest) in enumerate(zip(compared, found, strict=True), start=1):
-                replaced += [] if digest == compared[row] else [listing.names[row]]
-                if progress is not None:
-                    progress(done, len(compared))
+        digests = side_by_side(listing.digest, list(compared), os.cpu_count() or 1)
+        for done, (row, digest) in enumerate(digests, start=1):
+            replaced += [] if digest == compared[row] else [listing.names[row]]
+            if progress is not None:
+                progress(done, len(compared))
         self.remember()
         return replaced, unsure
 
