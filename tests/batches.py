@@ -69,14 +69,13 @@ def packed_batches(
 def pack_stream(lengths: Iterable[int], capacity: int, *, look_ahead: int = 1024, **options: Any) -> Iterator[Any]:
     """(number, tokens) of the images of each sequence of a stream, of which `look_ahead` images are known at a time;
     `options` are those of `pack_window`."""
-    stream, waiting, last = enumerate(lengths), [], False
+    stream, known, seen, last = enumerate(lengths), {}, 0, False
     while not last:
-        fresh = list(islice(stream, look_ahead))
-        last = not fresh
-        length_of = dict([*waiting, *fresh])
-        sequences, waiting = pack_window(waiting, fresh, capacity, last=last, **options)
-        for numbers in sequences:
-            yield tuple((number, length_of[number]) for number in numbers)
+        fresh = dict(islice(stream, look_ahead))
+        known, last = known | fresh, not fresh
+        for numbers in pack_window(known, capacity, seen=seen, last=last, **options):
+            yield tuple((number, known.pop(number)) for number in numbers)
+        seen += len(fresh)
 
 
 def images_of(batch: Batch, patch_size: int = 4) -> Tensor:

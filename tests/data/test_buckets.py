@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightline.data.buckets import bucket_lengths, padded_length, padding_share
+from sightline.data.packing import bucket_lengths, padded_length, padding_share
 from sightline.errors import InputError
 from tests.batches import pack_stream
 

@@ -206,7 +206,9 @@ def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> 
 
     def groups(splits: str, across: bool) -> list[list[str]]:
         stamps = [FileStamp(len(contents[name]), 1, 1) if name in contents else FileStamp() for name in names]
-        listing = FileListing.of([f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, stamps)
+        listing = FileListing(
+            [f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, np.array(stamps)
+        )
         found = listing.twins(across=across)
         return [[names[row] for row in group] for group in found]
 

@@ -71,7 +71,7 @@ def test_a_case_by_hand():
 )
 def test_what_is_refused(how, lengths, capacity, most, says):
     with pytest.raises(InputError, match=says):
-        pack_window([], list(enumerate(lengths)), capacity, how=how, most_images=most)
+        pack_window(dict(enumerate(lengths)), capacity, how=how, most_images=most)
 
 
 @given(
@@ -108,7 +108,7 @@ def test_a_stream_without_end():
 
 def test_names_of_packers():
     with pytest.raises(InputError, match="did you mean 'best_fit'"):
-        pack_window([], [(0, 1)], 10, how="bestfit")
+        pack_window({0: 1}, 10, how="bestfit")
 
 
 @pytest.mark.parametrize(("capacity", "limit"), [(1024, 0.01), (4096, 0.01)])

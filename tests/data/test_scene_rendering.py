@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.measure import euler_number, label
 
-from sightline.data.scenes.coverage import coverage
 from sightline.data.scenes.draw import GLYPH_CLASSES, SPLITS, draw
 from sightline.data.scenes.outlines import glyph_set, object_points, placed_points, shape_outlines
-from sightline.data.scenes.render import render
+from sightline.data.scenes.render import coverage, render
 from sightline.errors import InputError
 
 SIZES = [(20, 20), (32, 32), (24, 40), (56, 16)]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sightline.data.resize import INTERPOLATIONS, native_grid, resize_part
-from sightline.data.transforms import ImageTransform, cut, eval_crop, whole_crop
+from sightline.data.sampling import native_grid
+from sightline.data.transforms import INTERPOLATIONS, ImageTransform, cut, eval_crop, whole_crop
 from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
@@ -19,7 +19,7 @@ RAMP = np.stack(np.broadcast_arrays(np.arange(120)[:, None] * 2, np.arange(90)[N
 
 
 def resize(image: np.ndarray, image_size: tuple[int, int], interpolation: str = "bicubic") -> np.ndarray:
-    return resize_part(image, (0, 0, *image.shape[:2]), image_size, interpolation)
+    return cut(image, whole_crop(image.shape[:2], image_size), interpolation)
 
 
 def eval_view(image, image_size, crop: float = 1.0, interpolation: str = "bicubic") -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sightline.data.buckets import padded_length
+from sightline.data.packing import padded_length
 from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer
 from sightline.models.block import Block

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from sightline.analysis.flops import training_flops
-from sightline.data.buckets import padded_length
 from sightline.data.discovery import open_source
+from sightline.data.packing import padded_length
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.load import read_record

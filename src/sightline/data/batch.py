@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.data.allowance import Unreadable
-from sightline.data.buckets import padded_length
+from sightline.data.packing import padded_length
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 

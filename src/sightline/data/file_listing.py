@@ -58,9 +58,9 @@ class FileListing:
     names: list[str]
     paths: list[str]
     stamps: np.ndarray
-    sizes: np.ndarray
-    samples: np.ndarray
-    read: np.ndarray
+    sizes: np.ndarray = field(init=False)
+    samples: np.ndarray = field(init=False)
+    read: np.ndarray = field(init=False)
     faults: dict[int, str] = field(default_factory=dict)
     passing: set[int] = field(default_factory=set)
     damaged: dict[int, str] = field(default_factory=dict)
@@ -68,18 +68,10 @@ class FileListing:
     notes: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
 
-    @classmethod
-    def of(cls, names: list[str], paths: list[str], stamps: Sequence[FileStamp] | np.ndarray) -> FileListing:
-        """Files of which no more is known than this."""
-        count = len(names)
-        return cls(
-            names,
-            paths,
-            np.array(stamps, np.int64),
-            np.zeros((count, 2), np.int32),
-            np.zeros((count, _DIGEST), np.uint8),
-            np.zeros(count, bool),
-        )
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        self.sizes, self.samples = np.zeros((count, 2), np.int32), np.zeros((count, _DIGEST), np.uint8)
+        self.read = np.zeros(count, bool)
 
     @cached_property
     def splits(self) -> list[str]:

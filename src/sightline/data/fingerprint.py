@@ -66,12 +66,10 @@ class Fingerprint:
         try:
             first, *lines = zlib.decompressobj().decompress(content, _MOST_BYTES).decode().splitlines()
             record = json.loads(first)
-            files, stamps = [], []
-            for line in lines:
-                size, sample, name, *stamp = line.split("\t")
-                files.append((json.loads(name), int(size), sample))
-                stamps += [(int(stamp[0]), stamp[1])] if stamp else []
-            return cls(record["digest"], tuple(record["classes"]), tuple(files), tuple(stamps))
+            rows = [line.split("\t") for line in lines]
+            files = tuple((json.loads(name), int(size), sample) for size, sample, name, *_ in rows)
+            stamps = tuple((int(stamp[0]), stamp[1]) for _, _, _, *stamp in rows if stamp)
+            return cls(record["digest"], tuple(record["classes"]), files, stamps)
         except (zlib.error, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(f"{where}: cannot be read as the listing of a data set ({error})") from None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing, FileStamp
@@ -16,28 +17,15 @@ IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm
 SPLIT_FOLDERS = ("train", "minival", "val", "validation", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class FolderScan:
-    """The files of a folder.
-
-    Attributes:
-        classes: names of the class folders, sorted.
-        folders: of the splits; "test" alone where the folder holds class folders directly.
-        listing: the images of all splits, split by split, sorted by path; labels: of each.
-        skipped: what was passed over: hidden files, unknown extensions, what is not in a class or split folder.
-    """
-
-    classes: tuple[str, ...]
-    folders: tuple[str, ...]
-    listing: FileListing
-    labels: list[int]
-    skipped: tuple[Unreadable, ...]
-
-
-def scan(root: Path) -> FolderScan:
+def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together.
+
+    Returns:
+        The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
+        class folders directly), sorted by path; the label of each; and what was passed over: hidden files, unknown
+        extensions, what is not in a class or split folder.
 
     Raises:
         InputError: no such folder, no class folder, a class folder without an image, or a class that `train` lacks.
@@ -81,7 +69,7 @@ def scan(root: Path) -> FolderScan:
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
-    return FolderScan(classes, tuple(splits), FileListing.of(names, paths, stamps), numbers, tuple(skipped))
+    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped)
 
 
 def _stamp(entry: os.DirEntry[str]) -> FileStamp:

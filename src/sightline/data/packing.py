@@ -1,12 +1,15 @@
 """Images of any lengths into sequences: pure functions of token counts; no image and no tensor.
 
-Every image given is in exactly one sequence: none is lost, and one that cannot be held is refused by its number.
+Every image given is in exactly one sequence: none is lost, and one that cannot be held is refused by its number. And a
+few fixed lengths that packs are padded to, for compilers that make a program for each shape, and what that costs.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from sightline.checks import require, require_whole
 from sightline.errors import InputError
@@ -66,26 +69,27 @@ PACKERS = {"first_fit": first_fit, "best_fit": best_fit}
 
 
 def pack_window(
-    waiting: Sequence[tuple[int, int]],
-    fresh: Sequence[tuple[int, int]],
+    lengths: Mapping[int, int],
     capacity: int,
     *,
+    seen: int = 0,
     how: str = "first_fit",
     most_images: int | None = None,
     last: bool = False,
-) -> tuple[list[tuple[int, ...]], list[tuple[int, int]]]:
-    """The sequences of some images of a stream from which nothing is gained by waiting, and the images that wait.
+) -> Sequences:
+    """The sequences of some images of a stream from which nothing is gained by waiting; the other images wait.
 
     What is packed to less than 99 % waits for the next images, but never twice. Sequences come in the order of their
     earliest images, so that no packer sorts a stream by length.
 
     Args:
-        waiting, fresh: (number in the stream, tokens) of the images that waited, and of the next ones.
+        lengths: number in the stream -> tokens, rising: of the images that waited, and of the next ones.
+        seen: the first number of these; those below it waited.
         how: `first_fit` or `best_fit`; capacity, most_images: as there.
         last: nothing waits, since nothing comes after.
 
     Returns:
-        The numbers of each sequence's images, and what waits, both rising.
+        The numbers of each sequence's images.
 
     Raises:
         InputError: an image is longer than a sequence, or has no token; names it. Or the packer is not known, or a
@@ -95,19 +99,82 @@ def pack_window(
     require_whole("sequence length", capacity, 1)
     if most_images is not None:
         require_whole("most_images", most_images, 1)
-    known = [*waiting, *fresh]
-    for number, length in known:
+    for number, length in lengths.items():
         if length < 1:
             raise InputError(f"image {number}: has {length} tokens, expected at least 1")
         if length > capacity:
             raise InputError(f"image {number}: has {length} tokens, and a sequence {capacity}; lower the resolution")
-    late = {number for number, _ in waiting}
-    sequences, left = [], []
-    for images in PACKERS[how]([length for _, length in known], capacity, most_images):
-        chosen = [known[image] for image in images]
-        done = sum(length for _, length in chosen) >= FULL * capacity or len(images) == most_images
-        if last or done or any(number in late for number, _ in chosen):
-            sequences.append(tuple(number for number, _ in chosen))
-        else:
-            left += chosen
-    return sorted(sequences, key=min), sorted(left)
+    numbers, sequences = list(lengths), []
+    for places in PACKERS[how](list(lengths.values()), capacity, most_images):
+        images = [numbers[place] for place in places]
+        full = sum(lengths[image] for image in images) >= FULL * capacity or len(images) == most_images
+        if last or full or min(images) < seen:
+            sequences.append(images)
+    return sorted(sequences, key=min)
+
+
+def bucket_lengths(packs: Iterable[int], count: int) -> tuple[int, ...]:
+    """The rising lengths that need the fewest padding slots for these packs, found exactly.
+
+    Equal steps would not do: packs of a token budget are nearly as long as each other.
+
+    Args:
+        packs: slots of each pack, prefix tokens included (`TokenLayout.slots`); what is padded later must not be longer
+            than the longest of them.
+        count: of lengths, at most; packs of fewer different lengths need no more.
+
+    Raises:
+        InputError: no length is asked for, or there is no pack.
+    """
+    require_whole("bucket count", count, 1)
+    slots, packs_of = np.unique(np.fromiter(packs, np.int64), return_counts=True)
+    if not len(slots):
+        raise InputError("bucket lengths: there is no pack to choose them for")
+    # Padding of packs i to j at length j: slots[j] x how many they are, less their own slots.
+    many, total = (np.concatenate(([0], np.cumsum(one))) for one in (packs_of, packs_of * slots))
+    least = np.where(np.arange(len(slots) + 1) == 0, 0.0, np.inf)
+    before: list[np.ndarray] = []
+    for _ in range(min(count, len(slots))):
+        costs = [
+            least[: j + 1] + slots[j] * (many[j + 1] - many[: j + 1]) - (total[j + 1] - total[: j + 1])
+            for j in range(len(slots))
+        ]
+        before.append(np.array([0, *(cost.argmin() for cost in costs)]))
+        least = np.array([0.0, *(cost.min() for cost in costs)])
+    lengths, end = [], len(slots)
+    for start in reversed(before):
+        if end:
+            lengths.append(int(slots[end - 1]))
+            end = int(start[end])
+    return tuple(reversed(lengths))
+
+
+def padded_length(slots: int, lengths: Sequence[int]) -> int:
+    """The least of some rising lengths that holds a pack.
+
+    Args:
+        slots: of the pack, prefix tokens included.
+
+    Raises:
+        InputError: none does; names the greatest.
+    """
+    place = bisect.bisect_left(lengths, slots)
+    if place == len(lengths):
+        raise InputError(f"pack of {slots} slots: the greatest bucket length is {lengths[-1] if lengths else 'none'}")
+    return lengths[place]
+
+
+def padding_share(packs: Iterable[int], lengths: Sequence[int]) -> float:
+    """The part of all slots that is padding once each pack is padded: the cost of fixed lengths, from 0 to 1.
+
+    Args:
+        packs: slots of each pack.
+
+    Raises:
+        InputError: as `padded_length`.
+    """
+    used = padded = 0
+    for slots in packs:
+        used += slots
+        padded += padded_length(slots, lengths)
+    return 1 - used / padded if padded else 0.0

@@ -33,7 +33,7 @@ class PackingConfig:
     Attributes:
         tokens: slots of a step, all images together, their prefix tokens too; what they do not fill is not there.
         padded: rising lengths, for compilers that make a program for each shape: a step is padded to the least that
-            holds it (`data.buckets`). None pads nothing.
+            holds it (`packing.padded_length`). None pads nothing.
         algorithm: `first_fit` (NaViT appendix B.3), or `best_fit`, which leaves less room but puts images of one
             length into one step.
         most_images: of a step (the paper's E_max); None sets no limit.
@@ -156,18 +156,13 @@ class PackPlan:
         while True:
             end = position.seen + LOOK_AHEAD if self.images is None else min(position.seen + LOOK_AHEAD, self.images)
             known |= {number: self._planned(number) for number in range(position.seen, end)}
-            waiting, fresh = (
-                [(number, known[number].tokens + self.num_prefix_tokens) for number in numbers]
-                for numbers in (position.waiting, range(position.seen, end))
-            )
-            last = end == self.images
-            sequences, left = pack_window(
-                waiting, fresh, self.capacity, how=self.how, most_images=self.most_images, last=last
-            )
+            lengths = {number: one.tokens + self.num_prefix_tokens for number, one in known.items()}
+            packing = {"how": self.how, "most_images": self.most_images, "last": end == self.images}
+            sequences = pack_window(lengths, self.capacity, seen=position.seen, **packing)
             yield position, [[known.pop(number) for number in numbers] for numbers in sequences]
-            if last:
+            if end == self.images:
                 return
-            position = PlanPosition(end, tuple(number for number, _ in left))
+            position = PlanPosition(end, tuple(known))
 
     def _planned(self, number: int) -> Planned:
         """An image of the run by its number."""

@@ -10,8 +10,7 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.image_file import read_image, rgb_pixels
-from sightline.data.resize import native_grid
-from sightline.data.sampling import budget_grid
+from sightline.data.sampling import budget_grid, native_grid
 from sightline.data.transforms import cut, eval_crop, whole_crop
 from sightline.errors import InputError, nearest
 from sightline.grid import Grid
@@ -76,9 +75,8 @@ class Preprocessing:
         """uint8 [height, width, 3] to normalised float32 [3, height, width]."""
         import torch
 
-        values = (pixels.astype(np.float32) / 255 - np.asarray(self.mean, np.float32)) / np.asarray(
-            self.std, np.float32
-        )
+        mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
+        values = (pixels.astype(np.float32) / 255 - mean) / std
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
     def __call__(

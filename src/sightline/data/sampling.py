@@ -14,7 +14,6 @@ import numpy as np
 
 from sightline.checks import is_finite_number, require
 from sightline.data.randomness import generator
-from sightline.data.resize import native_grid
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -62,6 +61,41 @@ def _cut_normal(number: float, most: float, mean: float = 0.0) -> float:
     normal = NormalDist(mean)
     below, above = normal.cdf(-most), normal.cdf(most)
     return min(max(normal.inv_cdf(below + number * (above - below)), -most), most)
+
+
+def native_grid(image_size: tuple[float, float], patch_size: int, max_tokens: int | None = None) -> Grid:
+    """The grid of patches that fits an image best.
+
+    Each side is rounded to the nearest multiple of the patch, at least one. Where that gives more than `max_tokens`
+    patches, the grid within the limit whose aspect is nearest to the image's is taken, and of equal ones the largest.
+
+    Args:
+        image_size: (height, width) in pixels.
+        patch_size: side of a patch in pixels.
+        max_tokens: most patches allowed; None for any number.
+
+    Raises:
+        InputError: a side, `patch_size` or `max_tokens` is below 1.
+    """
+    if min(image_size) < 1 or patch_size < 1:
+        size = f"{image_size[0]}x{image_size[1]}"
+        raise InputError(f"image of {size} pixels, patches of {patch_size}: all must be at least 1")
+    if max_tokens is not None and max_tokens < 1:
+        raise InputError(f"max_tokens {max_tokens} is out of range (expected: at least 1)")
+    tall, wide = image_size[0] / patch_size, image_size[1] / patch_size
+    rows, cols = max(math.floor(tall + 0.5), 1), max(math.floor(wide + 0.5), 1)
+    if max_tokens is None or rows * cols <= max_tokens:
+        return Grid(rows, cols)
+    aspect = tall / wide
+    ideal = math.sqrt(max_tokens * aspect)
+    candidates = []
+    for near in (math.floor(ideal), math.ceil(ideal)):
+        rows = min(max(near, 1), max_tokens)
+        candidates.append(Grid(rows, min(max(math.floor(rows / aspect + 0.5), 1), max_tokens // rows)))
+    for near in (math.floor(ideal / aspect), math.ceil(ideal / aspect)):
+        cols = min(max(near, 1), max_tokens)
+        candidates.append(Grid(min(max(math.floor(cols * aspect + 0.5), 1), max_tokens // cols), cols))
+    return min(candidates, key=lambda grid: (abs(math.log(grid.rows / grid.cols / aspect)), -grid.cells, grid))
 
 
 def grid_at(image_size: tuple[int, int], side: float, patch_size: int, most_tokens: int | None = None) -> Grid:

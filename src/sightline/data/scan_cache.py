@@ -52,7 +52,7 @@ def recall(root: Path) -> FileListing | None:
                 return None
             text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
             names = os.fsdecode(text).split("\0") if text else []
-            listing = FileListing.of(names, names, np.zeros((len(names), 3), np.int64))
+            listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
             for column in _COLUMNS:
                 values = kept[column]
                 if values.shape != getattr(listing, column).shape:

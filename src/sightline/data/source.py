@@ -14,9 +14,8 @@ import numpy as np
 from sightline.checks import require
 from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.resize import check_image_size
 from sightline.data.summary import Summary
-from sightline.data.transforms import cut
+from sightline.data.transforms import check_image_size, cut
 from sightline.errors import InputError
 from sightline.targets import Target
 

@@ -6,14 +6,22 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from PIL import Image
 
-from sightline.checks import require_number
+from sightline.checks import require, require_number
 from sightline.data.randomness import generator
-from sightline.data.resize import INTERPOLATIONS, check_image_size, resize_part
 from sightline.errors import InputError
 from sightline.targets import Box, Crop
 
+INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 _CROP_ATTEMPTS = 10
+
+
+def check_image_size(image_size: tuple[int, int]) -> None:
+    """Raise InputError for a (height, width) without pixels."""
+    if min(image_size) < 1:
+        size = f"{image_size[0]}x{image_size[1]}"
+        raise InputError(f"image size {size} has no pixels (expected: height, width >= 1)")
 
 
 def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 1.0) -> Crop:
@@ -50,11 +58,11 @@ def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
 
 
 def cut(image: np.ndarray, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
-    """The part of an image that a crop says.
+    """The part of an image that a crop says; filters reach beyond the part where the image goes on.
 
     Args:
         image: uint8 [height, width, 3].
-        interpolation: a filter of Pillow, antialiased.
+        interpolation: a filter of Pillow, antialiased; one of `INTERPOLATIONS`.
 
     Returns:
         uint8 [height, width, 3]; the image itself where it is shown as it is.
@@ -62,10 +70,14 @@ def cut(image: np.ndarray, crop: Crop, interpolation: str = "bicubic") -> np.nda
     Raises:
         InputError: the interpolation is not known, or the size has no pixels.
     """
-    as_it_is = crop.box == (0, 0, *image.shape[:2]) and crop.image_size == image.shape[:2] and not crop.mirrored
-    if as_it_is and interpolation in INTERPOLATIONS:
+    require("interpolation", interpolation, INTERPOLATIONS)
+    check_image_size(crop.image_size)
+    if crop.box == (0, 0, *image.shape[:2]) and crop.image_size == image.shape[:2] and not crop.mirrored:
         return image
-    view = resize_part(image, crop.box, crop.image_size, interpolation)
+    height, width = crop.image_size
+    y0, x0, y1, x1 = crop.box
+    resized = Image.fromarray(image).resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
+    view = np.asarray(resized)
     return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
@@ -100,11 +112,7 @@ class ImageTransform:
         """A random part of an image, perhaps mirrored, as a function of (seed, epoch, index) alone.
 
         Args:
-            size: (height, width) in pixels of the image.
-            image_size: (height, width) in pixels of the result.
-            seed: the run's seed.
-            epoch: the pass over the data.
-            index: the image's index in its split.
+            size, image_size: as `eval_crop`; seed, epoch, index: as `Source.example`.
 
         Raises:
             InputError: the size is not allowed.

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.data.resize import native_grid
-from sightline.data.sampling import budget_grid
+from sightline.data.sampling import budget_grid, native_grid
 from sightline.errors import InputError
 from sightline.grid import Grid
 

@@ -71,10 +71,10 @@ def stats(
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
     from sightline.cli.sparkline import print_bars
-    from sightline.data.buckets import bucket_lengths, padding_share
     from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.pack_statistics import histogram, pack_statistics
+    from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.errors import InputError
     from sightline.reports.tables import print_table

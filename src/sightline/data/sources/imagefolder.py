@@ -52,19 +52,17 @@ class ImageFolder(Source):
             UnreadableDataError: a folder in it may not be read.
         """
         self.root, self.transform, self.max_pixels = Path(root), ImageTransform(), MAX_PIXELS
-        found = scan(self.root)
-        if "train" in found.folders and len(found.classes) == 1:
-            raise InputError(f"{self.root / 'train'}: one class only, {found.classes[0]!r} (expected: at least 2)")
-        self.task = "classification"
-        self.classes, self.groups, self.skipped = found.classes, {}, found.skipped
-        self._folder_of = _roles(found.folders)
+        self.classes, self.listing, self.labels, self.skipped = scan(self.root)
+        folders = np.array(self.listing.splits)
+        self._rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(self.listing.splits)}
+        if "train" in self._rows and len(self.classes) == 1:
+            raise InputError(f"{self.root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
+        self.task, self.groups = "classification", {}
+        self._folder_of = _roles(tuple(self._rows))
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        self.listing, self.labels = found.listing, found.labels
         before = scan_cache.recall(self.root)
         if before is not None:
             self.listing.remember(before)
-        folders = np.array(self.listing.splits)
-        self._rows = {folder: np.flatnonzero(folders == folder) for folder in found.folders}
         self._leave_out_twins()
 
     def _leave_out_twins(self) -> None:
@@ -248,9 +246,9 @@ class ImageFolder(Source):
         faults = {row: reason for row in rows if (reason := self.header_fault(row)) is not None}
         reasons = {row: listing.damaged[row] for row in rows if row in listing.damaged} | faults
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
-        allowance = Allowance(skip_unreadable, {} if self.allowance is None else dict(self.allowance.found))
+        found = {} if self.allowance is None else self.allowance.found
+        allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
         where = f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read"
-        allowance.found.pop(split, None)
         allowance.note(split, unread, where)
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
