@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
@@ -50,7 +50,7 @@ class _Record:
         return f"process {self.process} on {'this host' if here else 'host ' + self.host}"
 
 
-class Owner:
+class Owner(contextlib.AbstractContextManager["Owner"]):
     """The ownership of a folder. A context manager, which gives it back."""
 
     def __init__(self, folder: Path, record: _Record, made: bool) -> None:
@@ -122,9 +122,6 @@ class Owner:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.release()
 
@@ -148,7 +145,7 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock_of(folder), PATIENCE):
-            line = _judge(folder, take_over)
+            line = refuse_owned(folder, take_over=take_over)
             write_file(folder / OWNER, json.dumps(asdict(mine)) + "\n")
     except OSError as error:
         raise StorageError(f"{folder}: cannot be written ({error.strerror or error})") from error
@@ -157,17 +154,16 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
     return Owner(folder, mine, made)
 
 
-def refuse_owned(folder: Path, *, take_over: bool = False) -> None:
-    """Raise InputError where a folder has an owner that lives; nothing is written."""
-    _judge(folder, take_over)
-
-
 def _lock_of(folder: Path) -> Path:
     return folder / f".{OWNER}.writing-lock"
 
 
-def _judge(folder: Path, take_over: bool) -> str | None:
-    """The line to say where the folder is taken from its owner, None where it has none; raises InputError."""
+def refuse_owned(folder: Path, *, take_over: bool = False) -> str | None:
+    """Raise InputError where a folder has an owner that lives, and is not to be taken over; nothing is written.
+
+    Returns:
+        The line to say where it is taken from its owner; None where it has none.
+    """
     found = _read(folder)
     if found is None:
         return None

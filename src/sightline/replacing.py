@@ -29,9 +29,8 @@ def write_file(path: Path, content: str | bytes) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        for entry, process in _left_beside(path):
-            if not is_alive(process):
-                entry.unlink(missing_ok=True)
+        for entry in _left_beside(path):
+            entry.unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
@@ -50,13 +49,13 @@ def write_out(path: Path, content: str | bytes) -> None:
     write_file(path, content)
 
 
-def _left_beside(place: Path) -> Iterator[tuple[Path, int]]:
-    """What is being written beside `place`, or was, and by which process."""
+def _left_beside(place: Path) -> Iterator[Path]:
+    """What was being written beside `place` by processes that are gone."""
     start = f".{place.name}.writing-"
     for entry in list(place.parent.iterdir()):
         process = entry.name.removeprefix(start).partition("-")[0]
-        if entry.name.startswith(start) and process.isdigit():
-            yield entry, int(process)
+        if entry.name.startswith(start) and process.isdigit() and not is_alive(int(process)):
+            yield entry
 
 
 def aside_of(place: Path) -> Path:
@@ -116,6 +115,5 @@ def tidy(place: Path, is_whole: Callable[[Path], bool]) -> None:
         else:
             shutil.rmtree(place, ignore_errors=True)
             os.replace(aside, place)
-    for entry, process in _left_beside(place):
-        if not is_alive(process):
-            shutil.rmtree(entry, ignore_errors=True)
+    for entry in _left_beside(place):
+        shutil.rmtree(entry, ignore_errors=True)

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from sightline import registry
-from sightline.convert.base import Project, check_names, check_tensors, convert, convert_back, differences
+from sightline.convert.base import Project, check_state, convert, convert_back, differences
 from sightline.declared import refuse_beyond_memory
 from sightline.errors import InputError, choose
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
-from sightline.runtime import kept_random_state
 
 __all__ = ["changed_rules", "export_weights", "import_weights", "list_projects", "origin_link"]
 
@@ -67,10 +66,8 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
         shapes = make_model(ours).state_dict()
     entries = foreign.entries(ours, given)
     expected = convert_back(entries, shapes)
-    check_names(project, state_dict, expected)
-    check_tensors(project, state_dict, expected)
-    with kept_random_state():
-        refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
+    check_state(project, state_dict, expected)
+    refuse_beyond_memory(sum(shape.nbytes for shape in shapes.values()), f"{project} weights: the model")
     model = make_model(ours)
     wide = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state_dict.items()}
     for entry in entries:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.checkpoint import is_finite
+from sightline.checks import require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
@@ -123,7 +124,7 @@ class Project(ABC):
         arguments: the arguments of its class that are understood, with its own defaults.
         plain: those of them that are fields of ours, and mean the same.
         choices: those whose values are called otherwise here: our field, and what each value is there.
-        only: those that have one value in ours.
+        only: those of which ours can have the default alone.
     """
 
     name: ClassVar[str]
@@ -131,7 +132,7 @@ class Project(ABC):
     arguments: ClassVar[Mapping[str, Any]]
     plain: ClassVar[Mapping[str, str]] = {}
     choices: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
-    only: ClassVar[Mapping[str, Any]] = {}
+    only: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
@@ -159,9 +160,10 @@ class Project(ABC):
         Raises:
             InputError: a value is not among the choices, or not the only one.
         """
-        for key, value in self.only.items():
-            if given[key] != value:
-                raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {value!r})")
+        for key in self.only:
+            if given[key] != self.arguments[key]:
+                expected = self.arguments[key]
+                raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {expected!r})")
         fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
         for key, (ours, values) in self.choices.items():
             if given[key] not in values:
@@ -187,9 +189,9 @@ class Project(ABC):
         for key, value in given.items():
             if key not in self.arguments:
                 raise choose(f"{self.name}: argument", key, self.arguments)
-            expected = _kind(key, self.arguments[key], value)
-            if expected:
-                raise InputError(f"{self.name}: {key} {value!r}: expected {expected}")
+            # A side may be a pair, and is checked with the whole configuration.
+            if key != "img_size":
+                _check_kind(f"{self.name}: {key}", self.arguments[key], value, may_be_zero=key == "num_classes")
         return {**self.arguments, **given}
 
     def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,23 +215,18 @@ class Project(ABC):
             raise InputError(f"{self.name}: cannot hold encoding = {found!r} (expected {expected})")
 
 
-def _kind(key: str, default: Any, value: Any) -> str | None:
-    """What an argument should have been, by its default; None where it is."""
-    if isinstance(default, str):
-        return None if isinstance(value, str) else "a text"
-    if isinstance(default, Mapping):
-        return None if isinstance(value, Mapping) else "names and values"
-    # A side may be a pair, and is checked with the whole configuration.
-    if key == "img_size" or not isinstance(default, int | float):
-        return None
-    number = isinstance(value, int | float) and math.isfinite(value)
+def _check_kind(name: str, default: Any, value: Any, *, may_be_zero: bool) -> None:
+    """Refuse an argument that is of another kind than its default."""
+    for kind, words in ((str, "a text"), (Mapping, "names and values")):
+        if isinstance(default, kind) and not isinstance(value, kind):
+            raise InputError(f"{name} {value!r}: expected {words}")
     if isinstance(default, bool):
-        return None if value in (True, False) else "true or false"
-    if isinstance(default, float):
-        return None if number and not isinstance(value, bool) else "a number"
-    low = 0 if default == 0 or key == "num_classes" else 1
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= low
-    return None if whole else f"a whole number of at least {low}"
+        # 0 and 1 are what they are in Python.
+        require_bool(name, bool(value) if value in (0, 1) else value)
+    elif isinstance(default, float):
+        require_number(name, value, low=-math.inf)
+    elif isinstance(default, int):
+        require_whole(name, value, 0 if default == 0 or may_be_zero else 1)
 
 
 # Not of what a model computes: how it is prepared, trained and named.
@@ -242,30 +239,26 @@ _ASIDE = (
 
 def differences(config: ViTConfig, model: Model) -> list[str]:
     """Where a model built from `config` would not compute what `model` does, a phrase for each."""
-    wrong = []
-    ours, theirs = _canonical(model.config), _canonical(config)
-    for key, value in ours.items():
-        if theirs[key] != value:
-            wrong.append(f"{key} = {value!r} (there: {theirs[key]!r})")
+    wrong = _unequal(_canonical(model.config), _canonical(config))
     if wrong:
         return wrong
     with torch.device("meta"):
         there = make_model(config)
-    turned = None
+    # An embedding of no prefix tokens has none of theirs, whatever it says.
+    aside = set() if model.num_prefix_tokens else {"prefix"}
     if model.knob is not None and there.knob is not None and model.knob.value != model.knob.default:
         # It counts as it stands, where the other model starts there.
-        turned = model.knob.name
+        aside.add(model.knob.name)
         if model.knob.value != there.knob.value:
-            return [f"{turned} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
+            return [f"{model.knob.name} = {model.knob.value} (there: {there.knob.value}); set_knob back first"]
     for part, found in zip(parts_of(model.encoding), parts_of(there.encoding), strict=True):
-        other_options = _effective(found)
-        for key, value in _effective(part).items():
-            other = other_options[key]
-            if key == turned or (key == "prefix" and not model.num_prefix_tokens):
-                continue
-            if other != value:
-                wrong.append(f"{part.name} {key} = {value!r} (there: {other!r})")
+        options = {key: value for key, value in _effective(part).items() if key not in aside}
+        wrong += [f"{part.name} {words}" for words in _unequal(options, _effective(found))]
     return wrong
+
+
+def _unequal(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    return [f"{key} = {value!r} (there: {theirs[key]!r})" for key, value in ours.items() if theirs[key] != value]
 
 
 def _effective(part: PositionEncoding) -> dict[str, Any]:
@@ -305,20 +298,6 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key not in _ASIDE}
 
 
-def check_names(project: str, found: Iterable[str], expected: Iterable[str]) -> None:
-    """Refuse a state dict with names missing or beyond those expected; says which."""
-    found, expected = list(found), list(expected)
-    missing = [name for name in expected if name not in set(found)]
-    extra = [name for name in found if name not in set(expected)]
-    if missing or extra:
-        parts = [
-            f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
-            for what, names in (("missing", missing), ("not known", extra))
-            if names
-        ]
-        raise InputError(f"{project} weights: {'; '.join(parts)}")
-
-
 def convert(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
     """Foreign tensors to ours."""
     return {
@@ -337,8 +316,18 @@ def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State
     }
 
 
-def check_tensors(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another shape, or with a number that is not finite; says which."""
+def check_state(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Refuse names missing or beyond those expected, another shape, or a number that is not finite; says which."""
+    missing, extra = (
+        [name for name in one if name not in other] for one, other in ((expected, state), (state, expected))
+    )
+    parts = [
+        f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+        for what, names in (("missing", missing), ("not known", extra))
+        if names
+    ]
+    if parts:
+        raise InputError(f"{project} weights: {'; '.join(parts)}")
     for name, tensor in expected.items():
         found = state[name]
         if found.shape != tensor.shape:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, same, unbatched
 from sightline.convert.flax_names import (
     blocks,
@@ -54,8 +55,7 @@ class BigVision(Project):
         if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
             raise InputError(f"big_vision: patch_size {patch!r}: expected a square")
         hidden = given["mlp_dim"] or 4 * given["width"]
-        if not isinstance(hidden, int | float):
-            raise InputError(f"big_vision: mlp_dim {hidden!r}: expected a whole number")
+        require_number("big_vision: mlp_dim", hidden)
         learned = given["posemb"] == "learn"
         options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
         return ViTConfig(

@@ -17,6 +17,16 @@ _ALIGNED = {"swiglu": 8, "swiglu32": 32, "swiglu64": 64, "swiglu128": 128}
 _PERIODS = "rope_embed.periods"
 # Of training alone.
 _AUGMENTATION = ("pos_embed_rope_shift_coords", "pos_embed_rope_jitter_coords", "pos_embed_rope_rescale_coords")
+# What ours can be alone.
+_ONLY = {
+    "pos_embed_rope_normalize_coords": "separate",
+    "pos_embed_rope_min_period": None,
+    "pos_embed_rope_max_period": None,
+    "ffn_bias": True,
+    "proj_bias": True,
+    "untie_cls_and_patch_norms": False,
+    "untie_global_and_local_cls_norm": False,
+}
 
 
 class DinoV3(Project):
@@ -34,9 +44,7 @@ class DinoV3(Project):
         "patch_size": 16,
         "in_chans": 3,
         "pos_embed_rope_base": 100.0,
-        "pos_embed_rope_min_period": None,
-        "pos_embed_rope_max_period": None,
-        "pos_embed_rope_normalize_coords": "separate",
+        **_ONLY,
         **dict.fromkeys(_AUGMENTATION),
         "pos_embed_rope_dtype": "fp32",
         "embed_dim": 768,
@@ -48,12 +56,8 @@ class DinoV3(Project):
         "layerscale_init": None,
         "norm_layer": "layernorm",
         "ffn_layer": "mlp",
-        "ffn_bias": True,
-        "proj_bias": True,
         "n_storage_tokens": 0,
         "mask_k_bias": False,
-        "untie_cls_and_patch_norms": False,
-        "untie_global_and_local_cls_norm": False,
         "device": None,
     }
     plain: ClassVar = {
@@ -61,11 +65,7 @@ class DinoV3(Project):
         "n_storage_tokens": "num_registers",
     }  # fmt: skip
     choices: ClassVar = {"norm_layer": ("norm_eps", {"layernorm": 1e-6, "layernormbf16": 1e-5})}
-    only: ClassVar = {
-        "pos_embed_rope_normalize_coords": "separate", "pos_embed_rope_min_period": None,
-        "pos_embed_rope_max_period": None, "ffn_bias": True, "proj_bias": True, "untie_cls_and_patch_norms": False,
-        "untie_global_and_local_cls_norm": False,
-    }  # fmt: skip
+    only: ClassVar = tuple(_ONLY)
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         require("dinov3: ffn_layer", given["ffn_layer"], ("mlp", *_ALIGNED))

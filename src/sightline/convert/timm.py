@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,17 +88,13 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
         # A name without a tag has one of its own.
         named: Any = built.pretrained_cfg
         link = published_link(model.config, named.get("architecture", ""), named.get("tag"))
-        model.config = model.config.replace(score_link=link)
-    names = _imagenet_names(config.num_classes) if pretrained and "num_classes" not in given else None
-    if names is not None:
-        model.config = model.config.replace(class_names=names)
+        model.config = model.config.replace(score_link=link, class_names=_imagenet_names(config.num_classes))
     return model
 
 
 def _imagenet_names(num_classes: int) -> tuple[str, ...] | None:
     """The names of the ImageNet set that has so many classes, as timm tells them by their number."""
-    import_timm()
-    data: Any = importlib.import_module("timm.data")
+    data = import_timm().data
     subset = data.infer_imagenet_subset({"num_classes": num_classes})
     return None if subset is None else tuple(map(str, data.ImageNetInfo(subset).label_descriptions() or ()))
 
@@ -116,7 +111,7 @@ class TimmFolder:
     given: dict[str, Any]
     weights: Path
     class_names: tuple[str, ...] | None
-    tag: str | None
+    tag: object
 
 
 def read_timm_folder(folder: Path) -> TimmFolder | None:
@@ -141,17 +136,15 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     prepared = record.get("pretrained_cfg")
     if isinstance(prepared, dict):
         # What this model was trained with, which may not be what its name stands for.
-        overlay = {key: prepared[key] for key in _PREPARATION if key in prepared}
-        given["pretrained_cfg_overlay"] = overlay
+        given["pretrained_cfg_overlay"] = {key: prepared[key] for key in _PREPARATION if key in prepared}
     weights = next((folder / name for name in _WEIGHTS if (folder / name).exists()), None)
     if weights is None:
         raise InputError(f"{folder}: has a config.json of timm's and no weights (expected {' or '.join(_WEIGHTS)})")
     names = record.get("label_names")
-    tag = prepared.get("tag") if isinstance(prepared, dict) else None
-    tag = tag if isinstance(tag, str) else None
     if not isinstance(names, list) or len(names) != record.get("num_classes"):
-        return TimmFolder(given, weights, None, tag)
-    return TimmFolder(given, weights, tuple(map(str, names)), tag)
+        names = None
+    tag = prepared.get("tag") if isinstance(prepared, dict) else None
+    return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), tag)
 
 
 _PREPARATION = ("mean", "std", "interpolation", "crop_pct")

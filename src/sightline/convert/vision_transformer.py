@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from sightline.checks import require_whole
 from sightline.convert.base import Entry, Project, prefixed, same
 from sightline.convert.flax_names import blocks, channels, dense, image_size, kernel_like, norm, patches
 from sightline.errors import InputError
@@ -33,15 +34,12 @@ class GoogleVit(Project):
         "image_size": None,
     }
     plain: ClassVar = {"hidden_size": "dim"}
-    only: ClassVar = {"classifier": "token"}
+    only: ClassVar = ("classifier",)
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         trunk = given["transformer"]
         for key in _TRANSFORMER:
-            if key not in trunk:
-                raise InputError(f"vision_transformer: transformer has no {key}")
-            if not isinstance(trunk[key], int):
-                raise InputError(f"vision_transformer: transformer.{key} {trunk[key]!r}: expected a whole number")
+            require_whole(f"vision_transformer: transformer.{key}", trunk.get(key), 1)
         size = given["patches"].get("size")
         if not isinstance(size, Sequence):
             raise InputError(f"vision_transformer: patches.size {size!r}: expected (height, width)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -65,17 +64,10 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
         for name, value in found.items()
         if name.startswith(prefix) and value.dtype.kind == "f"
     }
-    bad = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
-    if bad:
-        raise InputError(f"{file}: weights are not finite (NaN or infinity) in {', '.join(bad[:3])}")
-    return _unstacked(tensors)
-
-
-def _unstacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Blocks that flax's scan holds in one array, one after the other, by their number."""
+    # Blocks that flax's scan holds in one array, one after the other, get their numbers.
     apart = {}
     for name, tensor in tensors.items():
-        if re.match(r"Transformer/encoderblock/", name):
+        if name.startswith("Transformer/encoderblock/"):
             for layer, one in enumerate(tensor):
                 apart[name.replace("encoderblock/", f"encoderblock_{layer}/", 1)] = one
         else:
