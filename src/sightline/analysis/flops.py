@@ -6,9 +6,6 @@ from collections.abc import Iterable
 
 from sightline.models import ViTConfig
 
-# A backward pass multiplies by the weights, and by the inputs.
-TRAINING = 3
-
 
 def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     """Operations of the matrix products of a forward pass over images of these lengths, packed or not.
@@ -25,7 +22,11 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     # Multiplications of one slot, of one patch and of one image.
     of_slot = config.depth * dim * (4 * width + mlp)
     of_patch = config.channels * config.patch_size**2 * dim
-    of_image = _head(config)
+    of_image = 0
+    if config.has_classifier and config.num_classes:
+        # What a head of all tokens computes is its own.
+        hidden = (config.head_hidden or dim) if config.head == "mlp" else 0
+        of_image = dim * (hidden or config.num_classes) + hidden * config.num_classes
     if pooled:
         # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
         of_image += dim * config.probe_width + 2 * dim * config.pool_hidden
@@ -40,13 +41,5 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
 
 
 def training_flops(config: ViTConfig, patches: Iterable[int]) -> int:
-    """Operations of a forward and a backward pass, three times those of `forward_flops`."""
-    return TRAINING * forward_flops(config, patches)
-
-
-def _head(config: ViTConfig) -> int:
-    """Of a classifier; what a head of all tokens computes is its own."""
-    if not config.has_classifier or not config.num_classes:
-        return 0
-    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else 0
-    return config.dim * (hidden or config.num_classes) + hidden * config.num_classes
+    """Operations of a forward and a backward pass, which multiplies by the weights, and by the inputs."""
+    return 3 * forward_flops(config, patches)

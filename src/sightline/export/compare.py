@@ -70,10 +70,10 @@ def check_export(
     reference = frozen_copy(model)
     with quiet():
         run = _runner(path, to)
+    report = moved or (lambda done, total: None)
     rows = []
     for number, size in enumerate(sizes):
-        if moved is not None:
-            moved(number, len(sizes))
+        report(number, len(sizes))
         generator = torch.Generator().manual_seed(number)
         images = [torch.randn(batch, model.config.channels, *size, generator=generator) for batch in batches]
         with torch.inference_mode():
@@ -81,8 +81,7 @@ def check_export(
         with torch.no_grad():
             theirs = torch.cat([run(batch) for batch in images])
         rows.append(_compare(size, model.config.grid_of(size), ours, theirs))
-    if moved is not None:
-        moved(len(sizes), len(sizes))
+    report(len(sizes), len(sizes))
     return rows
 
 

@@ -99,7 +99,9 @@ def export_model(
         program = _trace(model, size)
         report(1, steps)
         if to == "torch":
-            content = _torch_bytes(program, metadata)
+            buffer = io.BytesIO()
+            torch.export.save(program, buffer, extra_files={METADATA: json.dumps(metadata)})
+            content = buffer.getvalue()
         else:
             content = _onnx_bytes(program, metadata, opset, model.config.encoding)
             report(2, steps)
@@ -176,12 +178,6 @@ def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)
     return program
-
-
-def _torch_bytes(program: ExportedProgram, metadata: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={METADATA: json.dumps(metadata)})
-    return buffer.getvalue()
 
 
 def _onnx_bytes(program: ExportedProgram, metadata: dict[str, Any], opset: int, encoding: str) -> bytes:

@@ -99,12 +99,14 @@ def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch:
         InputError: a layer's scores take more than `runtime.available_memory`; says both.
     """
     available = runtime.available_memory("cpu")
+    if available is None:
+        return
     # Measured: ONNX Runtime holds scores, what is added, and the softmax of every image; torch little but the bias.
     copies = 3 * batch + 1 if to == "onnx" else 2
     for height, width in sizes:
         tokens = model.num_prefix_tokens + model.config.grid_of((height, width)).cells
         needed = copies * model.config.heads * tokens**2 * 4
-        if available is not None and needed > available:
+        if needed > available:
             raise InputError(
                 f"export: size {height}x{width}: the scores of a layer take {needed >> 30:,} GiB of memory with a "
                 f"batch of {batch}; {available >> 30:,} GiB are available here"
@@ -115,12 +117,8 @@ def default_sizes(model: Model) -> list[tuple[int, int]]:
     """Three sizes in pixels to check, never traced: a square, a wide and a tall one, about as large as in training."""
     rows, cols = (min(side, _LARGEST_CHECKED) for side in model.config.train_grid)
     # Rows that are odd: those of the traced images are not.
-    grids = [
-        Grid(rows + 1, rows + 1),
-        Grid(max(3, rows // 2 | 1), cols + 3),
-        Grid(2 * rows + 1, max(2, 3 * cols // 4)),
-    ]
-    return [pixels(grid, model) for grid in grids]
+    grids = (rows + 1, rows + 1), (max(3, rows // 2 | 1), cols + 3), (2 * rows + 1, max(2, 3 * cols // 4))
+    return [pixels(Grid(*sides), model) for sides in grids]
 
 
 def pixels(grid: Grid, model: Model) -> tuple[int, int]:

@@ -43,6 +43,7 @@ class TimmSurface(Model):
         super().__init__(config)
         self.num_features = self.head_hidden_size = config.dim
         self.num_reg_tokens = config.num_registers
+        self.in_chans = config.channels
         self.has_class_token = config.has_class_token
         self.feature_info = [
             {"module": f"blocks.{layer}", "num_chs": config.dim, "reduction": config.patch_size}
@@ -99,7 +100,9 @@ class TimmSurface(Model):
         """
         if output_fmt not in ("NCHW", "NLC"):
             raise InputError(f"output_fmt {output_fmt!r}: expected NCHW or NLC")
-        _refuse_masks(attn_mask, is_causal)
+        if attn_mask is not None or is_causal:
+            name = "is_causal" if attn_mask is None else "attn_mask"
+            raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")
         wanted = self._layers_taken(indices)
         patches, layout = self.prepare(images)
         tokens = self.embed(patches, layout)
@@ -118,10 +121,9 @@ class TimmSurface(Model):
             if not intermediates_only:
                 found["image_features"] = _images_of(self.norm(tokens), layout, images)
             return found
-        if with_prefix and isinstance(images, Tensor):
-            maps = list(zip(maps, prefixes, strict=True))
-        elif with_prefix:
-            maps = [list(zip(*layer, strict=True)) for layer in zip(maps, prefixes, strict=True)]
+        if with_prefix:
+            pairs = zip(maps, prefixes, strict=True)
+            maps = list(pairs) if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in pairs]
         return maps if intermediates_only else (_images_of(self.norm(tokens), layout, images), maps)
 
     def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
@@ -193,41 +195,32 @@ class TimmSurface(Model):
             return [self._logits(self.fc_norm(image), pre_logits) for image in features]
         if layout is None:
             if whole:
-                raise InputError(
-                    f"head {self.config.head}: takes all tokens (expected forward_head(..., layout=layout))"
-                )
+                said = f"head {self.config.head}: takes all tokens"
+                raise InputError(f"{said} (expected forward_head(..., layout=layout))")
             layout = self._layout_of(features)
         if not isinstance(features, Tensor):
             none = self.anchor.new_zeros(0, self.embed_dim)
             features = torch.cat([none, *features]).unsqueeze(0)
-        return (
-            self._logits(features, pre_logits, layout)
-            if whole
-            else self._logits(self.pool(features, layout), pre_logits)
-        )
+        if whole:
+            return self._logits(features, pre_logits, layout)
+        return self._logits(self.pool(features, layout), pre_logits)
 
     def _logits(self, read: Tensor, pre_logits: bool, *layout: TokenLayout) -> Any:
         return read if pre_logits else self.head(read, *layout)
 
     def _layout_of(self, features: Features) -> TokenLayout:
         """A layout with the right number of slots: pooling does not look at where tokens stand."""
+        prefix = self.num_prefix_tokens
         images = [features] if isinstance(features, Tensor) else [feature.unsqueeze(0) for feature in features]
         segments = []
         for image in images:
-            patches = image.shape[1] - self.num_prefix_tokens
+            patches = image.shape[1] - prefix
             if patches < 1:
-                raise InputError(
-                    f"features: {image.shape[1]} tokens an image, expected {self.num_prefix_tokens} prefix tokens and "
-                    "one patch or more"
-                )
+                said = f"features: {image.shape[1]} tokens an image"
+                raise InputError(f"{said}, expected {prefix} prefix tokens and one patch or more")
             segments.append(Segment(Grid(1, patches), image.new_zeros(1, patches, 2, dtype=torch.int64), False))
         rows = images[0].shape[0] if images else 1
-        return TokenLayout(segments, rows=rows, num_prefix_tokens=self.num_prefix_tokens)
-
-    @property
-    def in_chans(self) -> int:
-        """Channels of the images."""
-        return self.config.channels
+        return TokenLayout(segments, rows=rows, num_prefix_tokens=prefix)
 
     @property
     def global_pool(self) -> str:
@@ -339,10 +332,3 @@ def _images_of(tokens: Tensor, layout: TokenLayout, images: Images) -> Features:
     """Tokens in image order: a tensor for a tensor, a list for a list."""
     tokens = layout.row_major(tokens)
     return tokens if isinstance(images, Tensor) else [image[0] for image in layout.split(tokens)]
-
-
-def _refuse_masks(attn_mask: Tensor | None, is_causal: bool) -> None:
-    """timm's arguments, for which there is no place here."""
-    if attn_mask is not None or is_causal:
-        name = "is_causal" if attn_mask is None else "attn_mask"
-        raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")
