@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sightline.models.config import parted
+from sightline.load import parted
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 INPUTS = Path(__file__).parent / "faults" / "inputs"

@@ -24,20 +24,53 @@ from sightline.checkpoint import (
     tensor_writer,
     write_folder,
 )
+from sightline.checks import configure
 from sightline.convert import import_weights, origin_link
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.declared import refuse_size
 from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
-from sightline.models import Model, make_model
-from sightline.models.config import are_parts, config_of, parted, parts_of
+from sightline.models import Model, ViTConfig, make_model
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING
 from sightline.runtime import kept_random_state
 from sightline.tasks.classification import LINK_OF
 
 FORMAT = 2
+# What stands in no part is the architecture's. In a part, the field of the part's own name is its `name`.
+_PARTS = {
+    "head": (
+        "head", "head_options", "num_classes", "head_hidden", "head_bias", "pool", "pool_prefix", "pool_heads",
+        "pool_mlp_ratio",
+    ),
+    "preparation": ("image_size", "mean", "std", "interpolation", "crop"),
+    "labels": ("class_names",),
+}  # fmt: skip
+_ALONE = ("score_link", "origin")
+
+
+def parted(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by name, those that are there, in their parts; a name that is no field goes to the architecture."""
+    rest = dict(flat)
+    parts = {
+        part: {"name" if name == part else name: rest.pop(name) for name in names if name in rest}
+        for part, names in _PARTS.items()
+    }
+    alone = {name: rest.pop(name) for name in _ALONE if name in rest}
+    return {"architecture": {"name": rest.pop("architecture", "vit"), **rest}, **parts, **alone}
+
+
+def config_of(record: Mapping[str, Any]) -> ViTConfig:
+    """The configuration whose parts these are.
+
+    Raises:
+        InputError: a field is not known (names the nearest), or a value out of range.
+    """
+    flat = {name: record[name] for name in _ALONE if name in record}
+    for part in ("architecture", *_PARTS):
+        flat |= {part if name == "name" else name: value for name, value in record[part].items()}
+    return configure(ViTConfig, flat, "model").plain()
 
 
 def model_files(
@@ -58,7 +91,8 @@ def model_files(
     record = {
         "format": FORMAT,
         "sightline": __version__,
-        **parts_of(config),
+        # The grid that the encoding was made for is written out.
+        **parted({**dataclasses.asdict(config), "table_grid": tuple(config.train_grid)}),
         "knob": None if inner.knob is None else inner.knob.value,
         "training": dict(training or {}),
     }
@@ -115,7 +149,8 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if isinstance(record, dict) and record.get("format") == 1 and isinstance(record.get("model"), dict):
         # As 0.1 wrote it, all in one group.
         record = {**record, **parted(record.pop("model")), "format": FORMAT}
-    if not isinstance(record, dict) or record.get("format") != FORMAT or not are_parts(record):
+    whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
+    if not whole or record.get("format") != FORMAT:
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT})")
     if not isinstance(record.setdefault("training", {}), dict):
         raise InputError(f"{file}: is not the configuration of a model (its training is no group of keys)")

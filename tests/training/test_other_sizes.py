@@ -11,8 +11,8 @@ import sightline
 from sightline.convert import export_weights, import_weights
 from sightline.convert.timm_build import build
 from sightline.data.preprocessing import preprocessing
+from sightline.load import config_of
 from sightline.models import create_model
-from sightline.models.config import config_of
 from tests.contract.randomise import randomise_parameters
 
 SMALL = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 10}
@@ -44,7 +44,7 @@ def test_found_10_memory_is_asked_at_the_new_size(cli, monkeypatch, tmp_path):
     )
     asked = []
     monkeypatch.setattr(
-        "sightline.analysis.memory.refuse_what_cannot_fit", lambda config, size, **more: asked.append(size)
+        "sightline.cli.run_config.refuse_what_cannot_fit", lambda config, size, **more: asked.append(size)
     )
     code, _, err = cli(*TRAIN, "--init-from", tmp_path / "m", "--resolution", 48, "--out", tmp_path / "run")
     assert code == 0, err

@@ -5,10 +5,8 @@ patches and more. torch traces it with sizes as symbols; what holds for one size
 """
 
 from sightline.export.compare import LIMIT, CheckRow, check_export
-from sightline.export.program import METADATA, ExportRecord, describe, export_model
+from sightline.export.program import METADATA, export_model
 from sightline.export.refusals import (
-    OPSET,
-    OPSETS,
     SUFFIXES,
     check_exportable,
     check_memory,
@@ -20,17 +18,13 @@ from sightline.export.refusals import (
 __all__ = [
     "LIMIT",
     "METADATA",
-    "OPSET",
-    "OPSETS",
     "SUFFIXES",
     "CheckRow",
-    "ExportRecord",
     "check_export",
     "check_exportable",
     "check_memory",
     "check_sizes",
     "check_target",
     "default_sizes",
-    "describe",
     "export_model",
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -13,8 +12,7 @@ from sightline.checks import configure, require, require_bool, require_number, r
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.embedder import embedder_class
-from sightline.models.head import CLASSIFIERS, head_class
-from sightline.models.preparation import LARGEST_SIDE, Labels, Preparation
+from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.patchify import Fit, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
@@ -25,14 +23,14 @@ Pool = Literal["cls", "mean", "attention", "query"]
 MOST: dict[str, int] = {
     "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "num_classes": 10_000_000,
-    "num_registers": 4_096, "image_size": LARGEST_SIDE,
+    "num_registers": 4_096, "image_size": 1_000_000,
 }  # fmt: skip
 _MAY_BE_ZERO = ("num_classes", "num_registers")
 
 
 @dataclass(frozen=True)
-class ViTConfig(Preparation, Labels):
-    """Configuration of a `Model`: its architecture, its head, and the `Preparation` and `Labels` beside them.
+class ViTConfig:
+    """Configuration of a `Model`: its architecture, its head, how images are prepared, and what outputs are called.
 
     Attributes:
         architecture, architecture_options: a registered architecture, and its own configuration.
@@ -74,6 +72,14 @@ class ViTConfig(Preparation, Labels):
         task: what the head was made for, as a file of `tasks/` is called.
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
         fit: what happens to sizes that the patch does not divide.
+        image_size: (height, width) or one side in pixels of the images that the model was trained on last, and that are
+            prepared for it; any size runs.
+        mean, std: normalisation of [0, 1] values.
+        interpolation: the filter of the resize.
+        crop: the fraction of the shorter side that the centre crop keeps.
+        class_names: of the outputs, or None where they are not known.
+        score_link: how logits are read as scores: `softmax`, or `sigmoid` of each class where a binary cross entropy
+            trained it.
         origin: of imported weights: the foreign project, and its configuration.
     """
 
@@ -120,6 +126,13 @@ class ViTConfig(Preparation, Labels):
     head_hidden: int | None = None
     head_bias: float | Literal[False] | None = None
     fit: Fit = "exact"
+    image_size: int | tuple[int, int] = 224
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
+    crop: float = 1.0
+    class_names: tuple[str, ...] | None = None
+    score_link: ScoreLink = "softmax"
     origin: dict[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -165,13 +178,27 @@ class ViTConfig(Preparation, Labels):
             and isinstance(self.origin.get("config"), dict)
         ):
             raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
-        self.check_preparation()
-        self.check_labels(self.num_classes)
+        require_number("crop", self.crop, above=True)
+        if self.crop > 1:
+            raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or len(values) != 3:
+                raise InputError(f"{name} {values!r}: expected three numbers")
+            for value in values:
+                require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
+        if self.class_names is not None:
+            names = self.class_names
+            if not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):
+                raise InputError(f"class_names {names!r}: expected a list of texts")
+            if len(names) != self.num_classes:
+                raise InputError(f"class_names: {len(names)} names for {self.num_classes} classes")
+        for name in ("image_size", "table_grid"):
+            if getattr(self, name) is not None:
+                for side in Grid.checked(getattr(self, name), name):
+                    require_whole(name, side, 1, MOST["image_size"])
         if self.fit == "exact":
             check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size, patch="patch_size")
-        if self.table_grid is not None:
-            for side in Grid.checked(self.table_grid, "table_grid"):
-                require_whole("table_grid", side, 1, MOST["image_size"])
 
     def _check_kinds(self) -> None:
         """What the annotations say: whole numbers in their bounds, true or false, one of some words."""
@@ -276,47 +303,3 @@ class ViTConfig(Preparation, Labels):
 
 
 _KINDS = get_type_hints(ViTConfig)
-
-# What stands in no part is the architecture's. In a part, the field of the part's own name is its `name`.
-_PARTS = {
-    "head": (
-        "head", "head_options", "num_classes", "head_hidden", "head_bias", "pool", "pool_prefix", "pool_heads",
-        "pool_mlp_ratio",
-    ),
-    "preparation": tuple(one.name for one in fields(Preparation)),
-    "labels": ("class_names",),
-}  # fmt: skip
-_ALONE = ("score_link", "origin")
-
-
-def parts_of(config: ViTConfig) -> dict[str, Any]:
-    """A configuration as plain values in parts; the grid that the encoding was made for is written out."""
-    return parted({**asdict(config), "table_grid": tuple(config.train_grid)})
-
-
-def parted(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by name, those that are there, in their parts; a name that is no field goes to the architecture."""
-    rest = dict(flat)
-    parts = {
-        part: {"name" if name == part else name: rest.pop(name) for name in names if name in rest}
-        for part, names in _PARTS.items()
-    }
-    alone = {name: rest.pop(name) for name in _ALONE if name in rest}
-    return {"architecture": {"name": rest.pop("architecture", "vit"), **rest}, **parts, **alone}
-
-
-def are_parts(record: Mapping[str, Any]) -> bool:
-    """Whether every part of a configuration is there."""
-    return all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
-
-
-def config_of(record: Mapping[str, Any]) -> ViTConfig:
-    """The configuration whose parts these are.
-
-    Raises:
-        InputError: a field is not known (names the nearest), or a value out of range.
-    """
-    flat = {name: record[name] for name in _ALONE if name in record}
-    for part in ("architecture", *_PARTS):
-        flat |= {part if name == "name" else name: value for name, value in record[part].items()}
-    return configure(ViTConfig, flat, "model").plain()

@@ -22,23 +22,14 @@ _WIDTHS: dict[str, tuple[int, int, int, float]] = {
 _PATCHES = (4, 8, 14, 16, 32)
 
 
-def _sizes() -> dict[str, dict[str, Any]]:
-    sizes: dict[str, dict[str, Any]] = {
-        f"vit_micro_patch{patch}": {
-            "patch_size": patch, "dim": 192, "depth": 4, "heads": 12, "mlp_ratio": 4.0, "image_size": 8 * patch,
-        }
-        for patch in (4, 8)
-    }  # fmt: skip
-    for width, (dim, depth, heads, mlp_ratio) in _WIDTHS.items():
-        for patch in _PATCHES:
-            sizes[f"vit_{width}_patch{patch}"] = {
-                "patch_size": patch, "dim": dim, "depth": depth, "heads": heads, "mlp_ratio": mlp_ratio,
-                "image_size": 224,
-            }  # fmt: skip
-    return sizes
+def _fields(patch: int, image: int, dim: int, depth: int, heads: int, mlp_ratio: float) -> dict[str, Any]:
+    sides = {"patch_size": patch, "image_size": image}
+    return {**sides, "dim": dim, "depth": depth, "heads": heads, "mlp_ratio": mlp_ratio}
 
 
-SIZES = _sizes()
+SIZES = {f"vit_micro_patch{patch}": _fields(patch, 8 * patch, 192, 4, 12, 4.0) for patch in (4, 8)} | {
+    f"vit_{width}_patch{patch}": _fields(patch, 224, *trunk) for width, trunk in _WIDTHS.items() for patch in _PATCHES
+}
 """Model name -> fields of `ViTConfig`."""
 
 

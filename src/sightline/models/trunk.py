@@ -33,17 +33,11 @@ class Trunk(nn.ModuleList):
         """One block alone."""
         if not layout.segments:
             return tokens
-        block = self[layer]
+        block, given = self[layer], (tokens, layer, layout, encoding)
         if self.recomputes and torch.is_grad_enabled():
             # What is computed again is computed by the same back end.
             again = partial(use_backend, asked_backend())
             return checkpoint(  # type: ignore[return-value]
-                block,
-                tokens,
-                layer,
-                layout,
-                encoding,
-                use_reentrant=False,
-                context_fn=lambda: (nullcontext(), again()),
+                block, *given, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
             )
-        return block(tokens, layer, layout, encoding)
+        return block(*given)
