@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
 
-from sightline.errors import InputError
+from sightline.checks import require_whole
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -31,8 +31,7 @@ def _skip(_: object, tokens: Sequence[Token]) -> int | Literal["all"]:
 
 def _pixels(_: object, tokens: Sequence[Token]) -> int:
     pixels = convert_strictly(int, tokens)
-    if pixels < 1:
-        raise InputError(f"--max-pixels {pixels}: must be at least 1")
+    require_whole("--max-pixels", pixels, 1)
     return pixels
 
 

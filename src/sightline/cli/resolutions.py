@@ -62,12 +62,14 @@ def parse_sizes(
     Raises:
         InputError: a word is neither a side nor height x width, or none is given.
     """
-    words = [word for part in given for word in split_words([part]) or [part]]
-    sizes = [(word, _size(word)) for word in words]
-    wrong = next((word for word, size in sizes if size is None), None)
-    if wrong is not None:
-        raise InputError(f"{option} {wrong}: expected sides or height x width in pixels, as {example}")
-    return [size for _, size in sizes if size is not None]
+    sizes = []
+    # An empty word is none, too.
+    for word in (word for part in given for word in split_words([part]) or [part]):
+        size = _pair(word, "x")
+        if size is None:
+            raise InputError(f"{option} {word}: expected sides or height x width in pixels, as {example}")
+        sizes.append(size)
+    return sizes
 
 
 def parse_size(given: str) -> tuple[int, int]:
@@ -76,7 +78,7 @@ def parse_size(given: str) -> tuple[int, int]:
     Raises:
         InputError: it is neither a side nor height x width.
     """
-    size = _size(given)
+    size = _pair(given, "x")
     if size is None:
         raise InputError(f"--resolution {given}: expected a side or height x width in pixels, as 384 or 384x512")
     return size
@@ -93,7 +95,7 @@ def parse_view(given: str) -> tuple[tuple[int, int] | Literal["native", "tokens"
     """
     if (view := View.parse(given)) is not None:
         return view.kind, view.patches
-    size = _size(given)
+    size = _pair(given, "x")
     if size is None:
         raise InputError(
             f"--resolution {given}: expected native, max:PATCHES, tokens:PATCHES, a side or height x width in pixels, "
@@ -108,17 +110,14 @@ def parse_range(given: str) -> tuple[int, int]:
     Raises:
         InputError: it is neither, or falls.
     """
-    match = re.fullmatch(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", given)
-    low = int(match[1]) if match else 0
-    high = int(match[2] or match[1]) if match else 0
-    if not 0 < low <= high:
+    sides = _pair(given, r"\.\.")
+    if sides is None or not sides[0] <= sides[1] < 1_000_000_000:
         raise InputError(f"--resolutions {given}: expected native, or sides in pixels as 64..384 or 224")
-    return low, high
+    return sides
 
 
-def _size(word: str) -> tuple[int, int] | None:
+def _pair(word: str, between: str) -> tuple[int, int] | None:
+    """Two whole numbers of at least 1, or one twice; None where it is neither."""
     # Python reads no number of thousands of digits, and no image has a side of a hundred.
-    match = re.fullmatch(r"([0-9]{1,100})(?:x([0-9]{1,100}))?", word)
-    height = int(match[1]) if match else 0
-    width = int(match[2] or match[1]) if match else 0
-    return (height, width) if height > 0 and width > 0 else None
+    match = re.fullmatch(rf"0*([1-9][0-9]{{0,99}})(?:{between}0*([1-9][0-9]{{0,99}}))?", word)
+    return (int(match[1]), int(match[2] or match[1])) if match else None

@@ -22,12 +22,11 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
     from sightline.errors import choose
     from sightline.reports.tables import print_table
 
-    if name is not None and name not in registry():
-        raise choose("encoding", name, registry())
+    known = registry()
+    if name is not None and name not in known:
+        raise choose("encoding", name, known)
     rows = []
-    for each, cls in sorted(registry().items()):
-        if name not in (None, each):
-            continue
+    for each, cls in sorted(known.items()) if name is None else [(name, known[name])]:
         knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=8).knob
         kind = cls.__module__.split(".")[-2] if cls.__module__.startswith("sightline.encodings.") else "outside"
         shown = f"{knob.name} = {knob.default:g}" if knob else None

@@ -19,11 +19,8 @@ def models(*, json: Json = False) -> None:
     for name in list_models():
         with torch.device("meta"):
             model = create_model(name, encoding="none")
-        config = model.config
-        millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-        rows.append(
-            (name, config.dim, config.depth, config.heads, config.patch_size, config.image_size, f"{millions:.1f} M")
-        )
+        one, millions = model.config, sum(parameter.numel() for parameter in model.parameters()) / 1e6
+        rows.append((name, one.dim, one.depth, one.heads, one.patch_size, one.image_size, f"{millions:.1f} M"))
     columns = ("model", "dim", "depth", "heads", "patch", "trained at, px", "parameters")
     if json:
         for row in rows:

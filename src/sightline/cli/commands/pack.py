@@ -68,6 +68,7 @@ def stats(
     """
     import statistics
 
+    from sightline.checks import require_whole
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
     from sightline.cli.sparkline import print_bars
@@ -76,21 +77,16 @@ def stats(
     from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
-    from sightline.errors import InputError
     from sightline.reports.tables import print_table
 
-    for name, value in (("patch-size", patch_size), ("images", images)):
-        if value is not None and value < 1:
-            raise InputError(f"--{name} {value}: must be at least 1")
-    sampling = None
-    if resolutions != "native":
-        low, high = parse_range(resolutions)
-        sampling = ResolutionSampling(low, high, measure, distribution)
+    require_whole("--patch-size", patch_size, 1)
+    require_whole("--images", 1 if images is None else images, 1)
+    native = resolutions == "native"
+    sampling = None if native else ResolutionSampling(*parse_range(resolutions), measure, distribution)
     sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
     with progress.Bars() as bars:
-        source = progress.LeftOut(bars).read(
-            open_source(data).up_to(max_pixels or MAX_PIXELS), (split,), skip_unreadable
-        )
+        opened = open_source(data).up_to(max_pixels or MAX_PIXELS)
+        source = progress.LeftOut(bars).read(opened, (split,), skip_unreadable)
         found = pack_statistics(
             source,
             split,
@@ -118,9 +114,8 @@ def stats(
     }
     slots = [tokens for tokens, _ in found.sequences]
     for count in _FIXED:
-        figures[f"padding_at_{count}_length{'s' if count > 1 else ''}"] = padding_share(
-            slots, bucket_lengths(slots, count)
-        )
+        name = f"padding_at_{count}_length{'s' if count > 1 else ''}"
+        figures[name] = padding_share(slots, bucket_lengths(slots, count))
     if json:
         print(json_module.dumps({"data": data, "split": split, "sequence_length": sequence_length, **figures}))
         return

@@ -56,7 +56,7 @@ def predict(
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.checks import require
+    from sightline.checks import require, require_whole
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_view
     from sightline.data.image_file import MAX_PIXELS
@@ -70,8 +70,7 @@ def predict(
     _refuse_options(images)
     if not images:
         raise InputError("predict: expected at least one image")
-    if topk < 1:
-        raise InputError("--topk: expected a whole number of at least 1")
+    require_whole("--topk", topk, 1)
     require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
     where = runtime.resolve_device(device)
@@ -170,9 +169,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _summary(missing: list[Unpredicted], total: int) -> str:
-    said = {
-        UnreadableDataError.exit_code: "could not be read",
-        NonFiniteError.exit_code: "gave logits that are not finite",
-    }
-    counts = {code: sum(one.exit_code == code for one in missing) for code in said}
-    return ", ".join(f"{counts[code]} of {total} images {words}" for code, words in said.items() if counts[code])
+    codes = [one.exit_code for one in missing]
+    unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
+    said = {"could not be read": unread, "gave logits that are not finite": not_finite}
+    return ", ".join(f"{count} of {total} images {words}" for words, count in said.items() if count)

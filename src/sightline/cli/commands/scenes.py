@@ -42,6 +42,7 @@ def scenes(
     overwrite
         Replace the picture if it exists.
     """
+    from sightline.checks import require_whole
     from sightline.cli import next_step, output
     from sightline.cli.resolutions import parse_sizes
     from sightline.data.contact_sheet import contact_sheet
@@ -53,8 +54,7 @@ def scenes(
         raise InputError(f"--columns {columns}, --rows {rows}: expected whole numbers of at least 1")
     if out.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
         raise InputError(f"--out {out}: expected a name that ends in .png, .jpg or .webp")
-    if seed < 0:
-        raise InputError(f"--seed {seed}: must be at least 0")
+    require_whole("--seed", seed, 0)
     source = open_source(f"scenes:{task}")
     source.check(split)
     output.claim_file(out, overwrite=overwrite)
