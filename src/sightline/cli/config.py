@@ -6,10 +6,12 @@ Configurations are frozen dataclasses that live beside what they configure; all 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -197,6 +199,15 @@ def apply_settings(mapping: Mapping[str, Any], settings: Iterable[str]) -> dict[
                 )
         inside[key] = parse_yaml(text, f"--set {setting}")
     return merged
+
+
+@contextlib.contextmanager
+def named_after(file: Path | None) -> Iterator[None]:
+    """What is refused inside was asked for by this file: its name goes before the message."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file}: {error}" if file else str(error)) from None
 
 
 def dump_config(instance: Any) -> dict[str, Any]:

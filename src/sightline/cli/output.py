@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -65,12 +66,25 @@ class RunFolder:
         self._check_content()
 
     def _check_content(self) -> None:
-        if not self.resume and any(_content(self.out)):
-            if not self.overwrite:
-                raise InputError(f"--out {self.out}: exists already; --resume continues it, --overwrite replaces it")
-            _refuse_to_delete(self.out, set(self.inside))
+        """Refuse what is in it, unless the run goes on with it, or may delete it: runs and nothing else."""
+        out, found = self.out, sorted(_content(self.out))
+        if self.resume or not found:
+            return
+        if not self.overwrite:
+            raise InputError(f"--out {out}: exists already; --resume continues it, --overwrite replaces it")
+        if out.is_symlink():
+            raise InputError(f"--overwrite: {out} is a link to {os.path.realpath(out)}, which is not deleted")
+        for foreign in _foreign(out, self.inside):
+            raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
+        # A name alone proves nothing: other programs write a config.yaml too.
+        kept = [entry for entry in found if not _LEFT.fullmatch(entry.name)]
+        if kept and not any(is_run(folder) for folder in (out, *(out / name for name in self.inside))):
+            raise InputError(
+                f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted"
+            )
 
-    def claim(self, warn: Callable[[str], None]) -> Owner:
+    @contextlib.contextmanager
+    def claimed(self, warn: Callable[[str], None]) -> Iterator[Owner]:
         """Make it and this process its owner, after `check`; what is to be replaced is deleted.
 
         Args:
@@ -81,19 +95,15 @@ class RunFolder:
             StorageError: it cannot be made or deleted.
         """
         self.check()
-        owner = claim(self.out, take_over=self.take_over, warn=warn)
-        try:
-            # Again: until it was ours, another one may have worked in it.
-            self._check_content()
-            for entry in _content(self.out) if self.overwrite else ():
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        except OSError as error:
-            owner.release()
-            raise StorageError(f"{self.out}: cannot be deleted ({error.strerror or error})") from error
-        except BaseException:
-            owner.release()
-            raise
-        return owner
+        with claim(self.out, take_over=self.take_over, warn=warn) as owner:
+            try:
+                # Again: until it was ours, another one may have worked in it.
+                self._check_content()
+                for entry in _content(self.out) if self.overwrite else ():
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            except OSError as error:
+                raise StorageError(f"{self.out}: cannot be deleted ({error.strerror or error})") from error
+            yield owner
 
 
 def _content(out: Path) -> Iterator[Path]:
@@ -102,20 +112,7 @@ def _content(out: Path) -> Iterator[Path]:
         yield from (entry for entry in out.iterdir() if not entry.name.lstrip(".").startswith(OWNER))
 
 
-def _refuse_to_delete(out: Path, inside: set[str]) -> None:
-    """Raise InputError unless `out` holds runs and nothing else."""
-    if out.is_symlink():
-        raise InputError(f"--overwrite: {out} is a link to {os.path.realpath(out)}, which is not deleted")
-    foreign = next(_foreign(out, inside), None)
-    if foreign is not None:
-        raise InputError(f"--overwrite: {foreign} was written by no run; {out} is not deleted")
-    # A name alone proves nothing: other programs write a config.yaml too.
-    kept = [entry for entry in sorted(_content(out)) if not _LEFT.fullmatch(entry.name)]
-    if kept and not any(is_run(folder) for folder in (out, *(out / name for name in inside))):
-        raise InputError(f"--overwrite: {out} is the folder of no run ({kept[0].name} is all there is); not deleted")
-
-
-def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
+def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
     """What no run wrote in its folder; `inside` names the folders of runs in it."""
     for entry in sorted(folder.iterdir()):
         plain = entry.is_dir() and not entry.is_symlink()
@@ -124,7 +121,7 @@ def _foreign(folder: Path, inside: set[str]) -> Iterator[Path]:
         if plain and entry.name in CHECKPOINTS:
             yield from _foreign_in_checkpoint(entry)
         elif plain and entry.name in inside:
-            yield from _foreign(entry, set())
+            yield from _foreign(entry, ())
         elif not _LEFT.fullmatch(entry.name):
             yield entry
 
@@ -144,8 +141,7 @@ def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:
         return
     if not overwrite:
         raise InputError(f"{dest}: exists already; --overwrite replaces it")
-    foreign = next(_foreign_in_checkpoint(dest), None) if dest.is_dir() else dest
-    if foreign is not None:
+    for foreign in _foreign_in_checkpoint(dest) if dest.is_dir() else (dest,):
         raise InputError(f"--overwrite: {foreign} belongs to no checkpoint; {dest} is not replaced")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 
 from sightline import recipes
 from sightline.analysis.memory import refuse_what_cannot_fit
-from sightline.cli.config import apply_settings, check_config, dump_config
+from sightline.cli.config import apply_settings, check_config, dump_config, named_after
 from sightline.cli.progress import Bars
 from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.data.source import Source
@@ -82,7 +81,7 @@ def training_config(
     settings: Sequence[str],
     recipe: str | None = None,
     *,
-    summarise: Callable[[TrainConfig], Summary | None] | None = None,
+    summarise: Callable[[TrainConfig], Summary | None],
     began: Callable[[TrainConfig], Path] | None = None,
 ) -> TrainConfig:
     """What `sightline train` was asked for, checked.
@@ -115,15 +114,16 @@ def training_config(
     else:
 
         def measure(_: str) -> Summary | None:
-            if summarise is None or wanted.init_from is not None:
+            if wanted.init_from is not None:
                 return None
             with named_after(file):
                 return summarise(wanted)
 
-        if recipe is not None:
-            base = dump_config(recipes.recipe(recipe, asked.get("data"), measure))
+        if recipe is None:
+            chosen = recipes.recipe_for(wanted.data, measure)
         else:
-            base = dump_config(recipes.recipe_for(wanted.data, measure))
+            chosen = recipes.recipe(recipe, asked.get("data"), measure)
+        base = dump_config(chosen)
         if wanted.init_from is not None:
             # What the checkpoint says of its images and its encoding stays, unless asked to change.
             base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
@@ -139,15 +139,6 @@ def training_config(
         # Another drop has other fields.
         base["packing"]["drop_options"] = {}
     return check_config(TrainConfig, _overlay(base, asked), where)
-
-
-@contextlib.contextmanager
-def named_after(file: Path | None) -> Iterator[None]:
-    """What is refused inside was asked for by this file: its name goes before the message."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{file}: {error}" if file else str(error)) from None
 
 
 def built_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:

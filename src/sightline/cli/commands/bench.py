@@ -91,7 +91,7 @@ def memory(
         "forward": estimate_memory(config, size, **asked),
         "training step": estimate_memory(config, size, training=True, **asked),
     }
-    stored = estimates["forward"].stored_bias
+    forward = estimates["forward"]
     # A part a line: so the table fits 80 columns.
     lines = [
         (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
@@ -99,22 +99,22 @@ def memory(
     ]
     said = {"benchmark": "memory", "model": model, "encoding": encoding, "resolution": list(size)}
     machine = {"hardware": runtime.hardware(where), "torch": str(torch.__version__), "commit": runtime.commit()}
+    asked_of = {"tokens": forward.tokens, "batch": batch, "dtype": dtype}
     rows = ""
     for name, one in estimates.items():
         sizes = {f"{part}_bytes": getattr(one, part) for part in (*_PARTS, "total", "stored_bias")}
-        asked_of = {"tokens": one.tokens, "batch": batch, "dtype": dtype, "pass": name}
-        rows += json_module.dumps({**said, **asked_of, **sizes, "device": str(where), **machine}) + "\n"
+        row = {**said, **asked_of, "pass": name, **sizes, "device": str(where), **machine}
+        rows += json_module.dumps(row) + "\n"
     available = runtime.available_memory(where)
     if json:
         print(rows, end="", flush=True)
     else:
-        sides, tokens = "x".join(map(str, size)), estimates["forward"].tokens
-        print(f"{model}, {encoding}, {sides} px ({tokens:,} tokens), batch {batch}, {dtype}, {where}")
+        sides = "x".join(map(str, size))
+        print(f"{model}, {encoding}, {sides} px ({forward.tokens:,} tokens), batch {batch}, {dtype}, {where}")
         print_table(("memory", *estimates), lines)
-        if stored:
-            print(
-                f"A bias stored for all {config.depth} layers, the public LookHere way, would take {in_words(stored)}."
-            )
+        if forward.stored_bias:
+            stored = in_words(forward.stored_bias)
+            print(f"A bias stored for all {config.depth} layers, the public LookHere way, would take {stored}.")
         # Flushed, so that a refusal comes last where both go to one file.
         print(f"Available here: {'not known' if available is None else in_words(available)}.", flush=True)
     refuse_what_cannot_fit(config, size, what=model, training=False, margin=1.0, **asked)

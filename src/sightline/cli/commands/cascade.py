@@ -114,14 +114,8 @@ def cascade(
     # All that can be refused is refused before the first image is read; the plan refuses splits.
     looks = cascades.planned_looks(run.source, config)
     most = max(config.measured)
-    refuse_patches_that_cannot_fit(
-        run.model.config,
-        most,
-        asked=f"tokens {most}",
-        what=str(model),
-        batch=max(TOKENS_A_PACK // most, 1),
-        device=where,
-    )
+    pack: Any = {"batch": max(TOKENS_A_PACK // most, 1), "device": where}
+    refuse_patches_that_cannot_fit(run.model.config, most, asked=f"tokens {most}", what=str(model), **pack)
     with progress.Bars() as bars:
         left_out = progress.LeftOut(bars)
         source = left_out.read(run.source, (look.split for look in looks), run.skip_unreadable)

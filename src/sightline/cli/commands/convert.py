@@ -37,19 +37,17 @@ def convert(
     """
     from sightline.analysis.verification import save_converted
     from sightline.cli import guard, next_step, output, progress
+    from sightline.cli.config import named_after
     from sightline.cli.foreign import read_source
     from sightline.convert import import_weights
-    from sightline.errors import InputError
 
     output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config]), overwrite=overwrite)
     with progress.Bars() as bars:
         bars.move("reading", 0, 3)
         state, arguments = read_source(project, source, config, settings)
         bars.move("converting", 1, 3)
-        try:
+        with named_after(source):
             model = import_weights(project, state, arguments)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from None
         bars.move("writing", 2, 3)
         save_converted(model, dest)
         bars.move("writing", 3, 3)

@@ -185,8 +185,10 @@ def _next(
     out = Path("runs") / source.root.resolve().name
     recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
     few = first_look(recipe, count)
-    short = f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the "
-    short += f"recipe takes {recipe.epochs:g} x {count:,}"
+    short = (
+        f"--images {few} is a first look without a GPU, ten minutes of one core's time or less; left out, the recipe "
+        f"takes {recipe.epochs:g} x {count:,}"
+    )
     rest = found.to_skip, max_pixels, few
     fixed, packed = to_train(data, out, *rest), to_train(data, beside(out, PACKED_ENDING), *rest, recipe=PACKED)
     return command(*fixed), command(*packed), short if few else None

@@ -65,7 +65,7 @@ def demo(
     command = next_step.again(*words)
     way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
-        output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, ENCODINGS).claim(next_step.warn) as owner,
+        output.RunFolder(out, guard.Inputs(), resume, overwrite, take_over, ENCODINGS).claimed(next_step.warn) as owner,
         signals.way_on(way_on),
     ):
         for job, config in zip(jobs, resolved, strict=True):
@@ -75,7 +75,7 @@ def demo(
         print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
         if quick:
             print("Quick: too few scenes to learn from, to see that everything works.")
-        notes = [] if quick is False else ["A quick run: far too few scenes to learn from; its curves say nothing."]
+        notes = [] if not quick else ["A quick run: far too few scenes to learn from; its curves say nothing."]
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
         with progress.Bars() as bars:
@@ -95,5 +95,4 @@ def demo(
         print(f"Took {seconds / 60:.1f} minutes{expected}.")
         print(f"rows: {out / RESULTS}")
         print(f"open in a browser: {out / PAGE}")
-        mine = Path("runs/digits")
-        next_step.say_next("train", "--data", "digits", *next_step.writing("--out", mine))
+        next_step.say_next("train", "--data", "digits", *next_step.writing("--out", Path("runs/digits")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from sightline.cli import options
 
@@ -114,13 +115,12 @@ def evaluate(
         )
         # All that can be refused is refused before the first image is read; the plan refuses splits.
         measure.check_sizes(run.model, config)
+        here: Any = {"what": str(model), "device": where}
         # The largest alone: no smaller one is hopeless where it is not.
         if config.sides:
-            refuse_what_cannot_fit(run.model.config, max(config.sides), what=str(model), device=where, loaded=True)
+            refuse_what_cannot_fit(run.model.config, max(config.sides), loaded=True, **here)
         for view in config.views:
-            refuse_patches_that_cannot_fit(
-                run.model.config, view.patches, asked=f"resolution {view.name}", what=str(model), device=where
-            )
+            refuse_patches_that_cannot_fit(run.model.config, view.patches, asked=f"resolution {view.name}", **here)
         measure.planned_images(run.source, run.model, config, run.side)
         left_out = progress.LeftOut(bars)
         source = left_out.read(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
@@ -137,10 +137,8 @@ def evaluate(
     fewer = images is None or overwrite
     more = {} if fewer else on_more(before, rows)
     if more:
-        print(
-            f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it",
-            file=sys.stderr,
-        )
+        line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it"
+        print(line, file=sys.stderr)
     if said is not None:
         output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
     output.add_rows(kept, rows, anew=out is not None, fewer=fewer)

@@ -88,6 +88,7 @@ def train(
 
     from sightline import runtime, signals
     from sightline.cli import guard, next_step, output, progress, run_config
+    from sightline.cli.config import named_after
     from sightline.cli.next_step import warn
     from sightline.errors import InputError
     from sightline.evaluation import measure
@@ -116,14 +117,8 @@ def train(
     def folder_of(wanted: TrainConfig) -> Path:
         return out or Path("runs") / f"{recipe or wanted.data.replace(':', '_').replace('/', '_')}_{wanted.encoding}"
 
-    asked = run_config.training_config(
-        config,
-        flags,
-        settings,
-        recipe,
-        summarise=sources.summary,
-        began=(lambda wanted: folder_of(wanted) / CONFIG) if resume else None,
-    )
+    began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
+    asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
     runtime.set_threads(threads)
     where = runtime.resolve_device(device)
     with progress.Bars() as bars, contextlib.ExitStack() as held:
@@ -131,10 +126,10 @@ def train(
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
         place.check()
-        with run_config.named_after(config):
+        with named_after(config):
             source = sources.open(asked)
         before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
-        with run_config.named_after(config or Path("train")):
+        with named_after(config or Path("train")):
             planned = resolve(going_on(asked, before), source, where)
         built = run_config.built_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
@@ -154,7 +149,7 @@ def train(
             progress=functools.partial(bars.move, "comparing files"),
         )
         resolved = prepared.config
-        owner = held.enter_context(place.claim(warn))
+        owner = held.enter_context(place.claimed(warn))
         run_config.save_config(resolved, folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
         way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
