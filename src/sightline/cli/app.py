@@ -84,7 +84,10 @@ def _run(arguments: list[str]) -> int:
     try:
         from cyclopts import CycloptsError
 
-        _refuse_deleted_folder()
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise InputError("the current folder was deleted; go to one that exists (cd)") from None
         arguments = _without_plugins(arguments)
         app = build_app()
         signals.begun()
@@ -147,13 +150,6 @@ def _open_standard_streams() -> None:
                 os.close(nowhere)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
-
-
-def _refuse_deleted_folder() -> None:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise InputError("the current folder was deleted; go to one that exists (cd)") from None
 
 
 def _call(app: App, arguments: list[str], misuse: Any) -> Any:

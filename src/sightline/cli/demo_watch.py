@@ -74,20 +74,15 @@ class DemoWatch:
         return " ".join(word for word in words if word)
 
     def _write_page(self, left: float | None) -> None:
-        runs = [
-            RunSummary(
-                job.name,
-                str(job.train.encoding),
-                loss=LossCurve(*self._curves[job.name]),
-                validation=read_validation(job.out) if job.name in self._validated else (),
-            )
-            for job in self._jobs
-        ]
+        runs = []
+        for job in self._jobs:
+            validation = read_validation(job.out) if job.name in self._validated else ()
+            loss = LossCurve(*self._curves[job.name])
+            runs.append(RunSummary(job.name, str(job.train.encoding), loss=loss, validation=validation))
         state = "" if left is None else f"{_words(left).capitalize()} left, until {_clock(left)}."
+        said = {"title": self._title, "state": state, "command": self._command}
         curves = training_plots.figures(runs, [run.name for run in runs])
-        write_out(
-            self._page, page.render("working.html", title=self._title, state=state, command=self._command, **curves)
-        )
+        write_out(self._page, page.render("working.html", **said, **curves))
 
 
 def _words(seconds: float) -> str:

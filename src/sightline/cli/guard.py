@@ -6,6 +6,7 @@ Files and folders are told apart by what they are (device and inode), not by how
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -49,8 +50,16 @@ class Inputs:
 
     def data_folders(self) -> list[Path]:
         """The folders of the data sets, of those too that the models were trained on."""
+        from sightline.data.discovery import source_class
+
         trained = [spec for model in self.model_folders() if (spec := _trained_on(model))]
-        return [folder for spec in dict.fromkeys((*self.data, *trained)) for folder in _folders_of(spec)]
+        folders = []
+        for spec in dict.fromkeys((*self.data, *trained)):
+            name, _, argument = spec.partition(":")
+            # The command that opens it says what is wrong with it.
+            with contextlib.suppress(SightlineError):
+                folders += source_class(name).folders(argument)
+        return folders
 
 
 def guard_file(out: Path, inputs: Inputs, option: str) -> None:
@@ -104,11 +113,11 @@ def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> No
 
 def is_run(folder: Path) -> bool:
     """Whether a run wrote what is in a folder: a checkpoint, a log, or its whole configuration."""
-    if any((folder / name / CHECKSUMS).is_file() for name in CHECKPOINTS):
-        return True
-    if set(re.findall(r"^(\w+):", _head(folder / CONFIG), re.MULTILINE)) >= _CONFIG_KEYS:
-        return True
-    return _first_line(folder / LOG) >= _LOG_KEYS
+    return (
+        any((folder / name / CHECKSUMS).is_file() for name in CHECKPOINTS)
+        or set(re.findall(r"^(\w+):", _head(folder / CONFIG), re.MULTILINE)) >= _CONFIG_KEYS
+        or _first_line(folder / LOG) >= _LOG_KEYS
+    )
 
 
 def is_rows(file: Path) -> bool:
@@ -166,10 +175,8 @@ def _refuse_in_data(out: Path, folders: Sequence[Path], option: str) -> None:
     for folder in folders:
         if _lies_in(out, folder):
             where = "is" if _same(out, folder) else "lies in"
-            raise InputError(
-                f"{option} {out}: {where} {folder}, a folder of the data, where it would count as data; give another "
-                "folder"
-            )
+            which = f"{where} {folder}, a folder of the data, where it would count as data"
+            raise InputError(f"{option} {out}: {which}; give another folder")
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -188,31 +195,16 @@ def _lies_in(path: Path, folder: Path) -> bool:
 def _trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
     for folder in (model, *(model / name for name in CHECKPOINTS)):
-        try:
+        with contextlib.suppress(InputError, KeyError, TypeError):
             spec = read_json(folder / MODEL, "")["training"]["config"]["data"]
-        except (InputError, KeyError, TypeError):
-            continue
-        return spec if isinstance(spec, str) else None
+            return spec if isinstance(spec, str) else None
     return None
-
-
-def _folders_of(spec: str) -> tuple[Path, ...]:
-    from sightline.data.discovery import source_class
-
-    name, _, argument = spec.partition(":")
-    try:
-        return source_class(name).folders(argument)
-    except SightlineError:
-        # The command that opens it says what is wrong with it.
-        return ()
 
 
 def _head(file: Path) -> str:
     """The beginning of a regular file as text, "" where there is none."""
-    try:
-        if not file.is_file():
-            return ""
-        with file.open("rb") as stream:
-            return stream.read(_HEAD).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError):
+        if file.is_file():
+            with file.open("rb") as stream:
+                return stream.read(_HEAD).decode("utf-8", "replace")
+    return ""

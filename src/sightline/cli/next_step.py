@@ -54,11 +54,11 @@ def to_train(
     recipe: str | None = None,
 ) -> tuple[object, ...]:
     """The words that train on a folder of images, by the folder's recipe or the one named."""
-    skip = ("--skip-unreadable", skip_unreadable) if skip_unreadable else ()
-    pixels = ("--max-pixels", max_pixels) if max_pixels not in (None, MAX_PIXELS) else ()
+    pixels = None if max_pixels == MAX_PIXELS else max_pixels
+    given = {"--skip-unreadable": skip_unreadable, "--max-pixels": pixels, "--images": images}
     chosen = ("--recipe", recipe) if recipe else ()
-    length = ("--images", images) if images else ()
-    return ("train", *chosen, "--data", data, *skip, *pixels, *length, "--out", out)
+    rest = [word for option, value in given.items() if value for word in (option, value)]
+    return ("train", *chosen, "--data", data, *rest, "--out", out)
 
 
 def first_look(config: TrainConfig, count: int) -> int | None:

@@ -3,6 +3,7 @@ files of a data set are not used."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections import deque
@@ -76,6 +77,7 @@ class Bars:
         self._started: dict[str, float] = {}
         self._said: dict[str, float] = {}
         self._left: dict[str, TimeLeft] = {}
+        self._left_out: set[str] = set()
 
     def __enter__(self) -> Bars:
         return self
@@ -114,41 +116,29 @@ class Bars:
         if self._late or (now - self._said.setdefault(name, now) < _QUIET_SECONDS and not finished):
             return
         self._said[name] = now
-        passed = now - started
         ahead = "" if finished or left == "measuring" else f", about {left} left"
-        self._console.print(
-            f"{name}: {done}/{total} after {passed:.0f} s{ahead} {note}", highlight=False, soft_wrap=True
-        )
+        line = f"{name}: {done}/{total} after {now - started:.0f} s{ahead} {note}"
+        self._console.print(line, highlight=False, soft_wrap=True)
 
-
-class LeftOut:
-    """Names on stderr the files that are not used, and why, each once: some are found out in the middle of the work."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._said: set[str] = set()
-
-    def read(self, source: Source, splits: Iterable[str], skip_unreadable: SkipUnreadable) -> Source:
+    def read_headers(self, source: Source, splits: Iterable[str], skip_unreadable: SkipUnreadable) -> Source:
         """The source to use from here on, without what the headers of some splits show to be unreadable.
 
         Raises:
             UnreadableDataError: that is more than may be left out.
         """
         for name in dict.fromkeys(splits):
-            source, _ = source.check_readable(
-                name,
-                skip_unreadable=skip_unreadable,
-                progress=lambda done, total, name=name: self._bars.move(f"reading headers of {name}", done, total),
-            )
-        self.say(source)
+            moved = functools.partial(self.move, f"reading headers of {name}")
+            source, _ = source.check_readable(name, skip_unreadable=skip_unreadable, progress=moved)
+        self.say_left_out(source)
         return source
 
-    def say(self, source: Source) -> None:
-        """Name those that were not named yet."""
-        found = {} if source.allowance is None else source.allowance.found
-        images = [*source.skipped, *(image for split in found for image in source.allowance.left_out(split))]  # pyright: ignore[reportOptionalMemberAccess]  # empty then
-        fresh = {image.path: image.reason for image in images if image.path not in self._said}
-        self._said |= set(fresh)
+    def say_left_out(self, source: Source) -> None:
+        """Name the files that are not used, and why, each once: some are found out in the middle of the work."""
+        images = list(source.skipped)
+        if source.allowance is not None:
+            images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
+        fresh = {image.path: image.reason for image in images if image.path not in self._left_out}
+        self._left_out |= set(fresh)
         for path, reason in list(fresh.items())[:_SHOWN]:
             print(f"left out: {path}: {reason}", file=sys.stderr)
         if len(fresh) > _SHOWN:

@@ -117,11 +117,10 @@ def cascade(
     pack: Any = {"batch": max(TOKENS_A_PACK // most, 1), "device": where}
     refuse_patches_that_cannot_fit(run.model.config, most, asked=f"tokens {most}", what=str(model), **pack)
     with progress.Bars() as bars:
-        left_out = progress.LeftOut(bars)
-        source = left_out.read(run.source, (look.split for look in looks), run.skip_unreadable)
+        source = bars.read_headers(run.source, (look.split for look in looks), run.skip_unreadable)
         advance = bars.counter("tokens", cascades.planned_tokens(cascades.planned_looks(source, config)))
         result = cascades.measure(run.model, source, config, run.data, advance=advance)
-        left_out.say(source)
+        bars.say_left_out(source)
     rows = cascades.cascade_rows(result, run.model, source, config, run.identity)
     text, chance = dump_rows(rows), 1 / run.model.num_classes
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None

@@ -122,12 +122,11 @@ def evaluate(
         for view in config.views:
             refuse_patches_that_cannot_fit(run.model.config, view.patches, asked=f"resolution {view.name}", **here)
         measure.planned_images(run.source, run.model, config, run.side)
-        left_out = progress.LeftOut(bars)
-        source = left_out.read(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
+        source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
         advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
         answers: list[Prediction] = []
         rows = evaluation.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
-        left_out.say(source)
+        bars.say_left_out(source)
     if out is None and seal(model) != run.written:
         raise StorageError(
             f"{model}: its checkpoint was replaced while the one before was measured, as by a training that goes on; "

@@ -86,7 +86,7 @@ def stats(
     sampler = SizeSampler(patch_size, sampling, None if drop is None else ConstantDrop(drop), sequence_length)
     with progress.Bars() as bars:
         opened = open_source(data).up_to(max_pixels or MAX_PIXELS)
-        source = progress.LeftOut(bars).read(opened, (split,), skip_unreadable)
+        source = bars.read_headers(opened, (split,), skip_unreadable)
         found = pack_statistics(
             source,
             split,

@@ -106,14 +106,16 @@ def predict(
                 _say(outcome, task, out, topk=topk, precision=precision, json=json)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unpredicted)]
             advance(len(outcomes))
+    codes = [one.exit_code for one in missing]
+    unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
     if missing and len(files) > 1:
-        _complain(_summary(missing, len(files)))
+        said = {"could not be read": unread, "gave logits that are not finite": not_finite}
+        _complain(", ".join(f"{count} of {len(files)} images {words}" for words, count in said.items() if count))
     if not json and len(missing) < len(files):
         # Not among the answers, which other programs may read.
         next_step.say_export(model, sys.stderr)
-    unread = [one for one in missing if one.exit_code == UnreadableDataError.exit_code]
-    skipped = skip_unreadable == "all" or len(unread) <= skip_unreadable
-    return max((one.exit_code for one in missing if not (skipped and one in unread)), default=0)
+    skipped = skip_unreadable == "all" or unread <= skip_unreadable
+    return max((code for code in codes if not (skipped and code == UnreadableDataError.exit_code)), default=0)
 
 
 def _refuse_options(images: tuple[str, ...]) -> None:
@@ -166,10 +168,3 @@ def _on_one_line(text: str) -> str:
     """`text` with what no terminal should be handed written as an escape: line ends, control characters, bytes that
     are no UTF-8."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _summary(missing: list[Unpredicted], total: int) -> str:
-    codes = [one.exit_code for one in missing]
-    unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
-    said = {"could not be read": unread, "gave logits that are not finite": not_finite}
-    return ", ".join(f"{count} of {total} images {words}" for words, count in said.items() if count)

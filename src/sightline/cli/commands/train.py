@@ -134,8 +134,7 @@ def train(
         built = run_config.built_model(planned, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
-        left_out = progress.LeftOut(bars)
-        source = left_out.read(source, ("train", split or "train"), asked.skip_unreadable)
+        source = bars.read_headers(source, ("train", split or "train"), asked.skip_unreadable)
         sources.say(asked)
         prepared = prepare(
             asked,
@@ -165,7 +164,7 @@ def train(
 
         with signals.deferred() as stop:
             run(resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop)
-        left_out.say(source)
+        bars.say_left_out(source)
         say_changes(source, resolved, warn)
         owner.check()
         if split is None:
@@ -183,7 +182,7 @@ def train(
         advance = bars.counter("testing", measure.planned_images(source, trained, measured, resolved.resolution))
         answers: list[Prediction] = []
         rows = measure.evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
-        left_out.say(source)
+        bars.say_left_out(source)
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.
             output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
