@@ -124,9 +124,9 @@ def test_found_23_what_is_measured_does_not_hang_on_the_sizes_before_it():
     for before in ((), (first, second)):
         for shapes in before:
             products.product_of(shapes)
-        with products.few_shapes():
+        with products.expected_shapes(ever_new=False):
             assert products.product_of(second) is products.times_transposed
-        with products.ever_new_shapes():
+        with products.expected_shapes(ever_new=True):
             assert products.product_of(first) is not products.times_transposed
 
 

@@ -174,7 +174,7 @@ def test_equal_windows_are_one_call_and_no_mask_over_the_image_is_made(monkeypat
     [
         ((0, 4), None, "windows"),
         ((3, 4, 2), None, "windows"),
-        ((3, 4), (3, 0), "less than"),
+        ((3, 4), (3, 0), "at most 2"),
         ((3, 4), (-1, 0), "shift"),
         ((3, 4), (1,), "expected 2"),
         ((3, 4), (0.5, 0), "shift"),

@@ -176,9 +176,7 @@ class TokenLayout:
         if len(shift) != self.axes:
             raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
         for first, side in zip(shift, size, strict=True):
-            require_whole("windows: shift", first, 0)
-            if first >= side:
-                raise InputError(f"windows: shift {shift}: expected less than the window's {size!r}")
+            require_whole(f"windows of {size!r}: shift", first, 0, side - 1)
         if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
         return self._like(windows_of(self.segments, size, shift))

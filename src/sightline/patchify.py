@@ -45,25 +45,19 @@ def nearest_multiples(side: int, patch_size: int) -> list[int]:
     return [below] if below == side else [size for size in (below, below + patch_size) if size > 0]
 
 
-def check_multiples(
-    what: str, sides: Sequence[int], patch_size: int, *, patch: str = "the patch size", near: str = "nearest"
-) -> None:
+def check_multiples(what: str, sides: Sequence[int], patch_size: int) -> None:
     """Refuse sides in pixels that the patch does not divide.
 
     Args:
         what: has these sides, as "resolution {}": the first wrong one is put in.
-        patch: what the patch's size is called there.
-        near: stands before the nearest sides, as "nearest to {}".
 
     Raises:
         InputError: says the first that is none, and the nearest that are.
     """
     for side in sides:
         if side % patch_size:
-            found = " or ".join(map(str, nearest_multiples(side, patch_size)))
-            raise InputError(
-                f"{what.format(side)}: must be a multiple of {patch} {patch_size} ({near.format(side)}: {found})"
-            )
+            near = f"nearest to {side}: {' or '.join(map(str, nearest_multiples(side, patch_size)))}"
+            raise InputError(f"{what.format(side)}: must be a multiple of patch_size {patch_size} ({near})")
 
 
 def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") -> Grid:

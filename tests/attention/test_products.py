@@ -111,7 +111,7 @@ def test_ever_new_shapes_are_torchs_own_products_and_that_ends(monkeypatch: pyte
 
     monkeypatch.setattr(products, "_onednn", lambda: operator)
     a, b = torch.randn(3, 4), torch.randn(5, 4)
-    with products.ever_new_shapes():
+    with products.expected_shapes(ever_new=True):
         assert torch.equal(products.times_transposed(a, b), torch.mm(a, b.t()))
         assert not called
     products.times_transposed(a, b)

@@ -266,7 +266,7 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
             [INPUTS / "good.jpg", "--max-tokens", 9],
             ["--max-tokens", "--topk, --precision, --skip-unreadable, --max-pixels, --device"],
         ),
-        ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch size 4", "16 or 20"]),
+        ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch_size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
         ([INPUTS / "good.jpg", "--resolution", 0], ["--resolution 0"]),
         ([INPUTS / "good.jpg", "--resolution", "16x18"], ["--resolution 16x18", "nearest to 18: 16 or 20)"]),

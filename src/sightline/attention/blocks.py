@@ -20,18 +20,6 @@ BLOCK = 128
 _FAR = 1 << 24
 
 
-class Meetings(NamedTuple):
-    """What is known of each pair of blocks of queries and of keys: bool [1 or rows, heads, blocks, blocks].
-
-    Attributes:
-        partly: some pair of slots may meet, and some pair may not.
-        fully: every pair of slots meets.
-    """
-
-    partly: Tensor
-    fully: Tensor
-
-
 class _Range(NamedTuple):
     """The least and the greatest value of each block: int32 [..., blocks]."""
 
@@ -49,7 +37,7 @@ class _Range(NamedTuple):
         return (self.low.unsqueeze(-1) <= keys.high.unsqueeze(-2)) & (keys.low.unsqueeze(-2) <= self.high.unsqueeze(-1))
 
 
-def meetings(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -> Meetings:
+def meetings(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Which blocks of queries and keys meet, decided from their bounding boxes: never too little.
 
     Args:
@@ -58,6 +46,9 @@ def meetings(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -
             covers those of all images.
         near: bool [heads, 1 or rows, slots], which patches may be seen as keys at all; None for all. Each block meets
             itself whatever these say.
+
+    Returns:
+        bool [1 or rows, heads, blocks, blocks] each: some pair of slots may meet and some may not; every pair meets.
     """
     coords, image, prefix = layout.coords.int(), layout.image_ids[0].int(), layout.is_prefix
     has_patch = _blocks(~prefix, False).any(-1)
@@ -85,7 +76,7 @@ def meetings(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -
     same = (images.low.unsqueeze(-1) == images.low) & single.unsqueeze(-1) & single
     no_patches = ~(has_patch.unsqueeze(-1) & has_patch)
     fully = meet & same & (seen_whole | no_patches)
-    return Meetings(meet & ~fully, fully)
+    return meet & ~fully, fully
 
 
 def _displacements(places: _Range, has_patch: Tensor, centre: int) -> tuple[Tensor, Tensor]:

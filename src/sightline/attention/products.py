@@ -25,20 +25,15 @@ class _Shapes:
 _SHAPES = _Shapes()
 
 
-def ever_new_shapes() -> contextlib.AbstractContextManager[None]:
-    """Inside, images of ever other sizes are expected, as of files: oneDNN prepares a kernel for each shape and keeps
-    it, which takes longer than it saves, and hundreds of megabytes (docs/LOG.md)."""
-    return _expecting(ever_new=True)
-
-
-def few_shapes() -> contextlib.AbstractContextManager[None]:
-    """Inside, every size takes the same product, whatever the process saw before: a number that is measured, and a run
-    that goes on in another process, are the same to the last bit."""
-    return _expecting(ever_new=False)
-
-
 @contextlib.contextmanager
-def _expecting(*, ever_new: bool) -> Iterator[None]:
+def expected_shapes(*, ever_new: bool) -> Iterator[None]:
+    """Inside, every size takes the same product, whatever the process saw before: a number that is measured, and a run
+    that goes on in another process, are the same to the last bit.
+
+    Args:
+        ever_new: images of ever other sizes are expected, as of files: oneDNN prepares a kernel for each shape and
+            keeps it, which takes longer than it saves, and hundreds of megabytes (docs/LOG.md).
+    """
     before, _SHAPES.ever_new = _SHAPES.ever_new, ever_new
     try:
         yield

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.attention.products import ever_new_shapes, few_shapes
+from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
 from sightline.data.packs import size_of
@@ -130,13 +130,12 @@ def predict_split(
     source = source.prepared(config.interpolation, None if whole else config.crop)
     planned = plan_split(model, source, split, indices, view, aspect)
     make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
-    shapes = ever_new_shapes if isinstance(view, View) else few_shapes
     asked = time.perf_counter()
     for batch in load(make, planned, workers=workers):
         reading = time.perf_counter() - asked
         if len(batch):
             there = batch.to(device)
-            with evaluation_mode(model), torch.inference_mode(), shapes():
+            with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
                 if warm:
                     outputs_of(model, there, precision).float().cpu()
                     warm = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sightline.attention.products import ever_new_shapes
+from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, packed
 from sightline.data.image_file import MAX_PIXELS, read_image
@@ -123,7 +123,7 @@ def _answered(
     rows, grids = [one.rows for one in here], [one.grid for one in here]
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
-    with evaluation_mode(model), torch.inference_mode(), ever_new_shapes():
+    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=True):
         outputs = outputs_of(model, batch.to(model.anchor.device), precision).float().cpu()
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))

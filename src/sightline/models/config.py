@@ -198,7 +198,7 @@ class ViTConfig:
                 for side in Grid.checked(getattr(self, name), name):
                     require_whole(name, side, 1, MOST["image_size"])
         if self.fit == "exact":
-            check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size, patch="patch_size")
+            check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size)
 
     def _check_kinds(self) -> None:
         """What the annotations say: whole numbers in their bounds, true or false, one of some words."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from sightline import runtime
-from sightline.attention.products import few_shapes
+from sightline.attention.products import expected_shapes
 from sightline.checkpoint import folder_exists
 from sightline.data.batch import Batch
 from sightline.data.source import Source
@@ -142,7 +142,7 @@ def train(
         held.callback(steps.close)
         for step, batch in steps:
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
-            with few_shapes():
+            with expected_shapes(ever_new=False):
                 loss = _take_step(state, task, batch.to(where), config, rate, step)
             owner.check(read=False)
             state.step += 1

@@ -69,9 +69,9 @@ def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> l
 
     pairs = list(zip(queries.segments, keys.segments, strict=True))
     if torch.compiler.is_compiling():
-        return [_Run(query, key, 1) for query, key in pairs]
+        return [_Run(*pair, 1) for pair in pairs]
     alike = [list(run) for _, run in itertools.groupby(pairs, kind)]
-    return [_Run(query, key, len(run)) for run in alike for query, key in run[:1]]
+    return [_Run(*run[0], len(run)) for run in alike]
 
 
 def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> Tensor:
@@ -175,9 +175,8 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
 
 
 def _form(q: Tensor, k: Tensor, rows: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-    if torch.compiler.is_compiling() or q.device.type != "cpu" or q.dtype != torch.bfloat16:
-        return sdpa
-    if k.shape[-2] > SHORT_TOKENS:
+    short_on_cpu = not torch.compiler.is_compiling() and q.device.type == "cpu" and k.shape[-2] <= SHORT_TOKENS
+    if not short_on_cpu or q.dtype != torch.bfloat16:
         return sdpa
     trains = torch.is_grad_enabled() and explicit_pays(rows, k.shape[-2], q.shape[-1])
     return explicit_attention if trains else sdpa_in_float32

@@ -84,7 +84,7 @@ def predict(
     if config.channels != 3:
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
     if isinstance(view, tuple) and config.fit == "exact":
-        check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size, near="nearest to {}")
+        check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
     # A size, or a number of patches, that is hopeless on this machine.
     if isinstance(view, tuple):
         refuse_what_cannot_fit(config, view, what=model, device=where, loaded=True)
