@@ -128,6 +128,11 @@ class ResultRow(Origin, Measured):
         """`count`, by the name that it has in the file where it is of images."""
         return self.count
 
+    @property
+    def shown(self) -> str:
+        """How images were shown, in words: "64 px", or the view where that is no square."""
+        return self.view if self.resolution is None else f"{self.resolution} px"
+
 
 def _is_of(kind: object, value: object) -> bool:
     """Whether a value is what a field of `ResultRow` declares; a whole number does for a fraction."""
@@ -251,8 +256,7 @@ def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tup
     """In words, what of `fresh` was measured on more images in `before`."""
     there, here = _whole(before), _whole(fresh)
     return {
-        what: f"{row.split} at {row.view if row.resolution is None else f'{row.resolution} px'} "
-        f"({there[what].count:,} {row.counted}, {row.count:,} now)"
+        what: f"{row.split} at {row.shown} ({there[what].count:,} {row.counted}, {row.count:,} now)"
         for what, row in here.items()
         if what in there and there[what].count > row.count
     }

@@ -20,16 +20,15 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 def print_rows(rows: Sequence[CascadeRow], *, chance: float | None = None) -> None:
     """Print both tables, and what was found (`chance` as in `render`) and chosen."""
     first = rows[0]
-    images = f"{first.images} images of {first.data}/{first.split}"
-    print_table(*_singles(rows), title=f"Single budgets, {images}")
+    title = f"Single budgets, {first.images} images of {first.data}/{first.split}"
+    print_table(*_singles(rows), title=title)
     if of_kind(rows, "cascade"):
         print_table(*_cascades(rows), title=_cascade_title(rows))
     print("top-1 in %, with its 95 % interval; tokens and ms (of the forward pass) of an image in the mean")
     if of_kind(rows, "cascade"):
         print("again: the fraction seen again, scores below `below`; ahead: of single budgets at equal mean tokens")
-    for sentence in (_finding(rows, chance), _chosen(rows)):
-        if sentence:
-            print(sentence)
+    for sentence in filter(None, (_finding(rows, chance), _chosen(rows))):
+        print(sentence)
 
 
 def render(
@@ -70,7 +69,7 @@ def _singles(rows: Sequence[CascadeRow]) -> Table:
             f"{row.tokens:.1f}",
             _milliseconds(row.milliseconds),
             _milliseconds(row.reading_milliseconds),
-            _top1(row),
+            _percent(row.top1, row.low, row.high),
             f"{row.ece:.3f}",
         )
         for row in of_kind(rows, "single")
@@ -78,7 +77,6 @@ def _singles(rows: Sequence[CascadeRow]) -> Table:
 
 
 def _cascades(rows: Sequence[CascadeRow]) -> Table:
-    points = [*of_kind(rows, "cascade"), *(row for row in rows if row.chosen)]
     return ("alpha", "again", "below", "tokens", "ms", "top-1", "ahead"), [
         (
             f"{row.alpha:.3g}{' *' if row.chosen else ''}",
@@ -86,10 +84,10 @@ def _cascades(rows: Sequence[CascadeRow]) -> Table:
             f"{row.threshold:.3f}",
             f"{row.tokens:.1f}",
             _milliseconds(row.milliseconds),
-            _top1(row),
-            _ahead(row),
+            _percent(row.top1, row.low, row.high),
+            _percent(row.ahead, row.ahead_low, row.ahead_high, "+"),
         )
-        for row in points
+        for row in (*of_kind(rows, "cascade"), *(row for row in rows if row.chosen))
     ]
 
 
@@ -109,12 +107,13 @@ def _finding(rows: Sequence[CascadeRow], chance: float | None) -> str:
     behind = sum((row.ahead_high or 0) < 0 for row in points)
     if not ahead and not behind:
         return f"At equal mean tokens no difference to single budgets was found at any of {len(points)} points."
-    best = max(points, key=lambda row: row.ahead_low or 0)
-    return (
-        f"At equal mean tokens the cascade is clearly ahead of single budgets at {ahead} of {len(points)} points, "
-        f"clearly behind at {behind}"
-        + (f"; at its best, alpha {best.alpha:.3g}, by {_ahead(best)} points." if ahead else ".")
-    )
+    said = f"At equal mean tokens the cascade is clearly ahead of single budgets at {ahead} of {len(points)} points, "
+    said += f"clearly behind at {behind}"
+    if ahead:
+        best = max(points, key=lambda row: row.ahead_low or 0)
+        by = _percent(best.ahead, best.ahead_low, best.ahead_high, "+")
+        said += f"; at its best, alpha {best.alpha:.3g}, by {by} points"
+    return f"{said}."
 
 
 def _chosen(rows: Sequence[CascadeRow]) -> str:
@@ -127,15 +126,11 @@ def _chosen(rows: Sequence[CascadeRow]) -> str:
     )
 
 
-def _top1(row: CascadeRow) -> str:
-    return f"{100 * row.top1:.1f} [{100 * row.low:.1f},{100 * row.high:.1f}]"
-
-
 def _milliseconds(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def _ahead(row: CascadeRow) -> str:
-    if row.ahead is None or row.ahead_low is None or row.ahead_high is None:
+def _percent(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
+    if value is None or low is None or high is None:
         return "-"
-    return f"{100 * row.ahead:+.1f} [{100 * row.ahead_low:+.1f},{100 * row.ahead_high:+.1f}]"
+    return f"{100 * value:{sign}.1f} [{100 * low:{sign}.1f},{100 * high:{sign}.1f}]"

@@ -20,14 +20,12 @@ def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
     for run in runs:
         if run.encoding == name and run.about:
             return run.about
-    parts = [_family_words(part.strip()) for part in name.split("+")]
-    return " And: ".join(part for part in parts if part)
-
-
-def _family_words(name: str) -> str:
     known = _about()["encodings"]
-    families = [family for family in known if name == family or name.startswith(family + "_")]
-    return known[max(families, key=len)] if families else ""
+    parts = []
+    for part in name.split("+"):
+        families = [family for family in known if f"{part.strip()}_".startswith(family + "_")]
+        parts += [known[max(families, key=len)]] if families else []
+    return " And: ".join(parts)
 
 
 def data_words(row: ResultRow) -> str:

@@ -6,19 +6,8 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+from sightline.reports import words
 from sightline.reports.series import Line, Study, resolutions
-from sightline.reports.words import (
-    EXTREME,
-    capital,
-    listed,
-    number,
-    percent,
-    quantity,
-    short,
-    title,
-    unit,
-    with_interval,
-)
 from sightline.results import DEVIATIONS, FRACTION, ResultRow
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
@@ -63,7 +52,10 @@ def _limits(point: ResultRow, deviations: float) -> tuple[float, float]:
 def headline(study: Study) -> tuple[str, str]:
     """What the rows say of the runs beyond the sizes of training: a sentence, and one with the evidence."""
     first, evidence = _verdict(study)
-    return first if study.main.metric == "top1" else f"{capital(title(study.main.metric))}: {first}", evidence
+    return (
+        first if study.main.metric == "top1" else f"{words.capital(words.title(study.main.metric))}: {first}",
+        evidence,
+    )
 
 
 def _verdict(study: Study) -> tuple[str, str]:
@@ -77,7 +69,7 @@ def _verdict(study: Study) -> tuple[str, str]:
     untuned = [line for line in everything if not line.tuned]
     chosen = untuned if {line.run for line in untuned} == {line.run for line in everything} else everything
     if not chosen:
-        return f"No {title(study.main.metric)} was measured on squares.", ""
+        return f"No {words.title(study.main.metric)} was measured on squares.", ""
     common = [size for size in resolutions(chosen) if all(size in line.points for line in chosen)]
     ignorant = [line for line in chosen if not learned(line, study.chance)]
     if ignorant and study.chance is not None:
@@ -96,10 +88,10 @@ def _verdict(study: Study) -> tuple[str, str]:
 def _reached(chosen: Sequence[Line], common: Sequence[int]) -> str:
     """The numbers of all at one size, without a verdict; "" where they share none."""
     size = _shown_within(chosen, common)
+    if size is None:
+        return ""
     return (
-        ""
-        if size is None
-        else f"At {size} px: {listed([f'{line.name} {with_interval(line.points[size])}' for line in chosen])}."
+        f"At {size} px: {words.listed([f'{line.name} {words.with_interval(line.points[size])}' for line in chosen])}."
     )
 
 
@@ -107,7 +99,7 @@ def _unlearned(
     chosen: Sequence[Line], ignorant: Sequence[Line], common: Sequence[int], chance: float
 ) -> tuple[str, str]:
     """No verdict: one of the runs has not learned enough to be compared with."""
-    names = listed([line.name for line in ignorant])
+    names = words.listed([line.name for line in ignorant])
     if len(chosen) == 1:
         first = f"{names} was trained too little for a verdict: its accuracy is not clearly above guessing"
     elif len(ignorant) == len(chosen):
@@ -115,7 +107,7 @@ def _unlearned(
     else:
         were = "was" if len(ignorant) == 1 else "were"
         first = f"No verdict: {names} {were} trained too little, with an accuracy not clearly above guessing"
-    return f"{first} ({percent(chance)}).", _reached(chosen, common)
+    return f"{first} ({words.percent(chance)}).", _reached(chosen, common)
 
 
 def _alone(line: Line) -> tuple[str, str]:
@@ -124,9 +116,9 @@ def _alone(line: Line) -> tuple[str, str]:
     parts = []
     if size is not None and line.seen.holds(size):
         where = "as trained" if line.seen.one == size else f"within the sizes seen in training ({line.seen.words})"
-        parts.append(f"{with_interval(line.points[size])} at {size}\u00a0px, {where}")
+        parts.append(f"{words.with_interval(line.points[size])} at {size}\u00a0px, {where}")
     if not parts or largest != size:
-        parts.append(f"{with_interval(line.points[largest])} at {largest}\u00a0px{_times([line], largest)}")
+        parts.append(f"{words.with_interval(line.points[largest])} at {largest}\u00a0px{_times([line], largest)}")
     first = f"{line.name} reaches {', and '.join(parts)}."
     return first, "" if line.seen.is_exceeded_by(largest) else "No size beyond those of training was measured."
 
@@ -141,44 +133,46 @@ def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tup
     gaps = [difference(best, line, sizes, len(others)) for line in others]
     equal = [line for line, (_, low, high) in zip(others, gaps, strict=True) if low <= 0 <= high]
     at, where = f"At {size}\u00a0px", f"at {size}\u00a0px{_times(chosen, size)}"
-    reached = listed([with_interval(line.points[size]) for line in (best, *equal)])
-    names = listed([line.name for line in (best, *equal)])
+    reached = words.listed([words.with_interval(line.points[size]) for line in (best, *equal)])
+    names = words.listed([line.name for line in (best, *equal)])
     larger = "on images larger than those of training"
+    evidence = _evidence(best, others, sizes, gaps[0])
     if not beyond:
-        word = f"{EXTREME[better]} {short(best.points[size].metric)}"
-        first = f"{at}, {best.name} reaches the {word}: {reached}."
+        evidence += " No size beyond those that every run saw in training was measured for all of them."
         if equal:
-            first = f"{at}, no difference was found between {names}: they reach {reached}."
-        end = " No size beyond those that every run saw in training was measured for all of them."
-    else:
-        trained = best.seen.one
-        after = ""
-        if trained is not None and trained in best.points:
-            after = f", after {_value(best, trained)} at {trained}\u00a0px"
-        first = f"{best.name} holds up best {larger}: {reached} {where}{after}."
-        if len(equal) == len(others):
-            first = f"No difference was found between {names} {larger}: {where}, they reach {reached}."
-        elif equal:
-            rest = listed([line.name for line in equal])
-            first = f"On images larger than those of training no difference was found between {best.name} and {rest}: "
-            first += f"{where}, they reach {reached}."
-        end = _as_trained([best, *others])
-    return first, _evidence(best, others, sizes, gaps[0]) + end
+            return f"{at}, no difference was found between {names}: they reach {reached}.", evidence
+        extreme = f"{words.EXTREME[better]} {words.short(best.points[size].metric)}"
+        return f"{at}, {best.name} reaches the {extreme}: {reached}.", evidence
+    evidence += _as_trained([best, *others])
+    if len(equal) == len(others):
+        return f"No difference was found between {names} {larger}: {where}, they reach {reached}.", evidence
+    if equal:
+        pair = f"{best.name} and {words.listed([line.name for line in equal])}"
+        return (
+            f"{words.capital(larger)} no difference was found between {pair}: {where}, they reach {reached}.",
+            evidence,
+        )
+    trained = best.seen.one
+    after = ""
+    if trained is not None and trained in best.points:
+        after = f", after {_value(best, trained)} at {trained}\u00a0px"
+    return f"{best.name} holds up best {larger}: {reached} {where}{after}.", evidence
 
 
 def _evidence(best: Line, others: Sequence[Line], sizes: Sequence[int], gap: tuple[float, float, float]) -> str:
-    over = f"At {sizes[0]} px" if len(sizes) == 1 else f"In the mean over {len(sizes)} sizes, {_joined(sizes)} px"
+    all_of = words.span(sizes) if len(sizes) > 2 else words.listed([str(size) for size in sizes])
+    over = f"At {all_of} px" if len(sizes) == 1 else f"In the mean over {len(sizes)} sizes, {all_of} px"
     knobs = ", each with its default knob" if any(line.paired for line in (best, *others)) else ""
     kind = best.points[sizes[0]].unit
-    means = listed([f"{line.name} {quantity(_means(line, sizes)[0], kind)}" for line in (best, *others)])
+    means = words.listed([f"{line.name} {words.quantity(_means(line, sizes)[0], kind)}" for line in (best, *others)])
     certain = " (95 % for all comparisons together)" if len(others) > 1 else ""
-    ahead, low, high = (number(value, kind, "+") for value in gap)
-    points = "points" if kind == FRACTION else unit(kind)
+    ahead, low, high = (words.number(value, kind, "+") for value in gap)
+    points = "points" if kind == FRACTION else words.unit(kind)
     return f"{over}{knobs}: {means}. {best.name} less {others[0].name}: {ahead} {points} [{low},\u00a0{high}]{certain}."
 
 
 def _value(line: Line, size: int) -> str:
-    return quantity(line.points[size].value, line.points[size].unit)
+    return words.quantity(line.points[size].value, line.points[size].unit)
 
 
 def _as_trained(chosen: Sequence[Line]) -> str:
@@ -186,7 +180,9 @@ def _as_trained(chosen: Sequence[Line]) -> str:
     size = chosen[0].seen.one
     if size is None or any(line.seen.one != size or size not in line.points for line in chosen):
         return ""
-    return f" At the training size of {size} px: {listed([f'{line.name} {_value(line, size)}' for line in chosen])}."
+    return (
+        f" At the training size of {size} px: {words.listed([f'{line.name} {_value(line, size)}' for line in chosen])}."
+    )
 
 
 def _shown_within(chosen: Sequence[Line], common: Sequence[int]) -> int | None:
@@ -205,7 +201,3 @@ def _times(chosen: Sequence[Line], size: int) -> str:
     high = max(line.seen.high or 0.0 for line in chosen)
     of = "the size of training" if all(line.seen.one == high for line in chosen) else "the largest size of training"
     return f", {size / high:.1f} times {of}"
-
-
-def _joined(sizes: Sequence[int]) -> str:
-    return f"{sizes[0]} and {sizes[1]}" if len(sizes) == 2 else f"{sizes[0]} to {sizes[-1]}"

@@ -98,11 +98,8 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTa
     columns = []
     for size in series.resolutions(chosen):
         grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape[size]))
-        seen = "seen" if all(line.seen.holds(size) for line in chosen) else ""
-        heading = Heading(
-            f"{size}\u00a0px", grid, seen="trained" if all(one.seen.one == size for one in chosen) else seen
-        )
-        columns.append((heading, {line.label: line.points[size] for line in chosen if size in line.points}))
+        heading = Heading(f"{size}\u00a0px", grid, seen=series.seen_at(size, chosen))
+        columns.append((heading, _at(size, chosen)))
     where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"
     return _numbers(study, where, chosen, columns)
 
@@ -132,16 +129,18 @@ def by_part(study: Study, metric: str, by: str) -> list[TextTable]:
         parts["within group"] = study.lines("top1_within_group")
     tables = []
     for size in series.outer_resolutions([line for lines in parts.values() for line in lines]):
-        lines = {line.label: line for lines in parts.values() for line in lines if size in line.points}
-        columns = [
-            (Heading(title), {line.label: line.points[size] for line in found if size in line.points})
-            for title, found in parts.items()
-            if found
-        ]
-        where = f"tested at {size} px{_as_trained(size, list(lines.values()))}"
-        table = _numbers(study, where, list(lines.values()), columns, by=BY.get(by, by))
+        named = {line.label: line for lines in parts.values() for line in lines if size in line.points}
+        lines = list(named.values())
+        columns = [(Heading(title), _at(size, found)) for title, found in parts.items() if found]
+        where = f"tested at {size} px{words.SEEN[series.seen_at(size, lines)]}"
+        table = _numbers(study, where, lines, columns, by=BY.get(by, by))
         tables += [table] if table else []
     return tables
+
+
+def _at(size: int, lines: Sequence[Line]) -> dict[str, ResultRow]:
+    """What was measured at a size, by the labels of lines."""
+    return {line.label: line.points[size] for line in lines if size in line.points}
 
 
 def titled(by: str, part: Slices) -> str:
@@ -177,9 +176,8 @@ def _numbers(
     one = next(point for _, points in columns for point in points.values())
     if not by:
         counts = [sorted({point.count for point in points.values()}) for _, points in columns]
-        made.append(
-            GridLine(one.counted, "", [Cell(words.span([f"{count:,}" for count in found])) for found in counts])
-        )
+        cells = [Cell(words.span([f"{count:,}" for count in found])) for found in counts]
+        made.append(GridLine(one.counted, "", cells))
     caption = words.heading(one) + (f" by {by}" if by else "") + f", {where}"
     extreme = words.EXTREME.get(one.better, "") if any(best) else ""
     return TextTable(caption, [heading for heading, _ in columns], made, extreme=extreme)
@@ -190,10 +188,8 @@ def _best(points: Mapping[str, ResultRow]) -> set[str]:
     values = {label: point.value for label, point in points.items() if point.resolution is not None}
     if len(set(values.values())) < 2:
         return set()
-    better = {"higher": max, "lower": min}.get(next(iter(points.values())).better)
-    if better is None:
-        return set()
-    return {label for label, value in values.items() if value == better(values.values())}
+    extreme = {"higher": max, "lower": min}.get(next(iter(points.values())).better)
+    return {label for label, value in values.items() if extreme is not None and value == extreme(values.values())}
 
 
 def _cell(point: Measured, line: Line | None = None, best: bool = False, *, whole: bool = False) -> Cell:
@@ -204,13 +200,6 @@ def _cell(point: Measured, line: Line | None = None, best: bool = False, *, whol
     knob = f"{point.knob:g}" if line.tuned and point.knob is not None and whole else ""
     marked = whole and point.resolution is not None and line.seen.holds(point.resolution)
     return replace(cell, below=below, knob=knob, marked=marked)
-
-
-def _as_trained(size: int, chosen: Sequence[Line]) -> str:
-    """ ", as trained", where all runs were trained at that size alone; ", seen in training" where all saw it; or ""."""
-    if all(line.seen.one == size for line in chosen):
-        return ", as trained"
-    return ", seen in training" if all(line.seen.holds(size) for line in chosen) else ""
 
 
 def training(runs: Sequence[RunSummary], order: Sequence[str]) -> TextTable:
@@ -265,12 +254,10 @@ def confusions(said: Answers) -> TextTable | None:
     pairs = answers.top_confusions(said)
     if not pairs:
         return None
-    made = [
-        GridLine(
-            label, "", [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), _cell(answers.share(count, total))]
-        )
-        for label, named, count, total in pairs
-    ]
+    made = []
+    for label, named, count, total in pairs:
+        cells = [Cell(named, words=True), Cell(f"{count:,} of {total:,}"), _cell(answers.share(count, total))]
+        made.append(GridLine(label, "", cells))
     headings = [Heading("named as"), Heading("images"), Heading("share, in %")]
     return TextTable("The most frequent mistakes", headings, made, corner="true class")
 

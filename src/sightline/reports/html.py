@@ -54,19 +54,22 @@ def render(report: Report) -> str:
     study = Study.of(report.rows, [run.name for run in report.runs], seen=seen, chance=report.chance)
     main, order = study.main, study.order
     first, evidence = findings.headline(study)
+    as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
     every = study.lines()
     chosen = [line for line in every if line.points]
     parts = {by: grids.by_part(study, main.metric, by) for by in study.parts(main.metric)}
     # A metric whose column stands with the groups has no place of its own.
     beside = {"top1_within_group"} if "group" in parts else set()
     others = [one.metric for one in study.metrics()[1:] if one.metric not in beside]
+    share, metric = main.unit == FRACTION, words.capital(words.title(main.metric))
+    curve, described = partial(plots.by_resolution, study), f"{metric} by test resolution, one line a run"
     return page.render(
         "report.html",
         title=report.title,
         command=report.command,
         report=report,
         main=main,
-        share=main.unit == FRACTION,
+        share=share,
         lines=chosen,
         beyond=_beyond(chosen),
         data_words=explain.data_words(main),
@@ -78,12 +81,14 @@ def render(report: Report) -> str:
         paired=any(line.paired for line in chosen),
         unlike=explain.unlike(report.runs),
         seeds=len({(row.run, row.seed) for row in report.rows}) > len({row.run for row in report.rows}),
-        curve=_curve(study, fitted=False) if chosen else "",
-        curve_fitted=_curve(study, fitted=True) if chosen and main.unit == FRACTION else "",
+        curve=style.both(curve, "curve", described) if chosen else "",
+        curve_fitted=style.both(partial(curve, fitted=True), "fitted", described) if chosen and share else "",
         numbers=grids.by_resolution(study, main.metric),
         others=[(explain.metric_words(metric), grids.of_metric(study, metric)) for metric in others],
         by_view=grids.by_view(study, main.metric),
-        quintiles=_quintiles(study) if parts.get("size_quintile") else "",
+        quintiles=style.both(partial(plots.by_object_size, study), "size", f"{metric} by size of the object")
+        if parts.get("size_quintile")
+        else "",
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
@@ -92,7 +97,7 @@ def render(report: Report) -> str:
         samples=[_sample_row(row, report) for row in report.samples],
         views=_views(report.fields, report.runs),
         training=grids.training(report.runs, order) if report.runs else None,
-        configurations=[(run.name, _as_json(run)) for run in report.runs if run.config],
+        configurations=[(run.name, as_json(dict(run.config))) for run in report.runs if run.config],
         total=words.duration(report.seconds_total),
         **explain.introduction(report.runs, report.rows, seen),
         **training_plots.figures(report.runs, order),
@@ -106,17 +111,6 @@ def _beyond(chosen: Sequence[Line]) -> float | None:
     return max(highs) if known else None
 
 
-def _curve(study: Study, *, fitted: bool) -> str:
-    what = f"{words.capital(words.title(study.main.metric))} by test resolution, one line a run"
-    prefix = "fitted" if fitted else "curve"
-    return style.both(partial(plots.by_resolution, study, fitted=fitted), prefix, what)
-
-
-def _quintiles(study: Study) -> str:
-    what = f"{words.capital(words.title(study.main.metric))} by size of the object"
-    return style.both(partial(plots.by_object_size, study), "size", what)
-
-
 def _card(report: Report, name: str, every: Sequence[Line], order: Sequence[str]) -> dict[str, Any]:
     """A run's encoding in a sentence, and what it reached at a size of training and at the largest."""
     # Default knob before tuned, and the first seed.
@@ -124,10 +118,9 @@ def _card(report: Report, name: str, every: Sequence[Line], order: Sequence[str]
     inside = [size for size in line.points if line.seen.holds(size)]
     numbers = []
     for size in dict.fromkeys([*inside[-1:], *list(line.points)[-1:]]):
-        where = ", as trained" if line.seen.one == size else ", seen in training" if line.seen.holds(size) else ""
         point = line.points[size]
-        between = words.interval(words.limits(point))
-        numbers.append((words.quantity(point.value, point.unit), between, f"{size} px{where}"))
+        where = f"{size} px{words.SEEN[series.seen_at(size, [line])]}"
+        numbers.append((words.quantity(point.value, point.unit), words.interval(words.limits(point)), where))
     return {
         "name": line.name,
         "encoding": "" if line.encoding == name else line.encoding,
@@ -194,7 +187,3 @@ def _picture(sample: Sample) -> dict[str, Any]:
     Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
     return {"uri": uri, "caption": caption, "width": image.shape[1], "height": image.shape[0]}
-
-
-def _as_json(run: RunSummary) -> str:
-    return json.dumps(dict(run.config), indent=2, ensure_ascii=False, default=str)

@@ -41,7 +41,9 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
     Raises:
         InputError: the metric was measured on no square.
     """
-    chosen = study.curve()
+    chosen = [line for line in study.lines() if line.points]
+    if not chosen:
+        raise InputError(f"no row has metric {study.main.metric} on squares of split {study.main.split}")
     trainings = series.sizes_of_training(chosen)
     bounds = {side for sizes, _ in trainings for side in (sizes.low, sizes.high) if sizes.low is not None and side}
 

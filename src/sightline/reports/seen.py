@@ -10,9 +10,6 @@ from typing import Any
 from sightline.reports.content import RunSummary, SeenSizes
 from sightline.results import ResultRow
 
-_OWN = "each with its own aspect"
-_CUT = "cut to squares"
-
 
 def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     """The sizes of training that a resolved configuration (plain values, as it is saved) names.
@@ -23,37 +20,33 @@ def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     least, words = config.get("parts"), ""
     if isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
         words = f"a random part ({100 * least:g}\u00a0% of its area or more)"
-    return dataclasses.replace(_sizes(config, patch_size), parts=words)
-
-
-def _sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
-    began = str(config.get("init_from") or "")
     packing = config.get("packing")
-    if isinstance(packing, Mapping):
-        return _packed(packing, patch_size, began)
-    given = config.get("resolution")
-    height, width = given if isinstance(given, Sequence) and len(given) == 2 else (given, given)
+    sizes = _packed(packing, patch_size) if isinstance(packing, Mapping) else _unpacked(config.get("resolution"))
+    return dataclasses.replace(sizes, parts=words, fine_tuned_from=str(config.get("init_from") or ""))
+
+
+def _unpacked(resolution: object) -> SeenSizes:
+    height, width = resolution if isinstance(resolution, Sequence) and len(resolution) == 2 else [resolution] * 2
     if not isinstance(height, int) or not isinstance(width, int):
-        return SeenSizes(None, None, "sizes that its configuration does not name", fine_tuned_from=began)
+        return SeenSizes(None, None, "sizes that its configuration does not name")
     if height == width:
-        one = SeenSizes.of_one(height)
-        return SeenSizes(one.low, one.high, one.words, fine_tuned_from=began)
+        return SeenSizes.of_one(height)
     side = math.sqrt(height * width)
-    return SeenSizes(side, side, f"{height} by {width} px", fine_tuned_from=began)
+    return SeenSizes(side, side, f"{height} by {width} px")
 
 
-def _packed(packing: Mapping[str, Any], patch_size: int, began: str) -> SeenSizes:
-    aspect = _CUT if packing.get("aspect") == "square" else _OWN
+def _packed(packing: Mapping[str, Any], patch_size: int) -> SeenSizes:
+    aspect = "cut to squares" if packing.get("aspect") == "square" else "each with its own aspect"
     most = packing.get("most_tokens") or packing.get("tokens")
     largest = math.sqrt(most) * patch_size if isinstance(most, int) else None
     drop = _drop(packing)
     sides = packing.get("resolutions")
     if not isinstance(sides, Sequence) or len(sides) != 2:
         limit = f", of at most {most:,} patches" if isinstance(most, int) else ""
-        return SeenSizes(None, largest, f"their own sizes{limit}, {aspect}", drop, began)
+        return SeenSizes(None, largest, f"their own sizes{limit}, {aspect}", drop)
     low, high = (float(side) if largest is None else min(float(side), largest) for side in sides)
     words = f"{low:.0f} to {high:.0f}" if low != high else f"about {low:.0f}"
-    return SeenSizes(low, high, f"{words}\u00a0px, {aspect}", drop, began)
+    return SeenSizes(low, high, f"{words}\u00a0px, {aspect}", drop)
 
 
 def _drop(packing: Mapping[str, Any]) -> str:
@@ -72,10 +65,12 @@ def loss_kind(config: Mapping[str, Any], classes: int) -> str:
     """What the loss of a run is of; equal only where two losses can be compared."""
     if config.get("task", "classification") != "classification":
         return f"loss of task {config['task']}"
-    names = {"ce": "cross entropy", "bce": f"binary cross entropy, summed over {classes} classes"}
-    kind = names.get(str(config.get("loss")), str(config.get("loss") or "loss"))
-    if config.get("loss") == "ce":
-        kind += f" over {classes} classes"
+    names = {
+        "ce": f"cross entropy over {classes} classes",
+        "bce": f"binary cross entropy, summed over {classes} classes",
+    }
+    loss = str(config.get("loss") or "loss")
+    kind = names.get(loss, loss)
     if config.get("label_smoothing"):
         kind += f", labels smoothed by {config['label_smoothing']:g}"
     if config.get("mixing"):

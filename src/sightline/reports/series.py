@@ -15,6 +15,8 @@ from sightline.reports.words import printable
 from sightline.results import ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
+# Of splits: which is shown first. The others stand between.
+_RANK = {"test": 0, HELD_OUT: 2, "minival": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,10 @@ class Study:
                 raise InputError(f"run {row.run}: {row.metric} in {row.unit!r}, of other rows in {units[row.metric]!r}")
             if row.count < 1:
                 raise InputError(
-                    f"run {row.run}, {row.metric} on {row.split} at {_shown(row)}: {row.count} {row.counted}"
+                    f"run {row.run}, {row.metric} on {row.split} at {row.shown}: {row.count} {row.counted}"
                 )
-        main = min((row for row in rows if not row.slices), key=lambda row: _rank(row.split), default=None)
+        whole = [row for row in rows if not row.slices]
+        main = min(whole, key=lambda row: _RANK.get(row.split, 1), default=None)
         if main is None:
             raise InputError("all rows are of parts of the images")
         return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), seen or {}, chance)
@@ -145,49 +148,24 @@ class Study:
                 details.append("tuned knob" if tuned else "default knob")
             first = groups[key][0]
             sizes = self.seen.get(run) or SeenSizes.of_one(first.train_resolution)
-            squares, views = _points(groups[key])
+            points: dict[str, ResultRow] = {}
+            for row in groups[key]:
+                if row.shown in points:
+                    raise InputError(f"run {run}: {row.metric} on {row.split} at {row.shown} is there twice")
+                points[row.shown] = row
+            squares = {row.resolution: row for row in points.values() if row.resolution is not None}
+            views = {row.view: row for row in points.values() if row.resolution is None}
+            squares = dict(sorted(squares.items()))
             made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views))
         return made
-
-    def curve(self) -> list[Line]:
-        """The lines that stand on the axis of resolutions.
-
-        Raises:
-            InputError: there is none.
-        """
-        chosen = [line for line in self.lines() if line.points]
-        if not chosen:
-            raise InputError(f"no row has metric {self.main.metric} on squares of split {self.main.split}")
-        return chosen
-
-
-def _rank(split: str) -> int:
-    return 0 if split == "test" else 2 if split in (HELD_OUT, "minival") else 1
-
-
-def _shown(row: ResultRow) -> str:
-    return row.view if row.resolution is None else f"{row.resolution} px"
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
     found: dict[tuple[str, int, str], set[float | None]] = {}
     for row in rows:
         if not row.tuned:
-            found.setdefault((row.run, row.seed, _shown(row)), set()).add(row.knob)
+            found.setdefault((row.run, row.seed, row.shown), set()).add(row.knob)
     return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
-
-
-def _points(rows: Sequence[ResultRow]) -> tuple[dict[int, ResultRow], dict[str, ResultRow]]:
-    squares: dict[int, ResultRow] = {}
-    views: dict[str, ResultRow] = {}
-    for row in rows:
-        if row.resolution in squares or _shown(row) in views:
-            raise InputError(f"run {row.run}: {row.metric} on {row.split} at {_shown(row)} is there twice")
-        if row.resolution is None:
-            views[row.view] = row
-        else:
-            squares[row.resolution] = row
-    return dict(sorted(squares.items())), views
 
 
 def resolutions(chosen: Iterable[Line]) -> list[int]:
@@ -198,6 +176,14 @@ def resolutions(chosen: Iterable[Line]) -> list[int]:
 def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
     """Resolution -> (rows, cols) of its patches."""
     return {row.resolution: row.grid for row in rows if row.resolution is not None and row.grid is not None}
+
+
+def seen_at(size: int, chosen: Iterable[Line]) -> str:
+    """ "trained", where all runs were trained at that size alone; "seen" where all saw it; or ""."""
+    seen = [line.seen for line in chosen]
+    if all(one.one == size for one in seen):
+        return "trained"
+    return "seen" if all(one.holds(size) for one in seen) else ""
 
 
 def sizes_of_training(chosen: Iterable[Line]) -> list[tuple[SeenSizes, list[Line]]]:

@@ -15,6 +15,7 @@ from sightline.results import ResultRow
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 # A longer run name is cut in the first column, to leave room for numbers.
 _NAME_WIDTH = 30
@@ -56,15 +57,14 @@ def print_accuracy(
         for number, part in enumerate(_fitting(table, console)):
             _print_heading(console, table.caption + (", continued" if number else ""))
             console.print(part)
-    said = ["Below each number: where it lies with 95 %."] if any(_has_limits(table) for table in shown) else []
+    said = []
+    if any(cell.limits for table in shown for line in table.lines for cell in line.cells):
+        said.append("Below each number: where it lies with 95 %.")
     extremes = sorted({table.extreme for table in shown if table.extreme})
-    said += [f" *: {' or '.join(extremes)} of its column."] if extremes else []
+    if extremes:
+        said.append(f" *: {' or '.join(extremes)} of its column.")
     if said:
         console.print(" ".join(said), highlight=False)
-
-
-def _has_limits(table: TextTable) -> bool:
-    return any(cell.limits for line in table.lines for cell in line.cells)
 
 
 def _fitting(table: TextTable, console: Console) -> Iterator[Table]:
@@ -81,17 +81,13 @@ def _fitting(table: TextTable, console: Console) -> Iterator[Table]:
 
 
 def _numbers(table: TextTable, ascii_only: bool) -> Table:
-    from rich.text import Text
-
     made = _empty_table(ascii_only)
-    made.add_column(Text(table.corner), no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
+    made.add_column(table.corner, no_wrap=True, overflow=_overflow(ascii_only), max_width=_NAME_WIDTH)
     for heading in table.headings:
-        title = filter(None, (heading.title, heading.seen))
-        made.add_column(
-            Text("\n".join(_plain(one, ascii_only) for one in title), justify="right"), justify="right", no_wrap=True
-        )
+        title = _text(heading.title, ascii_only)
+        made.add_column(title.append(f"\n{heading.seen}" if heading.seen else ""), justify="right", no_wrap=True)
     for line in table.lines:
-        name = Text(_plain(line.label, ascii_only), style="" if line.colour else "dim")
+        name = _text(line.label, ascii_only, "" if line.colour else "dim")
         if line.colour:
             # Beside the two lines of an interval, and the value of a tuned knob.
             for below in (line.detail, "", *(["its value"] if any(cell.knob for cell in line.cells) else [])):
@@ -100,7 +96,7 @@ def _numbers(table: TextTable, ascii_only: bool) -> Table:
         for cell in line.cells:
             # The blank keeps the decimal points under each other beside a marked number.
             value = "-" if cell.value == DASH else cell.value.replace(",", "")
-            text = Text(value, style="bold" if cell.best else "" if line.colour else "dim")
+            text = _text(value, ascii_only, "bold" if cell.best else "" if line.colour else "dim")
             text.append("*" if cell.best else " ")
             for below in filter(None, (*cell.limits, cell.knob)):
                 text.append(f"\n{below} ", style="not bold dim")
@@ -109,12 +105,7 @@ def _numbers(table: TextTable, ascii_only: bool) -> Table:
     return made
 
 
-def simple_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    ascii_only: bool = False,
-) -> Table:
+def simple_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, ascii_only: bool = False) -> Table:
     """A table of anything: `columns` are the headings, a row has a cell for each; None prints as a dash.
 
     The first column, taken to be a name, is never wrapped; columns of numbers alone are set flush right.
@@ -122,8 +113,6 @@ def simple_table(
     Raises:
         InputError: a row has not as many cells as there are columns.
     """
-    from rich.text import Text
-
     for row in rows:
         if len(row) != len(columns):
             raise InputError(f"a row of {len(row)} cells in a table of {len(columns)} columns: {list(row)!r}")
@@ -138,9 +127,9 @@ def simple_table(
         words = max((len(word) for cell in said for word in cell.split()), default=0)
         # No word is broken, and no column of text is a sliver.
         least = None if keep else min(max((len(cell) for cell in said), default=0), max(words, _SLIVER))
-        table.add_column(Text(heading), justify=justify, no_wrap=keep, overflow=overflow, min_width=least)
+        table.add_column(_text(heading, ascii_only), justify=justify, no_wrap=keep, overflow=overflow, min_width=least)
     for row in rows:
-        table.add_row(*(Text(_plain(_shown(cell), ascii_only)) for cell in row))
+        table.add_row(*(_text(_shown(cell), ascii_only) for cell in row))
     return table
 
 
@@ -188,28 +177,23 @@ def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[object]], con
     """A row as its name and, on lines of their own, its other cells with their headings; no word is broken."""
     import textwrap
 
-    from rich.text import Text
-
     ascii_only = _ascii_only(console)
     width = max(min(console.width, _PARAGRAPH) - 1, 20)
     for row in rows:
-        console.print(Text(_plain(_shown(row[0]), ascii_only), style="bold"), soft_wrap=True)
+        console.print(_text(_shown(row[0]), ascii_only, "bold"), soft_wrap=True)
         for heading, cell in zip(columns[1:], row[1:], strict=True):
             if cell is not None:
-                said = _plain(f"{heading}: {_shown(cell)}" if heading else _shown(cell), ascii_only)
-                lines = textwrap.wrap(
+                said = printable(f"{heading}: {_shown(cell)}" if heading else _shown(cell))
+                for line in textwrap.wrap(
                     said, width, initial_indent="  ", subsequent_indent="    ",
                     break_long_words=False, break_on_hyphens=False,
-                )  # fmt: skip
-                for line in lines:
-                    console.print(Text(line), soft_wrap=True)
+                ):  # fmt: skip
+                    console.print(_text(line, ascii_only), soft_wrap=True)
 
 
 def _print_heading(console: Console, text: str) -> None:
     # Not rich's own table title, which is wrapped at the width of the table.
-    from rich.text import Text
-
-    console.print(Text(_plain(text, _ascii_only(console)), style="bold"))
+    console.print(_text(text, _ascii_only(console), "bold"))
 
 
 def _shown(cell: object) -> str:
@@ -222,9 +206,11 @@ def _shown(cell: object) -> str:
     return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-def _plain(text: str, ascii_only: bool) -> str:
+def _text(text: str, ascii_only: bool, style: str = "") -> Text:
+    from rich.text import Text
+
     shown = printable(text)
-    return shown.encode("ascii", "replace").decode("ascii") if ascii_only else shown
+    return Text(shown.encode("ascii", "replace").decode("ascii") if ascii_only else shown, style)
 
 
 def _console() -> Console:

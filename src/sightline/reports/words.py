@@ -14,6 +14,8 @@ _TITLES = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_grou
 ASIDE = ("top5", "top1_within_group")
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}
+# Of a size, whether all runs that are spoken of were trained at it alone, or saw it among others.
+SEEN = {"trained": ", as trained", "seen": ", seen in training", "": ""}
 
 
 def title(metric: str) -> str:
@@ -102,11 +104,10 @@ def duration(seconds: float) -> str:
         return DASH
     if seconds < 10:
         return f"{seconds:.1f}\u00a0s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}\u00a0s"
-    minutes, rest = divmod(whole, 60)
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest}\u00a0s"
     if minutes < 60:
         return f"{minutes}\u00a0min\u00a0{rest:02d}\u00a0s"
-    hours, minutes = divmod(round(whole / 60), 60)
+    hours, minutes = divmod(round(minutes + rest / 60), 60)
     return f"{hours}\u00a0h\u00a0{minutes:02d}\u00a0min"
