@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from sightline.data.discovery import open_source
-from sightline.data.file_listing import FileListing, FileStamp
+from sightline.data.file_listing import FileListing
 from sightline.data.image_file import read_image
 from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
@@ -205,7 +205,7 @@ def test_files_of_one_size_or_with_one_end_are_not_one_image(tmp_path: Path) -> 
     paths = [str(tmp_path / name) for name in names]
 
     def groups(splits: str, across: bool) -> list[list[str]]:
-        stamps = [FileStamp(len(contents[name]), 1, 1) if name in contents else FileStamp() for name in names]
+        stamps = [(len(contents[name]), 1, 1) if name in contents else (-1, -1, -1) for name in names]
         listing = FileListing(
             [f"{split}/{name}" for split, name in zip(splits, names, strict=True)], paths, np.array(stamps)
         )

@@ -10,8 +10,7 @@ from PIL import Image
 
 from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image, read_image_size
-from sightline.data.pack_statistics import histogram, pack_statistics
-from sightline.data.packs import size_of
+from sightline.data.packs import histogram, pack_statistics, size_of
 from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
 from sightline.errors import InputError, UnreadableDataError
 from tests.tiny import INPUTS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data import file_listing, scan_cache
+from sightline.data import file_listing
 from sightline.data.sources.imagefolder import ImageFolder
 
 
@@ -122,7 +122,7 @@ def test_the_oldest_are_dropped(cache, folder, tmp_path, monkeypatch):
     read(folder)
     [first] = cache.iterdir()
     os.utime(first, (1, 1))
-    monkeypatch.setattr(scan_cache, "_MOST_BYTES", first.stat().st_size * 2 - 1)
+    monkeypatch.setattr(file_listing, "_MOST_BYTES", first.stat().st_size * 2 - 1)
     (tmp_path / "images").rename(tmp_path / "other")
     read(tmp_path / "other")
     assert first not in list(cache.iterdir())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,6 +10,9 @@ from sightline.errors import InputError, UnreadableDataError
 
 SkipUnreadable = int | Literal["all"]
 """A number of images of a split, or all that cannot be read."""
+
+Progress = Callable[[int, int], None]
+"""What is called with how many are done, and how many there are in all."""
 
 WAY_ON = "--skip-unreadable N or all leaves out what cannot be read"
 _SHOWN = 3

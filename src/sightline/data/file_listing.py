@@ -1,22 +1,35 @@
-"""What is known of the files of a folder: sizes, times, dimensions, samples of their content, faults; in columns, since
-there may be millions."""
+"""What is known of the files of a folder: sizes, times, dimensions, samples of their content, faults.
+
+In columns, since there may be millions. Kept between commands, a file a folder in the user's cache folder, and checked
+by `stat` alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import itertools
+import json
 import os
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
+from sightline.data.allowance import Progress
 from sightline.data.image_file import read_image_size
-from sightline.errors import InaccessibleDataError, UnreadableDataError
+from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
+from sightline.replacing import write_out
+
+CACHE_VARIABLE = "SIGHTLINE_CACHE"
+"""Environment variable: the folder of the cache; empty for none."""
 
 # Bytes of a file that are compared: so many at its beginning, middle and end, all of one that is no larger than those.
 _SAMPLE = 4096
@@ -28,14 +41,10 @@ _THREADS = 16
 _AT_ONCE = 2048
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class FileStamp(NamedTuple):
-    """What `stat` says of a file: its size in bytes and its times in nanoseconds; -1 where it is no regular file."""
-
-    size: int = -1
-    modified: int = -1
-    changed: int = -1
+# Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
+_MOST_BYTES = 512 * 2**20
+_VERSION = 2
+_COLUMNS = ("stamps", "sizes", "samples", "read")
 
 
 @dataclass(eq=False)
@@ -44,7 +53,8 @@ class FileListing:
 
     Attributes:
         names: paths below the folder, of the split, the class and the file; paths: where they are.
-        stamps: int64 [files, 3], as `FileStamp`.
+        stamps: int64 [files, 3], what `stat` says: the size in bytes, and when content and file last changed, in
+            nanoseconds; -1 where it is no regular file.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
         read: bool [files], whether the header was read.
@@ -97,7 +107,7 @@ class FileListing:
         self.notes = dict(before.notes)
         self.changed = len(rows) < max(len(self.names), len(before.names))
 
-    def read_headers(self, rows: Iterable[int], progress: Callable[[int, int], None] | None = None) -> None:
+    def read_headers(self, rows: Iterable[int], progress: Progress | None = None) -> None:
         """Read the headers that are not known yet, side by side.
 
         Args:
@@ -155,7 +165,9 @@ class FileListing:
         return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 
 
-def side_by_side(function: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[tuple[T, R]]:
+def side_by_side(
+    function: Callable[[T], R], items: Sequence[T], threads: int = os.cpu_count() or 1
+) -> Iterator[tuple[T, R]]:
     """Each item and what a function of it gives, in their order; what waits takes no memory for millions of items."""
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(items), _AT_ONCE):
@@ -188,3 +200,83 @@ def content_sample(path: str) -> bytes:
                 file.seek(place)
                 content += file.read(_SAMPLE)
     return hashlib.sha256(content).digest()[:_DIGEST]
+
+
+def _file(root: Path) -> Path | None:
+    """Where a scan is kept: in $SIGHTLINE_CACHE, or sightline in $XDG_CACHE_HOME or ~/.cache; None for nowhere."""
+    asked, base = os.environ.get(CACHE_VARIABLE), os.environ.get("XDG_CACHE_HOME")
+    if asked == "":
+        return None
+    try:
+        folder = Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
+    except RuntimeError:
+        return None
+    name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
+    return folder / "scans" / f"{name}.npz"
+
+
+def recall(root: Path) -> FileListing | None:
+    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+    path = _file(root)
+    try:
+        if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        with np.load(path, allow_pickle=False) as kept:
+            about = json.loads(kept["about"].tobytes())
+            if about["version"] != _VERSION:
+                return None
+            text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
+            names = os.fsdecode(text).split("\0") if text else []
+            listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
+            for column in _COLUMNS:
+                values = kept[column]
+                if values.shape != getattr(listing, column).shape:
+                    return None
+                setattr(listing, column, values)
+        for name in ("faults", "damaged", "digests"):
+            setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
+        listing.notes = dict(about["notes"])
+    # A damaged file raises nearly anything; what it said is found out anew.
+    except Exception:
+        return None
+    return listing
+
+
+def keep(root: Path, listing: FileListing) -> None:
+    """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
+    path = _file(root)
+    if path is None:
+        return
+    # A fault of the system's is asked for again.
+    known = listing.read.copy()
+    known[list(listing.passing)] = False
+    about = {
+        "version": _VERSION,
+        "faults": {row: reason for row, reason in listing.faults.items() if row not in listing.passing},
+        "damaged": listing.damaged,
+        "digests": listing.digests,
+        "notes": listing.notes,
+    }
+    names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
+    content = io.BytesIO()
+    columns: dict[str, Any] = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
+    columns |= {"names": np.frombuffer(names, np.uint8), "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+    np.savez(content, **columns)
+    with contextlib.suppress(OSError, StorageError):
+        write_out(path, content.getvalue())
+        listing.changed = False
+        _drop_oldest(path)
+
+
+def _drop_oldest(newest: Path) -> None:
+    """Keep all files together within the bound; what a killed writer left goes first."""
+    found = sorted(
+        ((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(newest.parent)),
+        reverse=True,
+    )
+    total = 0
+    for _, size, path in found:
+        total += size
+        if total > _MOST_BYTES and path != str(newest):
+            with contextlib.suppress(OSError):
+                os.unlink(path)

@@ -14,6 +14,8 @@ from sightline.errors import InputError
 _SHOWN = 3
 # Of a listing that is read back: about five million files.
 _MOST_BYTES = 2**30
+File = tuple[str, int, str]
+Stamp = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,12 @@ class Fingerprint:
 
     digest: str
     classes: tuple[str, ...]
-    files: tuple[tuple[str, int, str], ...] = ()
-    stamps: tuple[tuple[int, str], ...] = ()
+    files: tuple[File, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
 
     @classmethod
     def of(
-        cls,
-        kind: str,
-        classes: Sequence[str],
-        files: Iterable[tuple[str, int, str]] = (),
-        stamps: Iterable[tuple[int, str]] = (),
+        cls, kind: str, classes: Sequence[str], files: Iterable[File] = (), stamps: Iterable[Stamp] = ()
     ) -> Fingerprint:
         """The fingerprint of these classes and files; `kind` is the data set's name, with a version."""
         listed = tuple(files)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,7 +88,7 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
 
     said = {row: reason for row in range(len(paths)) if (reason := source.header_fault(row)) is not None}
     whole = [row for row in range(len(paths)) if row not in said]
-    for number, (row, error) in enumerate(side_by_side(fault, whole, os.cpu_count() or 1), start=1):
+    for number, (row, error) in enumerate(side_by_side(fault, whole), start=1):
         files.damaged.pop(row, None)
         if error is not None:
             said[row] = str(error).removeprefix(f"{paths[row]}: ")

@@ -62,7 +62,13 @@ class Preprocessing:
             rule: Any = native_grid if resolution == "native" else budget_grid
             rows, cols = rule(size, self.patch_size, max_tokens)
             return whole_crop(size, (rows * self.patch_size, cols * self.patch_size))
-        return eval_crop(size, self.resolution if resolution is None else _image_size(resolution), self.crop)
+        if isinstance(resolution, str):
+            hint = nearest(resolution, ["native", "tokens"])
+            raise InputError(
+                f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
+            )
+        shown = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
+        return eval_crop(size, (shown[0], shown[1]), self.crop)
 
     def view(
         self, image: np.ndarray, resolution: Resolution | None = None, max_tokens: int | None = None
@@ -101,16 +107,6 @@ class Preprocessing:
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise InputError(f"image: expected uint8 [height, width, 3], got {image.dtype} {list(image.shape)}")
         return self.normalise(self.view(image, resolution, max_tokens))
-
-
-def _image_size(resolution: object) -> tuple[int, int]:
-    if isinstance(resolution, str):
-        hint = nearest(resolution, ["native", "tokens"])
-        raise InputError(
-            f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
-        )
-    height, width = Grid.checked(resolution, "resolution")  # pyright: ignore[reportArgumentType]  # it refuses others
-    return height, width
 
 
 def preprocessing(model: Any) -> Preprocessing:

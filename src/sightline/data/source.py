@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.checks import require
-from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
+from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.summary import Summary
 from sightline.data.transforms import check_image_size, cut
@@ -182,9 +182,7 @@ class Source(ABC):
         """
         return Fingerprint.of(f"{self.name}:{self.task}/1", self.classes)
 
-    def changed_contents(
-        self, before: Fingerprint, progress: Callable[[int, int], None] | None = None
-    ) -> tuple[list[str], list[str]]:
+    def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
         """What an equal fingerprint does not tell: names of files whose time differs, and whose content does; and of
         those of which no more than the sample was known, so that nobody can say.
 
@@ -203,11 +201,7 @@ class Source(ABC):
         return None
 
     def check_readable(
-        self,
-        split: str,
-        *,
-        skip_unreadable: SkipUnreadable = 0,
-        progress: Callable[[int, int], None] | None = None,
+        self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:
         """Read every header of a split, before hours of work depend on it; no pixel is decoded.
 

@@ -74,8 +74,8 @@ def stats(
     from sightline.cli.sparkline import print_bars
     from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
-    from sightline.data.pack_statistics import histogram, pack_statistics
     from sightline.data.packing import bucket_lengths, padding_share
+    from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
     from sightline.reports.tables import print_table
 

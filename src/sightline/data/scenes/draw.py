@@ -123,19 +123,8 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
     label, size, position, objects, offsets = _glyph(draws, split) if task == "glyphs" else _pair(draws)
-    return Scene(
-        task=task,
-        split=split,
-        seed=seed,
-        index=index,
-        label=label,
-        size=size,
-        position=position,
-        background=_background(draws),
-        strokes=_strokes(draws),
-        objects=objects,
-        offsets=offsets,
-    )
+    background, strokes = _background(draws), _strokes(draws)
+    return Scene(task, split, seed, index, label, size, position, background, strokes, objects, offsets)
 
 
 # Label, size, position, objects and offsets, as `Scene`.

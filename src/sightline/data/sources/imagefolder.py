@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data import scan_cache
-from sightline.data.allowance import Allowance, SkipUnreadable, Unreadable
-from sightline.data.file_listing import SAMPLED_WHOLE, side_by_side
+from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
+from sightline.data.file_listing import SAMPLED_WHOLE, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.folder_scan import SPLIT_FOLDERS, scan
 from sightline.data.image_file import MAX_PIXELS, read_image, too_large
+from sightline.data.image_list import SPLIT_FOLDERS, scan
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import ImageTransform
@@ -38,7 +35,7 @@ class ImageFolder(Source):
     and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
     random parts of the images (`train_crop`), the others their centre (`eval_crop`).
 
-    What was found out is remembered (`scan_cache`), and asked for again where a file's size or times changed.
+    What was found out is remembered (`file_listing`), and asked for again where a file's size or times changed.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -48,7 +45,7 @@ class ImageFolder(Source):
         """Scan the folder DIR.
 
         Raises:
-            InputError: the folder is not as described; see `folder_scan.scan`.
+            InputError: the folder is not as described; see `image_list.scan`.
             UnreadableDataError: a folder in it may not be read.
         """
         self.root, self.transform, self.max_pixels = Path(root), ImageTransform(), MAX_PIXELS
@@ -60,7 +57,7 @@ class ImageFolder(Source):
         self.task, self.groups = "classification", {}
         self._folder_of = _roles(tuple(self._rows))
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        before = scan_cache.recall(self.root)
+        before = recall(self.root)
         if before is not None:
             self.listing.remember(before)
         self._leave_out_twins()
@@ -90,7 +87,7 @@ class ImageFolder(Source):
     def remember(self) -> None:
         """Keep what was found out for the next command."""
         if self.listing.changed:
-            scan_cache.keep(self.root, self.listing)
+            keep(self.root, self.listing)
 
     @classmethod
     def open(cls, argument: str) -> Self:
@@ -189,9 +186,7 @@ class ImageFolder(Source):
             ((int(files.stamps[row, 1]), files.digests.get(row, "")) for row in rows),
         )
 
-    def changed_contents(
-        self, before: Fingerprint, progress: Callable[[int, int], None] | None = None
-    ) -> tuple[list[str], list[str]]:
+    def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
         """As `Source.changed_contents`."""
         listing, place = self.listing, {name: row for row, name in enumerate(self.listing.names)}
         compared, unsure = {}, []
@@ -204,7 +199,7 @@ class ImageFolder(Source):
             elif size > SAMPLED_WHOLE:
                 unsure.append(name)
         replaced = []
-        digests = side_by_side(listing.digest, list(compared), os.cpu_count() or 1)
+        digests = side_by_side(listing.digest, list(compared))
         for done, (row, digest) in enumerate(digests, start=1):
             replaced += [] if digest == compared[row] else [listing.names[row]]
             if progress is not None:
@@ -222,8 +217,8 @@ class ImageFolder(Source):
         known = listing.notes.get("summary", {})
         if known.get("of") != digest:
             small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
-            spread = [small[number * len(small) // SAMPLED] for number in range(SAMPLED)]
-            chosen = small if len(small) <= SAMPLED else spread
+            count = min(len(small), SAMPLED)
+            chosen = [small[number * len(small) // count] for number in range(count)]
             mean, std, sampled = measure_colours([listing.paths[row] for row in chosen])
             listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
             listing.changed = True
@@ -232,11 +227,7 @@ class ImageFolder(Source):
         return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
 
     def check_readable(
-        self,
-        split: str,
-        *,
-        skip_unreadable: SkipUnreadable = 0,
-        progress: Callable[[int, int], None] | None = None,
+        self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
     ) -> tuple[Self, tuple[Unreadable, ...]]:
         """As `Source.check_readable`; what is known of damaged pixels counts too."""
         folder, listing = self._folder(split), self.listing
