@@ -5,17 +5,16 @@ A pipe or a device would wait for ever or never end, and a number beyond floatin
 
 from __future__ import annotations
 
-import difflib
 import errno
 import json
 import math
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sightline.errors import InputError
+from sightline.errors import InputError, nearest
 
 CONFIGURATION = 1 << 20
 """Bytes that a configuration written by hand may have."""
@@ -24,13 +23,8 @@ RECORD = 16 << 20
 ROWS = 1 << 29
 """Bytes that a file of rows or a log may have: some millions of lines."""
 
-_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+# By the letter with which `ls -l` shows them.
+_KINDS = {"d": "a folder", "p": "a pipe", "s": "a socket", "c": "a device", "b": "a device"}
 
 
 def check_regular(path: str | Path, expected: str = "a file", *, where: object = None) -> int:
@@ -53,7 +47,7 @@ def check_regular(path: str | Path, expected: str = "a file", *, where: object =
     except ValueError as error:
         raise InputError(f"{where}: is no path ({error})") from None
     if not stat.S_ISREG(status.st_mode):
-        kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "no regular file")
+        kind = _KINDS.get(stat.filemode(status.st_mode)[0], "no regular file")
         raise InputError(f"{where}: is {kind}, expected {expected}")
     return status.st_size
 
@@ -149,5 +143,4 @@ def nearest_file(path: str | Path, suffixes: Sequence[str] = ()) -> str:
         names = [name for name in os.listdir(place.parent) if not suffixes or name.endswith(tuple(suffixes))]
     except OSError as error:
         return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
-    close = difflib.get_close_matches(place.name, names, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return nearest(place.name, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from abc import ABC, abstractmethod
@@ -277,24 +276,26 @@ def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
 
 def _canonical(config: ViTConfig) -> dict[str, Any]:
     """The fields with what follows from others written out, so that equal models are equal."""
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    fields |= {"image_size": tuple(config.train_grid), "class_token": config.has_class_token}
-    # Other names of one encoding are options of it, which are looked at apart.
-    names = [next(iter(registry()[part].names)) for part in config.encoding.split("+")]
-    fields["encoding"] = "+".join(names)
-    # Ratios and first values are numbers of widths and of training; the widths count.
-    fields |= {"mlp_ratio": config.mlp_hidden, "layer_scale": config.layer_scale is not None}
     probe = config.pool == "attention"
-    fields["head_dim"] = config.attention_width // config.heads
-    fields |= {"pool_heads": (config.pool_heads or config.heads) if config.has_probe else None}
-    fields |= {"pool_mlp_ratio": config.pool_hidden if probe else None}
-    fields["pool_prefix"] = config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0
-    if config.mlp == "swiglu" and not probe:
-        fields["gelu"] = None
-    fields["head"] = config.head if config.num_classes or not config.has_classifier else None
-    # Its value is one to start training from; that there is a bias is part of the model.
-    fields["head_bias"] = config.head_bias is not False if config.num_classes else None
-    fields["head_hidden"] = (config.head_hidden or config.dim) if fields["head"] == "mlp" else None
+    head = config.head if config.num_classes or not config.has_classifier else None
+    fields = vars(config) | {
+        "image_size": tuple(config.train_grid),
+        "class_token": config.has_class_token,
+        # Other names of one encoding are options of it, which are looked at apart.
+        "encoding": "+".join(next(iter(registry()[part].names)) for part in config.encoding.split("+")),
+        # Ratios and first values are numbers of widths and of training; the widths count.
+        "mlp_ratio": config.mlp_hidden,
+        "layer_scale": config.layer_scale is not None,
+        "head_dim": config.attention_width // config.heads,
+        "pool_heads": (config.pool_heads or config.heads) if config.has_probe else None,
+        "pool_mlp_ratio": config.pool_hidden if probe else None,
+        "pool_prefix": config.pool_prefix and config.pool != "cls" and config.num_prefix_tokens > 0,
+        "gelu": config.gelu if probe or config.mlp == "gelu" else None,
+        "head": head,
+        # Its value is one to start training from; that there is a bias is part of the model.
+        "head_bias": config.head_bias is not False if config.num_classes else None,
+        "head_hidden": (config.head_hidden or config.dim) if head == "mlp" else None,
+    }
     return {key: value for key, value in fields.items() if key not in _ASIDE}
 
 
@@ -309,11 +310,7 @@ def convert(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
 
 def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:
     """Our tensors to foreign ones."""
-    return {
-        name: tensor.contiguous()
-        for entry in entries
-        for name, tensor in zip(entry.theirs, entry.to_theirs([state[one] for one in entry.ours]), strict=True)
-    }
+    return convert([Entry(one.ours, one.theirs, one.to_theirs, one.to_ours) for one in entries], state)
 
 
 def check_state(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

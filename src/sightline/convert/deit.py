@@ -29,17 +29,14 @@ class Deit(VitNames):
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         if "dist_token" in state:
             raise InputError("deit: a distilled model has two heads, which ours have not (dist_token)")
-        scaled = "blocks.0.gamma_1" in state
         config = ViTConfig(
             **self.plain_fields(given),
-            layer_scale=given["init_scale"] if scaled else None,
+            layer_scale=given["init_scale"] if "blocks.0.gamma_1" in state else None,
             encoding="learned_1d",
-            encoding_options={"interpolation": "bicubic", "prefix": False},
         )
         table = state.get("pos_embed")
-        if table is not None and table.dim() == 3 and table.shape[1] == config.train_grid.cells + 1:
-            return config.replace(encoding_options={"interpolation": "bicubic", "prefix": True})
-        return config
+        whole = table is not None and table.dim() == 3 and table.shape[1] == config.train_grid.cells + 1
+        return config.replace(encoding_options={"interpolation": "bicubic", "prefix": whole})
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         return deit3_link(config) if config.layer_scale is not None else "softmax"

@@ -46,11 +46,16 @@ def arguments_for(model: Model) -> dict[str, Any]:
     """
     config, parts = model.config, {part.name: encoding_options(part) for part in parts_of(model.encoding)}
     table = parts.get("learned_1d")
+    # A table of patches alone may be resized by another rule than that of timm's other classes.
+    rule = _BICUBIC
+    if table is not None and not (table["prefix"] and config.num_prefix_tokens):
+        rule = table["interpolation"]
     if parts.keys() & {"rpe_learned", "rpe_learned_shared"}:
-        kind, own = "Beit", _beit(parts)
+        kind, own = "Beit", {"model": "beit_base_patch16_224", "use_rel_pos_bias": "rpe_learned" in parts}
+        own["use_shared_rel_pos_bias"] = "rpe_learned_shared" in parts
     elif parts.keys() & _ROTATIONS.keys():
         kind, own = "Eva", _eva(config, parts)
-    elif parts.keys() & {"learned_2d", "factorized"} or _is_naflex_table(config, table):
+    elif parts.keys() & {"learned_2d", "factorized"} or rule != _BICUBIC:
         kind, own = "NaFlexVit", _naflex(config, parts)
     else:
         kind, own = "VisionTransformer", {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
@@ -85,13 +90,6 @@ def arguments_for(model: Model) -> dict[str, Any]:
     return {**own, **{theirs: values[ours] for theirs, ours in names.items()}}
 
 
-def _is_naflex_table(config: ViTConfig, options: dict[str, Any] | None) -> bool:
-    """A table of patches alone that is resized by another rule than that of timm's other classes."""
-    if options is None or (options["prefix"] and config.num_prefix_tokens):
-        return False
-    return options["interpolation"] != _BICUBIC
-
-
 def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     rotary = next(name for name in parts if name in _ROTATIONS)
     options = parts[rotary]
@@ -111,14 +109,6 @@ def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "rope_grid_offset": options.get("offset", 0.0),
         "rope_rotate_half": options.get("pairing") == "halves",
         "ref_feat_shape": list(reference) if coordinates == "squeezed" else None,
-    }
-
-
-def _beit(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "model": "beit_base_patch16_224",
-        "use_rel_pos_bias": "rpe_learned" in parts,
-        "use_shared_rel_pos_bias": "rpe_learned_shared" in parts,
     }
 
 

@@ -264,12 +264,11 @@ def _relative(module: Any) -> tuple[str, dict[str, Any]] | None:
 
 def _preparation(cfg: dict[str, Any]) -> dict[str, Any]:
     """How its images are prepared; what ours cannot say keeps our default."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {
+        key: tuple(map(float, cfg[key])) for key in ("mean", "std") if len(cfg.get(key) or ()) == 3
+    }
     if cfg.get("interpolation") in ("bicubic", "bilinear", "lanczos"):
         found["interpolation"] = cfg["interpolation"]
     if 0 < (cfg.get("crop_pct") or 0) <= 1:
         found["crop"] = float(cfg["crop_pct"])
-    for key in ("mean", "std"):
-        if len(cfg.get(key) or ()) == 3:
-            found[key] = tuple(float(value) for value in cfg[key])
     return found
