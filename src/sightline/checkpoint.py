@@ -19,7 +19,7 @@ import secrets
 import shutil
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -345,6 +345,5 @@ def check_state(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], whe
         raise InputError(f"{where}: weights do not fit the model; {'; '.join(faults)}")
 
 
-def _some(items: Iterable[str], limit: int = 3) -> str:
-    items = list(items)
-    return ", ".join(items[:limit]) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
+def _some(items: list[str]) -> str:
+    return ", ".join(items[:3]) + (f", ... ({len(items)} in all)" if len(items) > 3 else "")

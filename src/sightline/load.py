@@ -74,13 +74,14 @@ def config_of(record: Mapping[str, Any]) -> ViTConfig:
 
 
 def model_files(
-    model: nn.Module, training: Mapping[str, Any] | None = None
+    model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any
 ) -> dict[str, bytes | Callable[[Path], None]]:
     """The files of a model's folder, without their checksums.
 
     Args:
         model: a `Model`, compiled or wrapped or not.
         training: what is known of the run, kept beside the model's configuration.
+        **beside: what else is kept there.
     """
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
@@ -95,6 +96,7 @@ def model_files(
         **parted({**dataclasses.asdict(config), "table_grid": tuple(config.train_grid)}),
         "knob": None if inner.knob is None else inner.knob.value,
         "training": dict(training or {}),
+        **beside,
     }
     # Copies: the file is written later, when the weights may have moved on.
     # In float32 whatever the model computes in: that is what `load_model` builds.

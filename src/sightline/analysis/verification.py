@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sightline.checkpoint import write_folder
+from sightline.checkpoint import check_state, write_folder
 from sightline.convert import changed_rules, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
@@ -47,11 +46,7 @@ class Comparison:
 
 def save_converted(model: Model, path: str | Path) -> None:
     """`save_model`, with the outputs on fixed images in `config.json`, for `verify`."""
-    files = model_files(model)
-    content = files["config.json"]
-    assert isinstance(content, bytes)
-    record = {**json.loads(content), "fingerprint": fingerprint(model)}
-    write_folder(Path(path), {**files, "config.json": (json.dumps(record, indent=2) + "\n").encode()})
+    write_folder(Path(path), model_files(model, fingerprint=fingerprint(model)))
 
 
 def fixed_images(model: Model) -> list[Tensor]:
@@ -106,14 +101,9 @@ def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping
 
 def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Comparison:
     back, _ = export_weights(model, project)
-    missing = sorted(set(back) ^ set(state))
-    if missing:
-        raise InputError(f"{project} weights: are of another model ({', '.join(missing[:3])})")
-    wrong = [name for name in back if back[name].shape != state[name].shape]
-    if wrong:
-        shapes = f"{list(state[wrong[0]].shape)}, expected {list(back[wrong[0]].shape)}"
-        raise InputError(f"{project} weights: are of another model ({wrong[0]} is {shapes})")
-    largest = max(float((back[name] - state[name].float()).abs().max()) for name in back if back[name].numel())
+    source = {name: tensor.float() for name, tensor in state.items()}
+    check_state(back, source, f"{project} weights of another model")
+    largest = max(float((back[name] - source[name]).abs().max()) for name in back if back[name].numel())
     spread = float(torch.cat([one.flatten().float() for one in back.values()]).std())
     return Comparison(f"{len(back)} tensors of weights", "the source", largest, 0.0, spread)
 

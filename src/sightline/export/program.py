@@ -25,6 +25,7 @@ from sightline.errors import InputError, StorageError
 from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
 from sightline.grid import Grid
 from sightline.models import Model
+from sightline.reading import check_regular
 from sightline.replacing import write_out
 
 METADATA = "sightline.json"
@@ -219,8 +220,8 @@ def _quantised(content: bytes) -> bytes:
 
 def _check_writable(path: Path) -> None:
     """Before the work what can be known: nothing is made yet."""
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise InputError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
+    if path.exists():
+        check_regular(path)
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir():
         raise StorageError(f"{path}: cannot be written ({above} is no folder)")

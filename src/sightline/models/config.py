@@ -155,8 +155,8 @@ class ViTConfig:
         if self.pool == "cls" and self.class_token is False:
             others = " or ".join(repr(pool) for pool in get_args(Pool) if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
-        rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,)
-        if isinstance(self.drop_path, tuple) and len(rates) != 2:
+        rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,) * 2
+        if len(rates) != 2:
             raise InputError(f"drop_path {self.drop_path}: expected a rate, or those of the first and last layer")
         for rate in rates:
             require_number("drop_path", rate)
