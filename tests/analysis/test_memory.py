@@ -48,11 +48,10 @@ def test_the_largest_table_is_counted_too():
     assert found == 4 * cells * small.dim
 
 
-def test_the_running_mean_and_no_optimizer():
+def test_the_running_mean_is_one_more():
     one = config()
     parameters = estimate_memory(one, 12).parameters
     assert estimate_memory(one, 12, training=True, ema=True).optimizer == 3 * parameters
-    assert estimate_memory(one, 12, training=True, optimizer="none").optimizer == 0
 
 
 @pytest.mark.parametrize("encoding", sightline.list_encodings())
@@ -116,7 +115,6 @@ def test_no_size_is_too_large_to_be_told():
         ({"image_size": 0}, "at least 1"),
         ({"batch": 0}, "batch 0: must be at least 1"),
         ({"dtype": "float16"}, "dtype 'float16' is not known"),
-        ({"optimizer": "adam"}, "did you mean 'adamw'"),
         ({"config": config("lookhere_9")}, "lookhere_90"),
     ],
 )

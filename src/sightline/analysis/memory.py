@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -25,14 +24,12 @@ from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
 from sightline.models.model import make_encoding
 
-Optimizer = Literal["adamw", "none"]
 DTYPES = ("float32", "bfloat16")
 # A tile has 16 x 16 queries; their scores, attention and its gradient are there at once (attention/backends/tiles.py).
 _TILE_QUERIES, _TILE_BUFFERS = 256, 3
 # What fresh processes took beyond the sum of the tensors: fragments of the heap, kernels' buffers.
 _OTHER, _OTHER_SHARE = 12 << 20, 16
 _FLOAT = 4
-_MOMENTS = {"adamw": 2, "none": 0}
 
 
 @dataclass(frozen=True)
@@ -73,30 +70,26 @@ def estimate_memory(
     batch: int = 1,
     dtype: str = "float32",
     training: bool = False,
-    optimizer: Optimizer = "adamw",
     ema: bool = False,
     device: str | torch.device = "cpu",
 ) -> MemoryEstimate:
     """What a model takes at a size, computed in closed form; the libraries themselves are not counted.
 
     Args:
-        config: of the model.
         image_size: (height, width) or one side in pixels of the images; any whole numbers.
         batch: images of a pass.
         dtype: of the matrix products: `float32`, or `bfloat16` by autocast beside float32 parameters.
         training: forward, backward and the optimizer's step, else a forward without gradients.
-        optimizer: `adamw` holds two moments a parameter, `none` nothing.
-        ema: a running mean of the weights is kept too.
+        ema: a running mean of the weights is kept too, beside the two moments of AdamW.
         device: decides which back end computes attention.
 
     Raises:
-        InputError: an unknown encoding, optimizer or dtype, a batch below 1, a size that the patch does not divide
+        InputError: an unknown encoding or dtype, a batch below 1, a size that the patch does not divide
             while `fit` is `exact`, or a model whose parameters torch cannot count.
     """
     require("dtype", dtype, DTYPES)
-    require("optimizer", optimizer, tuple(_MOMENTS))
     require_whole("batch", batch, 1)
-    one = _Pass(config, batch, dtype, training, _MOMENTS[optimizer] + ema, device)
+    one = _Pass(config, batch, dtype, training, ema, device)
     return one.at(Grid.checked(image_size, "image_size"))
 
 
@@ -121,9 +114,10 @@ class _Pass:
     """
 
     def __init__(
-        self, config: ViTConfig, batch: int, dtype: str, training: bool, moments: int, device: str | torch.device
+        self, config: ViTConfig, batch: int, dtype: str, training: bool, ema: bool, device: str | torch.device
     ) -> None:
-        self.config, self.batch, self.training, self.moments = config, batch, training, moments
+        self.config, self.batch, self.training = config, batch, training
+        self.moments = 2 + ema
         self.low = dtype == "bfloat16"
         self.element = 2 if self.low else _FLOAT
         self.on_cpu = torch.device(device).type == "cpu"
@@ -273,7 +267,7 @@ def refuse_what_cannot_fit(
         return
     size = Grid.checked(image_size, "image_size")
     try:
-        one = _Pass(config, batch, dtype, training, _MOMENTS["adamw"] + ema, device)
+        one = _Pass(config, batch, dtype, training, ema, device)
     except _UncountableError:
         # What cannot be estimated may still run.
         return

@@ -22,7 +22,7 @@ from torch.export import Dim, ExportedProgram
 
 from sightline import __version__
 from sightline.errors import InputError, StorageError
-from sightline.export.refusals import OPSET, check_exportable, check_sizes, pixels
+from sightline.export.refusals import OPSET, check_exportable, check_sizes
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.reading import check_regular
@@ -31,7 +31,7 @@ from sightline.replacing import write_out
 METADATA = "sightline.json"
 """The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""
 # Not square, and unlike the usual grids: no side may be taken for another.
-_EXAMPLE = Grid(6, 9)
+_EXAMPLE_ROWS, _EXAMPLE_COLS = 6, 9
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def export_model(
     """
     path = Path(path)
     check_exportable(model, to, opset=opset, int8=int8)
-    size = example_size or pixels(_EXAMPLE, model)
+    patch = model.config.patch_size
+    size = example_size or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
     check_sizes(model, [size])
     _check_writable(path)
     started = time.monotonic()
@@ -117,7 +118,7 @@ def export_model(
         to=to,
         encoding=model.config.encoding,
         output=metadata["output"],
-        patch_size=model.config.patch_size,
+        patch_size=patch,
         opset=opset if to == "onnx" else None,
         int8=int8,
         example_size=size,

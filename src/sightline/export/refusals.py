@@ -9,7 +9,6 @@ from sightline import runtime
 from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
-from sightline.grid import Grid
 from sightline.models import Model
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
@@ -118,9 +117,5 @@ def default_sizes(model: Model) -> list[tuple[int, int]]:
     rows, cols = (min(side, _LARGEST_CHECKED) for side in model.config.train_grid)
     # Rows that are odd: those of the traced images are not.
     grids = (rows + 1, rows + 1), (max(3, rows // 2 | 1), cols + 3), (2 * rows + 1, max(2, 3 * cols // 4))
-    return [pixels(Grid(*sides), model) for sides in grids]
-
-
-def pixels(grid: Grid, model: Model) -> tuple[int, int]:
-    """(height, width) of an image of this grid."""
-    return grid.rows * model.config.patch_size, grid.cols * model.config.patch_size
+    patch = model.config.patch_size
+    return [(rows * patch, cols * patch) for rows, cols in grids]

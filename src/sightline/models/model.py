@@ -122,13 +122,10 @@ class Model(nn.Module):
         return ImageRows(self.patch_embed.cutter, self.config.mean)
 
     def prepare(self, images: Images) -> tuple[Tensor, TokenLayout]:
-        """Images to flat rows and where they stand.
+        """Images to flat rows [rows, patches, values] and where they stand.
 
         Args:
             images: [batch, channels, height, width], or a list of [channels, height, width].
-
-        Returns:
-            [rows, patches, values] and the layout.
 
         Raises:
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from sightline.attention import attend
 from sightline.layout import TokenLayout
+from sightline.models.block import Mlp
 from sightline.models.config import Pool, ViTConfig
-from sightline.models.mlp import Mlp
 from sightline.models.norm import make_norm, make_qk_norms
 
 
