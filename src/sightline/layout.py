@@ -260,9 +260,7 @@ class TokenLayout:
             first = patches.new_zeros(shape) if prefix is None else prefix
             counts = [segment.patches for segment in self.segments]
             images = pieces if len(counts) == 1 else patches.split(counts, dim=1)
-            pieces = []
-            for image in images:
-                pieces += [first.to(patches).expand(shape), image]
+            pieces = [piece for image in images for piece in (first.to(patches).expand(shape), image)]
         if self.padding:
             pieces.append(patches.new_zeros((patches.shape[0], self.padding, *inner)))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)

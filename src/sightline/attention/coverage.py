@@ -57,12 +57,8 @@ def cover(visible: Tensor, grid: Grid) -> list[tuple[QueryTile, ...]]:
     return [_cover_head(mask.tobytes(), Grid(*grid)) for mask in masks]
 
 
-def _cover_bytes(tiles: tuple[QueryTile, ...], packed: bytes, grid: Grid) -> int:
-    """A tile's rectangles are small objects of Python, about 100 bytes each (measured)."""
-    return len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles)
-
-
-@kept(4 << 20, _cover_bytes)
+# A tile's rectangles are small objects of Python, about 100 bytes each (measured).
+@kept(4 << 20, lambda tiles, packed, _: len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles))
 def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():

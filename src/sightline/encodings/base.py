@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
-from sightline.checks import is_finite_number, require_whole
+from sightline.checks import require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
@@ -165,10 +165,7 @@ class PositionEncoding(nn.Module):
         knob = self.knob
         if knob is None:
             raise InputError(f"encoding {self.name} has no knob")
-        if not is_finite_number(value):
-            raise InputError(f"knob {knob.name} {value!r}: expected a finite number")
-        if not knob.low <= value <= knob.high:
-            raise InputError(f"knob {knob.name} {value}: expected {knob.low} to {knob.high}")
+        require_number(f"knob {knob.name}", value, low=knob.low, high=knob.high)
         self._turn_knob(float(value))
 
     def _turn_knob(self, value: float) -> None:
@@ -256,11 +253,10 @@ class RotaryEncoding(PositionEncoding):
         shared = self.shares(layer)
 
         def make() -> Rotation:
-            if self.reads_grid or torch.compiler.is_compiling():
-                pieces = [self.angles(segment.coords, segment.grid, layer) for segment in layout.segments]
-            else:
-                places = [segment.coords for segment in layout.segments]
-                pieces = [self.angles(torch.cat(places, dim=1), layout.segments[0].grid, layer)]
+            places = [(segment.coords, segment.grid) for segment in layout.segments]
+            if not self.reads_grid and not torch.compiler.is_compiling():
+                places = [(torch.cat([coords for coords, _ in places], dim=1), places[0][1])]
+            pieces = [self.angles(coords, grid, layer) for coords, grid in places]
             # Slots stand in dimension 1 for `join`, heads before them for attention.
             patches = torch.cat(pieces, dim=2).transpose(1, 2)
             return Rotation(layout.join(patches).transpose(1, 2), self.pairing)

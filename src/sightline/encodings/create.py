@@ -43,34 +43,31 @@ class Combined(PositionEncoding):
             raise InputError(
                 f"encoding {names!r}: its rotations pair channels differently ({', '.join(sorted(turning))})"
             )
-        self.parts = nn.ModuleList(parts)
+        self.parts: Any = nn.ModuleList(parts)
 
     @property
     def symmetric(self) -> bool:  # type: ignore[override]
         """Symmetric only where every part is."""
-        return all(part.symmetric for part in self._parts())
-
-    def _parts(self) -> list[PositionEncoding]:
-        return [part for part in self.parts if isinstance(part, PositionEncoding)]
+        return all(part.symmetric for part in self.parts)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        return _sum(part.added(layer, layout) for part in self._parts())
+        return _sum(part.added(layer, layout) for part in self.parts)
 
     def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
-        return _sum(part.rotation(layer, layout) for part in self._parts())
+        return _sum(part.rotation(layer, layout) for part in self.parts)
 
     def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
-        return _sum(part.pattern(layer, layout) for part in self._parts())
+        return _sum(part.pattern(layer, layout) for part in self.parts)
 
     @property
     def knob(self) -> Knob | None:
-        return next((part.knob for part in self._parts() if part.knob is not None), None)
+        return next((part.knob for part in self.parts if part.knob is not None), None)
 
     def _turn_knob(self, value: float) -> None:
-        next(part for part in self._parts() if part.knob is not None).set_knob(value)
+        next(part for part in self.parts if part.knob is not None).set_knob(value)
 
     def no_weight_decay(self) -> set[str]:
-        return {f"parts.{index}.{name}" for index, part in enumerate(self._parts()) for name in part.no_weight_decay()}
+        return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
 
 
 def create_encoding(
@@ -120,9 +117,7 @@ def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
     if not isinstance(encoding, Combined):
         return dataclasses.asdict(encoding.config)
     return {
-        f"{part.name}.{key}": value
-        for part in encoding.parts
-        for key, value in dataclasses.asdict(part.config).items()  # type: ignore[arg-type]
+        f"{part.name}.{key}": value for part in encoding.parts for key, value in dataclasses.asdict(part.config).items()
     }
 
 

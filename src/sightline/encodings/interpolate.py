@@ -33,12 +33,11 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     if not torch.compiler.is_exporting() and old == new:
         return table
     image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
-    aligned = interpolation == "corner_aligned"
     resized = F.interpolate(
         image,
         size=(new.rows, new.cols),
         mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
-        align_corners=aligned,
+        align_corners=interpolation == "corner_aligned",
         antialias=interpolation.endswith("_antialias"),
     )
     return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)

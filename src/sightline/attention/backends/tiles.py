@@ -4,7 +4,7 @@ of what it sees is read from the table of displacements, never stored."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -182,15 +182,13 @@ class _Head:
         """Each tile and where its queries stand; None for the prefix tokens', which see everything."""
         if self.plan.prefix:
             yield None, slice(0, self.plan.prefix)
-        start = self.plan.prefix
-        for tile in self.cover:
-            stop = start + tile.queries.cells
-            yield tile, slice(start, stop)
-            start = stop
+        places = self._after_prefix(tile.queries for tile in self.cover)
+        yield from ((tile, where) for tile, (_, where) in zip(self.cover, places, strict=True))
 
-    def _pieces(self, tile: QueryTile) -> Iterator[tuple[Rectangle, slice]]:
+    def _after_prefix(self, pieces: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, slice]]:
+        """Rectangles of cells, and where they stand one after the other."""
         start = self.plan.prefix
-        for piece in tile.keys:
+        for piece in pieces:
             yield piece, slice(start, start + piece.cells)
             start += piece.cells
 
@@ -213,7 +211,7 @@ class _Head:
         prefix = self.plan.prefix
         total[:, :prefix] += part[:, :prefix]
         cells = total[:, prefix:].unflatten(1, self.plan.grid)
-        for piece, where in self._pieces(tile):
+        for piece, where in self._after_prefix(tile.keys):
             cells[:, piece.top : piece.bottom, piece.left : piece.right] += part[:, where].unflatten(1, piece.shape)
 
     def attention(self, tile: QueryTile | None, where: slice) -> tuple[Tensor, Tensor, Tensor]:
@@ -221,7 +219,7 @@ class _Head:
         keys, values = self.gather(self.keys, tile), self.gather(self.values, tile)
         scores = self.plan.times(self.queries[where], keys)
         if tile is not None:
-            for piece, columns in self._pieces(tile):
+            for piece, columns in self._after_prefix(tile.keys):
                 self._add_bias(scores[:, columns], tile.queries, piece)
         return keys, values, torch.softmax(scores, dim=-1, out=scores)
 

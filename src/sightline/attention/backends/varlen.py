@@ -58,8 +58,5 @@ def cumulative_lengths(layout: TokenLayout) -> Tensor:
     Returns:
         int32 [images + 1].
     """
-
-    def make() -> Tensor:
-        return torch.tensor([0, *layout.lengths * layout.rows]).cumsum(0).to(torch.int32).to(layout.device)
-
-    return layout.once("cumulative lengths", make)
+    starts = [0, *layout.lengths * layout.rows]
+    return layout.once("cumulative lengths", lambda: torch.tensor(starts).cumsum(0).int().to(layout.device))

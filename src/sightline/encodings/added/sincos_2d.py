@@ -58,12 +58,11 @@ class Sincos2d(AddedEncoding):
         self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
 
     def _table(self, grid: Grid) -> Tensor:
-        device = self.anchor.device
-        key = (self.config, self.shape.dim, grid, device)
-        known = all(type(side) is int for side in grid)
-        return _TABLES.tensor(key, device, lambda: self._made(grid, device)) if known else self._made(grid, device)
+        known, key = all(type(side) is int for side in grid), (self.config, self.shape.dim, grid, self.anchor.device)
+        return _TABLES.tensor(key, self.anchor.device, lambda: self._made(grid)) if known else self._made(grid)
 
-    def _made(self, grid: Grid, device: torch.device) -> Tensor:
+    def _made(self, grid: Grid) -> Tensor:
+        device = self.anchor.device
         where = torch.device("cpu") if device.type == "mps" else device
         quarter = self.shape.dim // 4
         steps = quarter - 1 if self.config.order == "big_vision" else quarter
