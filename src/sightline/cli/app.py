@@ -82,8 +82,6 @@ def _run(arguments: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        from cyclopts import CycloptsError
-
         try:
             os.getcwd()
         except FileNotFoundError:
@@ -91,7 +89,7 @@ def _run(arguments: list[str]) -> int:
         arguments = _without_plugins(arguments)
         app = build_app()
         signals.begun()
-        result = _call(app, arguments, CycloptsError)
+        result = _call(app, arguments)
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -144,18 +142,18 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+            # It gets the lowest number that is free: this one.
+            os.open(os.devnull, os.O_RDWR)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # for as long as the process lives
 
 
-def _call(app: App, arguments: list[str], misuse: Any) -> Any:
+def _call(app: App, arguments: list[str]) -> Any:
+    from cyclopts import CycloptsError
+
     try:
         return app(arguments)
-    except misuse as error:
+    except CycloptsError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))

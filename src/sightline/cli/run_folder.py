@@ -222,8 +222,6 @@ def read_validation(folder: Path) -> list[content.ValidationPoint]:
 
 def best_step(folder: Path) -> int | None:
     """The step of the best checkpoint; None where none is kept."""
-    if not (folder / BEST).is_dir():
-        return None
     try:
         return read_record(folder / BEST)["training"].get("step")
     except InputError:
@@ -245,10 +243,8 @@ def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Sour
         InputError: the file cannot be read, or is damaged.
     """
     path = folder / PREDICTIONS
-    if not path.exists():
-        return None
     parts: dict[tuple[str, str, int | None], list[Prediction]] = {}
-    for one in read_predictions(path):
+    for one in read_predictions(path) if path.exists() else ():
         parts.setdefault((one.split, one.view, one.resolution), []).append(one)
     if not parts:
         return None

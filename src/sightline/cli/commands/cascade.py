@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from sightline.cli import options
 from sightline.errors import InputError
-
-if TYPE_CHECKING:
-    from sightline.evaluation.cascade import CascadeConfig
-    from sightline.training.run import Run
 
 # Patches over those of the training size; the sides are 1/2, 3/4, 1, 5/4, 3/2 and 2 times as long.
 _FACTORS = (0.25, 0.5625, 1.0, 1.5625, 2.25, 4.0)
@@ -124,22 +120,8 @@ def cascade(
     rows = cascades.cascade_rows(result, run.model, source, config, run.identity)
     text, chance = dump_rows(rows), 1 / run.model.num_classes
     seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
-    page = cascade_page.render(rows, next_step.again(*_words(run, config, out)), seen=seen, chance=chance)
-    figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
-    for name, content in zip((CASCADE, *_DRAWN), (text, *map(style.standalone, figures), page), strict=True):
-        write_out(out / name, content)
-    if json:
-        print(text, end="")
-        return
-    cascade_page.print_rows(rows, chance=chance)
-    print(f"computed in {result.precision}")
-    print(f"rows, figures, page: {out}")
-    next_step.say_report(run)
-
-
-def _words(run: Run, config: CascadeConfig, out: Path) -> list[object]:
-    """The words that measure the same again."""
-    values: dict[str, Any] = {
+    # A line that measures the same again.
+    values = {
         "tokens": ",".join(map(str, config.budgets)),
         "pair": None if config.pair is None else ",".join(map(str, config.pair)),
         "alphas": ",".join(f"{alpha:g}" for alpha in config.alphas),
@@ -151,4 +133,15 @@ def _words(run: Run, config: CascadeConfig, out: Path) -> list[object]:
         "out": out,
     }
     given = [word for name, value in values.items() if value is not None for word in (f"--{name}", value)]
-    return ["cascade", run.path, run.data, *given]
+    command = next_step.again("cascade", run.path, run.data, *given)
+    page = cascade_page.render(rows, command, seen=seen, chance=chance)
+    figures = (cascade_plot.accuracy_by_cost(rows), cascade_plot.calibration_by_tokens(rows))
+    for name, content in zip((CASCADE, *_DRAWN), (text, *map(style.standalone, figures), page), strict=True):
+        write_out(out / name, content)
+    if json:
+        print(text, end="")
+        return
+    cascade_page.print_rows(rows, chance=chance)
+    print(f"computed in {result.precision}")
+    print(f"rows, figures, page: {out}")
+    next_step.say_report(run)

@@ -50,6 +50,7 @@ def export(
         Print one JSON object instead.
     """
     import dataclasses
+    import functools
 
     from sightline import export as exports
     from sightline.cli import guard, next_step, progress
@@ -69,24 +70,19 @@ def export(
     batches = _INT8_BATCHES if int8 else _BATCHES
     exports.check_memory(loaded, to, checked, max(batches))
     with progress.Bars() as bars:
-        record = exports.export_model(
-            loaded, file, to=to, int8=int8, moved=lambda done, total: bars.move("exporting", done, total)
-        )
-        rows = (
-            exports.check_export(
-                file, loaded, checked, batches=batches, moved=lambda done, total: bars.move("checking", done, total)
-            )
-            if checked
-            else []
-        )
+        moved = functools.partial(bars.move, "exporting")
+        record = exports.export_model(loaded, file, to=to, int8=int8, moved=moved)
+        moved = functools.partial(bars.move, "checking")
+        rows = exports.check_export(file, loaded, checked, batches=batches, moved=moved) if checked else []
     if json:
         answer = {**dataclasses.asdict(record), "limit": None if int8 else exports.LIMIT}
         print(json_module.dumps({**answer, "check": [dataclasses.asdict(row) for row in rows]}), flush=True)
     else:
         kind = f"ONNX opset {record.opset}{', int8' if int8 else ''}" if to == "onnx" else "torch.export"
         print(f"{file}: {record.encoding}, {kind}, {record.bytes / 1e6:.1f} MB, {record.seconds:.0f} s", flush=True)
-        _print_rows(rows, int8)
-        if not rows:
+        if rows:
+            _print_rows(rows, int8)
+        else:
             next_step.say_next("export", model, "--to", to, "--output", file, "--overwrite", "--check")
     worst = max((row.difference for row in rows), default=0.0)
     if not int8 and not worst <= exports.LIMIT:
@@ -99,8 +95,6 @@ def _print_rows(rows: list[CheckRow], int8: bool) -> None:
     from sightline.export import LIMIT
     from sightline.reports.tables import print_table
 
-    if not rows:
-        return
     lines = []
     for row in rows:
         cells = ("x".join(map(str, row.size)), "x".join(map(str, row.grid)), f"{row.difference:.1e}")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
-
-if TYPE_CHECKING:
-    from sightline.training.config import TrainConfig
 
 
 def train(
@@ -98,6 +94,7 @@ def train(
     from sightline.reports.words import quantity
     from sightline.results import dump_rows
     from sightline.run_files import CONFIG, PREDICTIONS, RESULTS
+    from sightline.training.config import TrainConfig
     from sightline.training.loop import Progress
     from sightline.training.loop import train as run
     from sightline.training.prepare import prepare, resolve
