@@ -39,10 +39,6 @@ class Inputs:
     data: Sequence[str] = ()
     files: Sequence[Path | None] = ()
 
-    def given_files(self) -> list[Path]:
-        """Those that were given."""
-        return [file for file in self.files if file is not None]
-
     def model_folders(self) -> list[Path]:
         """The folders of the models on this machine."""
         places = [Path(str(model).removeprefix("local-dir:")) for model in self.models if model is not None]
@@ -72,7 +68,7 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
         InputError: names the file and what it would harm; nothing was written.
     """
     _refuse_owned(out, option)
-    read = inputs.given_files()
+    read = [file for file in inputs.files if file is not None]
     for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
         for part in (folder, *(folder / name for name in CHECKPOINTS)):
             read += sorted(entry for entry in part.glob("*") if entry.suffix in _READ_OF_A_MODEL)
@@ -101,9 +97,9 @@ def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> No
     data = inputs.data_folders()
     _refuse_in_data(out, data, option)
     # A run may be continued by its own config.yaml.
-    read = [*inputs.model_folders(), *data, *(inputs.given_files() if deletes else ())]
+    read = [*inputs.model_folders(), *data, *(inputs.files if deletes else ())]
     for path in read:
-        if _lies_in(path, out):
+        if path is not None and _lies_in(path, out):
             what = "is" if _same(path, out) else "holds"
             which = f"{path}, which" if str(path) != str(out) else "what"
             raise InputError(f"{option} {out}: {what} {which} this command reads; give another folder")

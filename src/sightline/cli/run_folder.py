@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -83,10 +84,8 @@ def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
     )
 
 
-def _samples(source: Source | None, resolutions: Sequence[int]) -> list[content.SampleRow]:
-    """Images of different classes at some sizes; none where the data is not there any more."""
-    if source is None:
-        return []
+def _samples(source: Source, resolutions: Sequence[int]) -> list[content.SampleRow]:
+    """Images of different classes at some sizes."""
     split = _split_of(source)
     indices = _of_many_classes(source, split)
 
@@ -115,14 +114,6 @@ def _of_many_classes(source: Source, split: str) -> list[int]:
     # One of each class, then a second one of each.
     ranked = sorted((place, index) for indices in found.values() for place, index in enumerate(indices))
     return [index for _, index in ranked[:_SAMPLES_A_ROW]]
-
-
-def _open_data(run: Run) -> Source | None:
-    """The data set of a run, without the images that it left out; None where it is not there any more."""
-    try:
-        return run.source.check_readable(_split_of(run.source), skip_unreadable=run.skip_unreadable)[0]
-    except SightlineError:
-        return None
 
 
 def _split_of(source: Source) -> str:
@@ -174,18 +165,21 @@ def compose_report(
     data = {run.data for run in runs}
     if len(data) > 1:
         raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
-    source = _open_data(runs[0])
+    first, source = runs[0], None
+    # Without the images that the run left out; the data may not be there any more.
+    with contextlib.suppress(SightlineError):
+        source, _ = first.source.check_readable(_split_of(first.source), skip_unreadable=first.skip_unreadable)
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
     said = [read_answers(run.path, name, run.config, source) for run, name in shown]
     precision = sorted({summary.precision for summary in summaries})
-    again = [f"sightline evaluate {folders[0]} --tune"] if runs[0].model.knob is not None else []
+    again = [f"sightline evaluate {folders[0]} --tune"] if first.model.knob is not None else []
     return content.Report(
         title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,
         runs=summaries,
         rows=rows,
-        samples=_samples(source, resolutions),
+        samples=[] if source is None else _samples(source, resolutions),
         fields=[field for run, name in shown for field in _fields(run.model, name)],
         answers=[one for one in said if one is not None],
         seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
@@ -194,7 +188,7 @@ def compose_report(
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=task_of(runs[0].model).chance,
+        chance=task_of(first.model).chance,
     )
 
 

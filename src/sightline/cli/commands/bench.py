@@ -24,7 +24,6 @@ _RUN_QUIETLY = (
     "sys.path[0] = os.path.dirname(sys.argv[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 _PARTS = ("parameters", "gradients", "optimizer", "activations", "attention", "other")
-_PassedOn = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 bench = App(help="What models cost here: memory before it is tried, and measured time.")
 
@@ -129,7 +128,7 @@ def memory(
 
 
 def _passed_on(name: str, what: str) -> Callable[..., int]:
-    def run(*arguments: _PassedOn) -> int:
+    def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
         return _run(name, arguments)
 
     run.__doc__ = f"""Measure {what}: runs benchmarks/{name}.py of a checkout.

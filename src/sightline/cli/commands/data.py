@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from sightline.cli.options import MaxPixels, SkipUnreadable
+from sightline.cli.options import JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ def check(
     overwrite: bool = False,
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
-    json: bool = False,
+    json: JsonObject = False,
 ) -> int:
     """Read every image of a folder once, and show what is in it and what is wrong with it.
 
@@ -49,8 +49,6 @@ def check(
         A picture of some of the images, as sheet.png.
     overwrite
         Replace --sheet if it exists.
-    json
-        Print a JSON object instead.
     """
     from sightline.cli import guard, output, progress
     from sightline.data.allowance import WAY_ON

@@ -70,12 +70,12 @@ def demo(
     ):
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
-        images = resolved[0].images
-        print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {images:,} scenes at 32 px,")
+        print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {resolved[0].images:,} scenes at 32 px,")
         print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
+        notes = []
         if quick:
             print("Quick: too few scenes to learn from, to see that everything works.")
-        notes = [] if not quick else ["A quick run: far too few scenes to learn from; its curves say nothing."]
+            notes = ["A quick run: far too few scenes to learn from; its curves say nothing."]
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
         with progress.Bars() as bars:

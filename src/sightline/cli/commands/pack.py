@@ -8,7 +8,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from sightline.cli.options import MaxPixels, SkipUnreadable
+from sightline.cli.options import JsonObject, MaxPixels, SkipUnreadable
 
 pack = App(help="Images of every size in sequences without padding.")
 
@@ -33,7 +33,7 @@ def stats(
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     seed: int = 0,
-    json: bool = False,
+    json: JsonObject = False,
 ) -> None:
     """Show how a data set packs: lengths, images a sequence, and the room that is left. No pixel is read.
 
@@ -63,8 +63,6 @@ def stats(
         How many of the split; all, or 10,000 of an endless one.
     seed
         Of the draws.
-    json
-        Print a JSON object instead.
     """
     import statistics
 
