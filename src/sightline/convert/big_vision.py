@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -11,9 +11,8 @@ from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, same, unbatched
 from sightline.convert.flax_names import (
     blocks,
-    channels,
     dense,
-    image_size,
+    image_fields,
     kernel_like,
     mlp,
     norm,
@@ -21,7 +20,6 @@ from sightline.convert.flax_names import (
     patches,
     projections,
 )
-from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 
 
@@ -50,21 +48,14 @@ class BigVision(Project):
     }
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        patch = given["patch_size"]
-        sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
-        if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
-            raise InputError(f"big_vision: patch_size {patch!r}: expected a square")
         hidden = given["mlp_dim"] or 4 * given["width"]
         require_number("big_vision: mlp_dim", hidden)
         learned = given["posemb"] == "learn"
         options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
         return ViTConfig(
-            patch_size=sides[0],
+            **image_fields(self.name, given, state, given["patch_size"], "pos_embedding", 0),
             **self.plain_fields(given),
             mlp_ratio=hidden / given["width"],
-            num_classes=given["num_classes"] or 0,
-            image_size=image_size(self.name, given["image_size"], state, "pos_embedding", 0, sides[0]),
-            channels=channels(state),
             encoding_options=options,
             gelu="tanh",
         )

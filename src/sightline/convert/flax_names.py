@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,30 +13,37 @@ from sightline.errors import InputError
 from sightline.models import ViTConfig
 
 
-def channels(state: Mapping[str, Tensor]) -> int:
-    """Of the images, by the kernel HWIO of the patch embedding; 3 where there is none."""
-    kernel = state.get("embedding/kernel")
-    return 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2]
+def image_fields(
+    project: str, given: Mapping[str, Any], state: Mapping[str, Tensor], patch: Any, table: str, prefix: int
+) -> dict[str, Any]:
+    """The fields of the images, of patches (a side, or both) and of classes, partly by what the weights tell.
+
+    The training size in pixels is the one that is given (no argument there), else a square of as many patches as the
+    table has, which alone knows their number, beside rows of `prefix` tokens. The channels are those of the kernel
+    HWIO of the patch embedding; 3 where there is none.
+
+    Raises:
+        InputError: a patch, or the table, is no square.
+    """
+    sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
+    if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
+        raise InputError(f"{project}: patches of {patch!r}: expected a square")
+    found, kernel = state.get(table), state.get("embedding/kernel")
+    count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
+    side = round(count**0.5) or 224 // sides[0]
+    if given["image_size"] is None and count and side * side != count:
+        raise InputError(f"{project}: {table} has {count} patches, no square; give image_size (height, width)")
+    return {
+        "patch_size": sides[0],
+        "image_size": given["image_size"] or side * sides[0],
+        "channels": 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+        "num_classes": given["num_classes"] or 0,
+    }
 
 
 def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
-    """What `channels` reads of the weights of a model."""
+    """What `image_fields` reads of the weights of a model whose size is given."""
     return {"embedding/kernel": torch.empty(config.patch_size, config.patch_size, config.channels, 1)}
-
-
-def image_size(project: str, given: Any, state: Mapping[str, Tensor], table: str, prefix: int, patch: int) -> Any:
-    """The training size in pixels: the one that is given (no argument there), else a square of as many patches as the
-    table has, which alone knows their number.
-
-    Raises:
-        InputError: they are no square.
-    """
-    found = state.get(table)
-    count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
-    side = round(count**0.5) or 224 // patch
-    if given is None and count and side * side != count:
-        raise InputError(f"{project}: {table} has {count} patches, no square; give image_size (height, width)")
-    return given or side * patch
 
 
 def patches(config: ViTConfig) -> list[Entry]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from sightline.checks import require_whole
 from sightline.convert.base import Entry, Project, prefixed, same
-from sightline.convert.flax_names import blocks, channels, dense, image_size, kernel_like, norm, patches
-from sightline.errors import InputError
+from sightline.convert.flax_names import blocks, dense, image_fields, kernel_like, norm, patches
 from sightline.models import Model, ViTConfig
 
 _TRANSFORMER = ("num_layers", "num_heads", "mlp_dim")
@@ -40,22 +39,13 @@ class GoogleVit(Project):
         trunk = given["transformer"]
         for key in _TRANSFORMER:
             require_whole(f"vision_transformer: transformer.{key}", trunk.get(key), 1)
-        size = given["patches"].get("size")
-        if not isinstance(size, Sequence):
-            raise InputError(f"vision_transformer: patches.size {size!r}: expected (height, width)")
-        sides = tuple(size)
-        if len(sides) != 2 or sides[0] != sides[1]:
-            raise InputError(f"vision_transformer: patches of {sides} are not square")
         hidden = given["representation_size"]
         return ViTConfig(
-            patch_size=sides[0],
+            **image_fields(self.name, given, state, given["patches"].get("size"), _TABLE, 1),
             **self.plain_fields(given),
             depth=trunk["num_layers"],
             heads=trunk["num_heads"],
             mlp_ratio=trunk["mlp_dim"] / given["hidden_size"],
-            num_classes=given["num_classes"] or 0,
-            image_size=image_size(self.name, given["image_size"], state, _TABLE, 1, sides[0]),
-            channels=channels(state),
             encoding="learned_1d",
             encoding_options={"interpolation": "corner_aligned"},
             gelu="tanh",
