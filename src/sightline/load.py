@@ -210,9 +210,7 @@ def load_model(
         else:
             state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite)
             model = import_weights("timm", state, foreign.given)
-            link = "softmax"
-            if model.num_classes == 1000:
-                link = published_link(model.config, foreign.given["model"], foreign.tag)
+            link = published_link(model.config, foreign.given["model"], foreign.tag)
             model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
         if num_classes is not None and num_classes != model.num_classes:
             model.reset_head(num_classes=num_classes)

@@ -45,8 +45,7 @@ class Timm(Project):
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
-        # Other classes than the published ones have a head that somebody else trained.
-        return published_link(config, architecture, tag) if config.num_classes == 1000 else "softmax"
+        return published_link(config, architecture, tag)
 
     def given(self, model: Model) -> dict[str, Any]:
         config = model.config
@@ -65,7 +64,8 @@ class Timm(Project):
 def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:
     """How logits of the weights that timm names so are read: DeiT III and RoPE-ViT share a recipe."""
     known = (architecture.startswith("deit3_") and tag == "fb_in1k") or tag == "naver_in1k"
-    return deit3_link(config) if known else "softmax"
+    # Other classes than the published ones have a head that somebody else trained.
+    return deit3_link(config) if known and config.num_classes == 1000 else "softmax"
 
 
 # Where weights come from and in what form, and not what the model is.

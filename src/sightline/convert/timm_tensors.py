@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
 import torch
 
-from sightline.convert.base import Entry, joined, kernel, mapped, prefixed, same, unbatched
+from sightline.convert.base import Entry, joined, kernel, mapped, named_as_ours, prefixed, same, unbatched
+from sightline.convert.vit_names import SCALES
 from sightline.models import ViTConfig
-
-# timm's name -> ours, where a tensor is called otherwise and nothing else.
-_RENAMED = (
-    (r"embeds\.(cls_token|reg_token)", r"\1"),
-    (r"embeds\.proj\.bias", r"patch_embed.proj.bias"),
-    (r"norm_pre\.(\w+)", r"blocks.0.norm_pre.\1"),
-    (r"(blocks\.\d+)\.gamma_(\d)", r"\1.ls\2.gamma"),
-    # Where keys have no bias: else all three are one.
-    (r"(blocks\.\d+\.attn)\.([qv])_proj\.bias", r"\1.\2_bias"),
-)
-# Tensors that are one of ours, one after the other: a pattern of the first, the others, and our name.
-_JOINED = (
-    (r"(blocks\.\d+\.attn)\.q_proj\.(weight|bias)", (r"\1.k_proj.\2", r"\1.v_proj.\2"), r"\1.qkv.\2"),
-    (r"(blocks\.\d+\.mlp)\.fc1_g\.(weight|bias)", (r"\1.fc1_x.\2",), r"\1.fc1.\2"),
-)
 
 
 def entries_of(module: Any, config: ViTConfig) -> list[Entry]:
     """Every tensor of the state dict of `module`, which `config` was read from."""
     entries = _special(module, config)
-    known = {name for entry in entries for name in entry.theirs}
-    names = [name for name in module.state_dict() if name not in known]
-    for pattern, others, ours in _JOINED:
-        for first in list(names):
-            found = re.fullmatch(pattern, first)
-            together = [first, *(found.expand(one) for one in others)] if found else []
-            if found and set(together) <= set(names):
-                names = [name for name in names if name not in together]
-                entries.append(joined(together, found.expand(ours)))
-    for name in names:
-        ours = next((found.expand(to) for one, to in _RENAMED if (found := re.fullmatch(one, name))), name)
-        entries.append(same(name, ours))
-    return entries
+    first = module.blocks[0]
+    renamed = [(r"^blocks\.0\.norm_pre", "norm_pre")]
+    if hasattr(module, "embeds"):
+        renamed += [(r"^(cls_token|reg_token)", r"embeds.\1"), (r"^patch_embed", "embeds")]
+    if not hasattr(first, "ls1"):
+        renamed += SCALES
+    together = []
+    if getattr(first.attn, "qkv", None) is None:
+        # Where keys have no bias: else all three are one.
+        renamed.append((r"\.([qv])_bias$", r".\1_proj.bias"))
+        parts = ("weight", "bias") if config.qkv_bias is True else ("weight",)
+        together += [("attn", ("q_proj", "k_proj", "v_proj"), "qkv", part) for part in parts]
+    if hasattr(first.mlp, "fc1_g"):
+        together += [("mlp", ("fc1_g", "fc1_x"), "fc1", part) for part in ("weight", "bias")]
+    for layer in range(config.depth):
+        for place, theirs, ours, part in together:
+            names = [f"blocks.{layer}.{place}.{one}.{part}" for one in theirs]
+            entries.append(joined(names, f"blocks.{layer}.{place}.{ours}.{part}"))
+    return named_as_ours(config, entries, renamed)
 
 
 def _special(module: Any, config: ViTConfig) -> list[Entry]:
