@@ -155,7 +155,7 @@ def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
     resolved = resolve(config, open_source("digits"), torch.device("cpu"))
     model = build_model(resolved, open_source("digits"))
     task = make_task(resolved.task, model.config)
-    assert Validation(resolved, model, task, open_source("digits"), None).view == View("tokens", 16)
+    assert Validation(resolved, model, task, open_source("digits")).view == View("tokens", 16)
 
 
 def test_found_38_a_short_run_is_validated_at_its_end(tmp_path):

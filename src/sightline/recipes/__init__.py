@@ -1,26 +1,24 @@
-"""Functions that return a whole run's configuration; they only choose. One file a recipe, found by its name: that of a
-data set, whose recipe it then is, or another one. Each says in `DATA` which data set it is for."""
+"""Functions that return a whole run's configuration; they only choose. One of the name of a data set is its recipe."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
+from sightline.recipes import embedded, folders
 from sightline.training.config import TrainConfig
 
-# A demonstration of several runs, not one run.
-_NO_RECIPE = ("demo",)
-# What is measured of a folder before its recipe chooses.
-_MEASURED = "imagefolder"
-
-
-def list_recipes() -> list[str]:
-    """The names that `recipe` takes."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_RECIPE)
+# The data set that each is for. What is measured of a folder before its recipe chooses, no other one asks.
+_RECIPES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "digits": ("digits", embedded.digits),
+    "imagefolder": ("imagefolder", folders.imagefolder),
+    "navit_imagefolder": ("imagefolder", folders.navit_imagefolder),
+    "navit_scenes": ("scenes", embedded.navit_scenes),
+    "scenes": ("scenes", embedded.scenes),
+    "vit_scenes": ("scenes", embedded.vit_scenes),
+}
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
@@ -33,26 +31,20 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
     Raises:
         InputError: there is none, or it is for other data.
     """
-    if name not in list_recipes():
-        raise choose("recipe", name, list_recipes())
-    module = _module(name)
+    if name not in _RECIPES:
+        raise choose("recipe", name, list(_RECIPES))
+    kind, make = _RECIPES[name]
     if data is None:
-        return module.recipe()
-    kind = data.partition(":")[0]
-    if kind != module.DATA:
-        fitting = [other for other in list_recipes() if kind == _module(other).DATA]
-        said = f"; recipes for {kind}: {', '.join(fitting)}" if fitting else ""
-        raise InputError(f"recipe {name}: is for {module.DATA}, not for {data}{said}")
-    if summarise is None or module.DATA != _MEASURED:
-        return module.recipe(data)
-    return module.recipe(data, summarise(data))
+        return make()
+    asked = data.partition(":")[0]
+    if asked != kind:
+        fitting = [other for other, (known, _) in _RECIPES.items() if known == asked]
+        said = f"; recipes for {asked}: {', '.join(fitting)}" if fitting else ""
+        raise InputError(f"recipe {name}: is for {kind}, not for {data}{said}")
+    return make(data, summarise(data)) if summarise is not None and kind == "imagefolder" else make(data)
 
 
 def recipe_for(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
     """The recipe of a data set, as `scenes:pairs` or `imagefolder:DIR`; `TrainConfig`'s own defaults where none is."""
     name = data.partition(":")[0]
-    return recipe(name, data, summarise) if name in list_recipes() else TrainConfig(data=data)
-
-
-def _module(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}")
+    return recipe(name, data, summarise) if name in _RECIPES else TrainConfig(data=data)

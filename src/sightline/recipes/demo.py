@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from sightline.evaluation import EvaluateConfig
-from sightline.recipes.scenes import recipe as scenes_recipe
+from sightline.recipes.embedded import scenes
 from sightline.training.jobs import Job
 
 ENCODINGS = ("lookhere_90", "rope_axial", "learned_1d")
@@ -19,7 +19,7 @@ def demo_jobs(out: Path, *, seed: int, quick: bool, cores: int, device: str = "c
     `sightline demo`: LookHere-90 reaches a top-1 of .89 to .92 at 32 px and of .89 to .91 at 148 px (four seeds).
     `quick` shows 640 glyphs and tests on 60 and 6: enough to see that everything works, far too few to learn.
     """
-    train = dataclasses.replace(scenes_recipe(), seed=seed)
+    train = dataclasses.replace(scenes(), seed=seed)
     evaluate = EvaluateConfig(
         RESOLUTIONS, ("test", "heldout_fonts"), images=1000, images_beyond=(64, 300), knobs="tuned", tune_images=64
     )

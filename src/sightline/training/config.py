@@ -12,7 +12,7 @@ from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
-from sightline.tasks.classification import LOSSES, Loss
+from sightline.tasks.classification import ClassificationOptions, Loss
 
 Precision = Literal["auto", "float32", "bfloat16"]
 # What the random generators of numpy and torch both take; no number of images is larger.
@@ -175,13 +175,10 @@ class TrainConfig:
         for name in ("epochs", "flops"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), above=True)
-        require("loss", self.loss, LOSSES)
+        ClassificationOptions(self.loss, self.label_smoothing)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
         if self.parts is not None:
             require_number("parts", self.parts, above=True, high=1)
-        require_number("label_smoothing", self.label_smoothing)
-        if self.label_smoothing >= 1:
-            raise InputError(f"label_smoothing {self.label_smoothing}: expected 0 to less than 1")
         for key, instead in _DECIDED_BY.items():
             if key in self.model_options:
                 raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")

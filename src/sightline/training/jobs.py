@@ -20,6 +20,7 @@ from sightline.evaluation import EvaluateConfig
 from sightline.owner import claim
 from sightline.results import Measured
 from sightline.training.config import TrainConfig
+from sightline.training.log import unheard
 
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
@@ -40,8 +41,8 @@ class Job:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step and `validated`, the
-    what was measured last on `minival`: None in a test."""
+    """`phase` is "train" or "test"; `done` of `total` images; `loss` of the last training step, and
+    `validated`, what was measured last on `minival`: None in a test."""
 
     name: str
     phase: str
@@ -52,7 +53,7 @@ class JobProgress:
 
 
 def run_jobs(
-    jobs: Sequence[Job], observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None
+    jobs: Sequence[Job], observe: Callable[[JobProgress], None], warn: Callable[[str], None] = unheard
 ) -> None:
     """Run all jobs side by side and wait for them; a job that was done before is not done again.
 
@@ -93,8 +94,7 @@ def run_jobs(
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
             elif kind == "warning":
-                if warn is not None:
-                    warn(f"run {name}: {content}")
+                warn(f"run {name}: {content}")
             else:
                 observe(content)
     finally:

@@ -7,11 +7,11 @@ it is missing or damaged, a continuation writes it anew from the checkpoint.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sightline.checks import is_finite_number
 from sightline.errors import InputError
 from sightline.reading import ROWS, read_bytes, read_json_lines
 from sightline.replacing import write_file
@@ -19,6 +19,10 @@ from sightline.results import FRACTION, Measured
 
 # What every line of a log has, and what later versions added: all of them numbers.
 _NEEDED, _NUMBERS = ("step", "images", "loss"), ("step", "images", "loss", "tokens", "flops", "lr")
+
+
+def unheard(line: str) -> None:
+    """What takes the warnings that nobody asked for."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -29,20 +33,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """
     lines = read_json_lines(path, "a record of a step")
     for number, line in lines:
-        try:
-            _check_line(line)
-        except ValueError as error:
-            raise InputError(f"{path}:{number}: cannot be read as the log of a run ({error})") from None
+        said = ""
+        if not isinstance(line, dict) or not set(_NEEDED) <= set(line):
+            said = "it is no record of a step"
+        elif wrong := [key for key in _NUMBERS if not is_finite_number(line.get(key, 0))]:
+            said = f"{wrong[0]} {line[wrong[0]]!r}, expected a number"
+        if said:
+            raise InputError(f"{path}:{number}: cannot be read as the log of a run ({said})")
     return [line for _, line in lines]
-
-
-def _check_line(line: Any) -> None:
-    if not isinstance(line, dict) or not set(_NEEDED) <= set(line):
-        raise ValueError("it is no record of a step")
-    for key in _NUMBERS:
-        value = line.get(key, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{key} {value!r}, expected a number")
 
 
 def measured_line(one: Measured) -> dict[str, Any]:
@@ -61,11 +59,7 @@ def measured_in(line: Mapping[str, Any]) -> Measured:
     metric = next(name for name in line if name not in beside)
     kind = {"unit": line["unit"], "better": line["better"], "counted": line["counted"]} if "unit" in line else {}
     one = Measured(metric, line[metric], **{"unit": FRACTION, "better": "higher", **kind}, count=line["count"])
-    if (
-        isinstance(one.value, bool)
-        or not math.isfinite(one.value)
-        or (one.unit == FRACTION and not 0 <= one.value <= 1)
-    ):
+    if not is_finite_number(one.value) or (one.unit == FRACTION and not 0 <= one.value <= 1):
         raise ValueError(f"{metric} {one.value}")
     return one
 
@@ -95,7 +89,7 @@ def text_of(lines: Sequence[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] | None) -> None:
+def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None]) -> None:
     """See that a record begins with the lines that the checkpoint holds; where it does not, it is written anew.
 
     Args:
@@ -109,7 +103,7 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None] |
     if whole and (found is None or not found.startswith(whole)):
         write_lines(path, lines)
         # The beginning of it is what a kill after the checkpoint leaves.
-        if warn is not None and not (found and whole.startswith(found)):
+        if not (found and whole.startswith(found)):
             what = "was missing" if found is None else "was not as the run had written it"
             warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")
 

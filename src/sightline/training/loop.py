@@ -25,11 +25,10 @@ from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.base import Task, outputs_of, task_class
 from sightline.training.config import TrainConfig
-from sightline.training.ema import Ema
-from sightline.training.log import measured_in, restore_file, write_lines
-from sightline.training.optim import make_optimizer
+from sightline.training.log import measured_in, restore_file, unheard, write_lines
+from sightline.training.optim import Ema, make_optimizer
 from sightline.training.plan import Step, shown, training_plan
-from sightline.training.prepare import Prepared, prepare, task_options
+from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
@@ -38,6 +37,7 @@ from sightline.training.state import (
     drop_measured,
     drop_previous,
     has_checkpoint,
+    last_good,
     measured_files,
     place_of_best,
     restore_state,
@@ -110,8 +110,7 @@ def train(
         StoppedError: `stop` said so before the last step; what was trained is saved.
         StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
-    where = runtime.resolve_device(device)
-    out = Path(out)
+    where, out, say = runtime.resolve_device(device), Path(out), warn or unheard
     with _deterministic(where), contextlib.ExitStack() as held:
         owner = owner or held.enter_context(claim(out, warn=warn))
         if prepared is None:
@@ -119,31 +118,35 @@ def train(
                 raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
             if source is None:
                 source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-            going = {"resume": resume, "accept_changed_data": accept_changed_data, "warn": warn}
-            prepared = prepare(config, out, shown(source, config), where, **going)
+            source, last = shown(source, config), last_good(out, say) if resume else None
+            own = decide(config, source, where, last)
+            begun, begins = build_model(own, source), config.init_from
+            prepared = prepare(
+                own, source, begun, last, init_from=begins, accept_changed_data=accept_changed_data, warn=say
+            )
         config, source, last = prepared.config, prepared.source, prepared.last
         foreign = measured_files(out) if last is None else []
-        state = _first_state(prepared.model, config, where)
-        task = task_class(config.task)(state.model.config, task_options(config)).on(source, config.data)
+        model = prepared.model.to(where).train()
+        ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
+        state = RunState(model, make_optimizer(model, config.optimizer), ema, config, source, where)
+        task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
         state.data, state.minival = source.fingerprint(), minival_digest(source, config)
         if last is not None:
-            restore_state(state, config, source, last, warn)
-            restore_file(out / LOG, state.log, warn)
-            restore_file(out / VALIDATION, state.validation, warn)
-        validation = Validation(config, state.model, task, source, warn)
-        best = None if config.validation is None else place_of_best(out, warn)
-        _keep_best(state, config, source, best, where, owner, warn)
+            restore_state(state, last, say)
+            restore_file(out / LOG, state.log, say)
+            restore_file(out / VALIDATION, state.validation, say)
+        validation = Validation(config, model, task, source, say)
+        best = None if config.validation is None else place_of_best(out, say)
+        _keep_best(state, best, owner, say)
         started, before = time.perf_counter(), state.seconds
-        plan = training_plan(config, state.model.config, source)
-        steps = plan.batches(
-            state.model.image_rows, task, state.step, position=state.position, pin=where.type == "cuda"
-        )
+        plan = training_plan(config, model.config, source)
+        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=where.type == "cuda")
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
         for step, batch in steps:
             rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
             with expected_shapes(ever_new=False):
-                loss = _take_step(state, task, batch.to(where), config, rate, step)
+                loss = _take_step(state, task, batch.to(where), rate, step)
             owner.check(read=False)
             state.step += 1
             state.position = step.position
@@ -159,18 +162,18 @@ def train(
                 # At those that a run which is not stopped has too: the curve is the same.
                 if due and validation.is_due(step, len(state.validation), state.validated):
                     with tested_weights(state):
-                        line = validation.measure(state.model, state.step, spent.images)
+                        line = validation.measure(model, state.step, spent.images)
                     state.validated = step.ends
                     state.validation += [] if line is None else [line]
                 with owner.held():
                     drop_measured(out, foreign)
                     # First, so that a log without a checkpoint says that there was one.
-                    save_state(state, config, source, out / CHECKPOINT, where)
+                    save_state(state, out / CHECKPOINT)
                     owner.check()
                     if state.validation:
                         write_lines(out / VALIDATION, state.validation)
                     write_lines(out / LOG, state.log)
-                _keep_best(state, config, source, best, where, owner)
+                _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
             if observe is not None:
                 total = config.images or round(spent.images / step.ends)
@@ -179,20 +182,12 @@ def train(
             if stopped:
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
         drop_previous(out)
-    if state.ema is not None:
-        state.ema.exchange(state.model)
-    return state.model.eval()
+    if ema is not None:
+        ema.exchange(model)
+    return model.eval()
 
 
-def _keep_best(
-    state: RunState,
-    config: TrainConfig,
-    source: Source,
-    place: Path | None,
-    device: torch.device,
-    owner: Owner,
-    warn: Callable[[str], None] | None = None,
-) -> None:
+def _keep_best(state: RunState, place: Path | None, owner: Owner, warn: Callable[[str], None] = unheard) -> None:
     """Keep the model as it is now at `place`, where the curve says that it is the best, and that it is not kept yet.
 
     After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns where
@@ -202,10 +197,9 @@ def _keep_best(
     if place is None or best is None:
         return
     if best["step"] != state.step:
-        if warn is not None and not folder_exists(place):
-            warn(
-                f"{place}: is gone, and cannot be made again of step {best['step']}; the next better one is kept there"
-            )
+        if not folder_exists(place):
+            step = best["step"]
+            warn(f"{place}: is gone, and cannot be made again of step {step}; the next better one is kept there")
         return
     with contextlib.suppress(InputError):
         kept = read_record(place)["training"]
@@ -213,7 +207,7 @@ def _keep_best(
         if (kept.get("step"), kept.get("seconds")) == (state.step, state.seconds):
             return
     with owner.held():
-        save_best(state, config, source, place, device)
+        save_best(state, place)
 
 
 def _is_due(step: Step, every: int | None) -> bool:
@@ -221,12 +215,6 @@ def _is_due(step: Step, every: int | None) -> bool:
     if every is None:
         return int(20 * step.ends) != int(20 * step.begins)
     return step.after.images // every != step.before.images // every
-
-
-def _first_state(model: Model, config: TrainConfig, device: torch.device) -> RunState:
-    model = model.to(device).train()
-    ema = Ema(model, config.optimizer.ema) if config.optimizer.ema is not None else None
-    return RunState(model, make_optimizer(model, config.optimizer), ema)
 
 
 @contextlib.contextmanager
@@ -252,8 +240,8 @@ def _seed(number: int, device: torch.device) -> None:
         torch.get_device_module(device).manual_seed(number)
 
 
-def _take_step(state: RunState, task: Task, batch: Batch, config: TrainConfig, rate: float, step: Step) -> float | None:
-    model, optimizer = state.model, state.optimizer
+def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Step) -> float | None:
+    model, optimizer, config = state.model, state.optimizer, state.config
     if not len(batch):
         # Nothing of it can be read: there is nothing to learn.
         return None

@@ -1,8 +1,9 @@
-"""AdamW, and which parameters it decays."""
+"""AdamW, which parameters it decays, and the running mean of the weights."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor, nn
 
 from sightline.models import Model
 from sightline.training.config import OptimizerConfig
@@ -14,23 +15,17 @@ def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.AdamW:
     decayed, free = [], []
     for name, parameter in model.named_parameters():
         (decayed if parameter.dim() >= 2 and name not in excepted else free).append(parameter)
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": free, "weight_decay": 0.0},
-    ]
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": free, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: dict[int, str]) -> dict[str, torch.Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The optimizer's state by parameter name: "exp_avg/blocks.0.norm1.weight" -> tensor."""
-    return {
-        f"{kind}/{names[id(parameter)]}": value
-        for parameter, state in optimizer.state.items()
-        for kind, value in state.items()
-    }
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    return {f"{kind}/{names[one]}": value for one, state in optimizer.state.items() for kind, value in state.items()}
 
 
-def expected_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def expected_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside."""
     expected = {}
     for name, parameter in model.named_parameters():
@@ -38,14 +33,33 @@ def expected_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return expected
 
 
-def load_optimizer_tensors(
-    optimizer: torch.optim.Optimizer, names: dict[int, str], tensors: dict[str, torch.Tensor]
-) -> None:
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`; a parameter without state is one that has not taken a step."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     kinds = {key.partition("/")[0] for key in tensors}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            found = {kind: tensors[f"{kind}/{names[id(parameter)]}"] for kind in kinds}
-            optimizer.state[parameter] = {
-                kind: value if kind == "step" else value.to(parameter) for kind, value in found.items()
-            }
+    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+        found = {kind: tensors[f"{kind}/{names[parameter]}"] for kind in kinds}
+        optimizer.state[parameter] = {
+            kind: value if kind == "step" else value.to(parameter) for kind, value in found.items()
+        }
+
+
+class Ema:
+    """mean <- decay * mean + (1 - decay) * weight after each step, over parameters."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.mean = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        for name, weight in model.named_parameters():
+            self.mean[name].lerp_(weight, 1 - self.decay)
+
+    @torch.no_grad()
+    def exchange(self, model: nn.Module) -> None:
+        """Swap the mean and the model's weights; twice is nothing."""
+        for name, weight in model.named_parameters():
+            kept = weight.detach().clone()
+            weight.copy_(self.mean[name])
+            self.mean[name].copy_(kept)

@@ -148,15 +148,11 @@ def shown(source: Source, config: TrainConfig) -> Source:
 
 def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
     """The images of a run whose images all have one size, from whichever budget it was given."""
-    if config.tokens is None and config.flops is None:
-        return Plan.of(config, length)
     one = Spent().and_also(model, [_patches(config, model)])
-    if config.tokens is not None:
-        images = config.tokens // one.tokens
-    else:
-        assert config.flops is not None
-        images = int(config.flops // one.flops)
-    return Plan(max(images, 1), config.batch_size, length)
+    for budget, each in ((config.tokens, one.tokens), (config.flops, one.flops)):
+        if budget is not None:
+            return Plan(max(int(budget // each), 1), config.batch_size, length)
+    return Plan.of(config, length)
 
 
 def _patches(config: TrainConfig, model: ViTConfig) -> int:
@@ -170,11 +166,8 @@ class _Uniform(TrainingPlan):
     arrange = staticmethod(stacked)
 
     def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
-        config, plan, cells = (
-            self.config,
-            Plan.of(self.config, self.source.length("train")),
-            _patches(self.config, self.model),
-        )
+        config, cells = self.config, _patches(self.config, self.model)
+        plan = Plan.of(config, self.source.length("train"))
         assert config.resolution is not None
         side, one = (config.resolution, config.resolution), Spent().and_also(self.model, [cells])
 

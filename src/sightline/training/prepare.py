@@ -1,4 +1,4 @@
-"""A run before its first step: opened, resolved, compared with what it goes on from, and built, once."""
+"""A run before its first step: decided, built, and compared with what it goes on from, each once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from sightline.load import load_model, seal
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
+from sightline.training.log import unheard
 from sightline.training.plan import planned_length
 from sightline.training.same_data import check_same_data
-from sightline.training.state import going_on, has_checkpoint, last_good
+from sightline.training.schedule import Plan
 
 
 @dataclass(frozen=True)
@@ -44,52 +45,65 @@ class Prepared:
 
 
 def prepare(
-    asked: TrainConfig,
-    out: Path,
+    decided: TrainConfig,
     source: Source,
-    device: torch.device,
+    model: Model,
+    last: Path | None,
     *,
-    resume: bool = False,
+    init_from: str | None,
     accept_changed_data: bool = False,
-    model: Model | None = None,
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = unheard,
     progress: Callable[[int, int], None] | None = None,
 ) -> Prepared:
-    """Prepare a run in the folder `out`.
+    """Prepare a run that is decided and built, as soon as the headers of its data are read.
 
     Args:
+        decided: as `decide` gives it; model: as `build_model`.
         source: as `open_training_data` gives it, its headers read.
-        resume, accept_changed_data, warn: as `train`.
-        model: of the run, where the caller has built it already.
+        last: as `last_good` gives it.
+        init_from: of the run as it was asked for.
+        accept_changed_data, warn: as `train`.
         progress: as `check_same_data`.
 
     Raises:
-        InputError: the configuration, the data, or what is in `out`, is wrong.
+        InputError: the data is not what it was.
     """
-    last = last_good(out, warn) if resume and has_checkpoint(out, resume=True) else None
     if last is not None:
-        # What a change of the data means for the configuration is decided before the configurations are compared.
-        asked = check_same_data(last, source, asked, accept_changed=accept_changed_data, warn=warn, progress=progress)
-    own = resolve(going_on(asked, last), source, device)
-    model = model or build_model(own, source)
+        # What a change of the data means for the length is decided before that is counted.
+        decided = check_same_data(
+            last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=progress
+        )
+    own = _with_length(decided, source)
     _loaded.cache_clear()
-    return Prepared(dataclasses.replace(own, init_from=asked.init_from), source, last, model)
+    return Prepared(dataclasses.replace(own, init_from=init_from), source, last, model)
 
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
     """The configuration with everything that was left open decided, so that it reproduces the run anywhere."""
+    return _with_length(decide(config, source, device), source)
+
+
+def decide(config: TrainConfig, source: Source, device: torch.device, last: Path | None = None) -> TrainConfig:
+    """The configuration with everything decided that its model hangs on: all but its length, which is counted when
+    the headers of the data are read.
+
+    Args:
+        last: the checkpoint that the run goes on from; its model begins with that, since what it first began with may
+            be gone, or another by now.
+    """
     runtime.check_workers(config.workers)
-    task = task_class(config.task)
-    options = {**task.model_defaults(source, task_options(config)), **config.model_options}
+    if config.init_from is not None and last is not None:
+        config = dataclasses.replace(config, init_from=str(last))
+    options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
     name = None if config.init_from else config.model or DEFAULT_MODEL
     resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
-    config = dataclasses.replace(
-        config,
-        model=name,
-        model_options=options,
-        resolution=resolution,
-        precision=runtime.chosen_precision(config.precision, device),
-    )
+    precision = runtime.chosen_precision(config.precision, device)
+    # A length that this data cannot have is refused at once.
+    Plan.of(config, source.length("train"))
+    return dataclasses.replace(config, model=name, model_options=options, resolution=resolution, precision=precision)
+
+
+def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
         return config
@@ -102,11 +116,9 @@ def _square(config: ViTConfig) -> int:
     """The side in pixels of the square that has as many patches as a model's images, or about as many: training images
     are square."""
     height, width = Grid.checked(config.image_size)
-    return (
-        height
-        if height == width
-        else max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
-    )
+    if height == width:
+        return height
+    return max(1, round(math.sqrt(config.grid_of((height, width)).cells))) * config.patch_size
 
 
 def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
@@ -121,11 +133,9 @@ def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
     task = task_class(config.task)
     options = {"task": config.task, **task.model_options(source, task_options(config)), **config.model_options}
     options["image_size"] = config.resolution
-    if config.init_from is None:
-        return {**options, **_encoding(config)}
-    began = _foundation(config).config
-    if config.encoding != began.encoding or config.encoding_options:
-        options |= _encoding(config)
+    began = None if config.init_from is None else _foundation(config).config.encoding
+    if config.encoding != began or config.encoding_options:
+        options |= {"encoding": config.encoding, "encoding_options": config.encoding_options}
     return options
 
 
@@ -136,10 +146,6 @@ def task_options(config: TrainConfig) -> Any:
     shared = {"loss": config.loss, "label_smoothing": config.label_smoothing}
     given = {name: value for name, value in shared.items() if name in own} | config.task_options
     return configure(kind, given, "task_options")
-
-
-def _encoding(config: TrainConfig) -> dict[str, Any]:
-    return {"encoding": config.encoding, "encoding_options": config.encoding_options}
 
 
 def _foundation(config: TrainConfig) -> Model:

@@ -15,6 +15,7 @@ from sightline.errors import InputError, SightlineError
 from sightline.load import read_record
 from sightline.run_files import LISTING
 from sightline.training.config import BUDGETS, TrainConfig, renamed
+from sightline.training.log import unheard
 from sightline.training.validation import SPLIT
 
 
@@ -37,7 +38,7 @@ def check_same_data(
     config: TrainConfig,
     *,
     accept_changed: bool = False,
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] = unheard,
     progress: Callable[[int, int], None] | None = None,
 ) -> TrainConfig:
     """Refuse to go on from a checkpoint with other data than it was trained on, unless that is accepted.
@@ -61,15 +62,14 @@ def check_same_data(
     training, files = read_record(path)["training"], read_folder(path)
     kept = training.get("data")
     if kept is None:
-        if warn is not None:
-            warn(f"{path} does not say what its data was (an older version wrote it): not compared with {config.data}")
+        warn(f"{path} does not say what its data was (an older version wrote it): not compared with {config.data}")
         return config
     now = source.fingerprint()
     before = Fingerprint.unpacked(files[LISTING].read_bytes(), str(files[LISTING])) if LISTING in files else None
     said, way_on = ["another data set"], "--accept-changed-data goes on all the same"
     if kept["digest"] == now.digest:
         replaced, unsure = ([], []) if before is None else source.changed_contents(before, progress)
-        if unsure and warn is not None:
+        if unsure:
             warn(
                 f"{config.data}: {counted('with other times', unsure)} than when {path} was written: same sizes and "
                 "samples of 12 KiB, the rest cannot be compared (sightline data check, before a training, keeps whole "
@@ -89,8 +89,7 @@ def check_same_data(
     changed = f"{config.data} changed since {path} was written: {'; '.join(said)}"
     if not accept_changed:
         raise InputError(f"--resume: {changed} (expected the same data; {way_on})")
-    if warn is not None:
-        warn(changed)
+    warn(changed)
     saved = renamed(training.get("config", {}))
     return dataclasses.replace(config, **{name: saved.get(name) for name in BUDGETS})
 

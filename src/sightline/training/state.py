@@ -33,9 +33,8 @@ from sightline.reading import read_json_lines
 from sightline.replacing import previous_of
 from sightline.run_files import BEST, CHECKPOINT, CHECKSUMS, LEFT_OUT, LOG, PREDICTIONS, RESULTS, TRAINING, VALIDATION
 from sightline.training.config import TrainConfig, renamed
-from sightline.training.ema import Ema
-from sightline.training.log import older_log, text_of
-from sightline.training.optim import expected_tensors, load_optimizer_tensors, optimizer_tensors
+from sightline.training.log import older_log, text_of, unheard
+from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
 from sightline.training.plan import Position
 from sightline.training.same_data import data_record
 
@@ -45,9 +44,10 @@ _FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable
 
 @dataclass
 class RunState:
-    """All that changes in a run.
+    """All that changes in a run, beside what it is a run of.
 
     Attributes:
+        config: resolved; source: the data, as its images are shown; device: of the model.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
@@ -57,6 +57,9 @@ class RunState:
     model: Model
     optimizer: torch.optim.Optimizer
     ema: Ema | None
+    config: TrainConfig
+    source: Source
+    device: torch.device
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -66,30 +69,15 @@ class RunState:
     data: Fingerprint | None = None
     minival: str = ""
 
-    @property
-    def names(self) -> dict[int, str]:
-        return {id(parameter): name for name, parameter in self.model.named_parameters()}
 
-
-def has_checkpoint(out: Path, *, resume: bool = False) -> bool:
+def has_checkpoint(out: Path) -> bool:
     """Whether there is a checkpoint to go on from, or one that was.
 
-    Args:
-        resume: refuse to begin anew where a run has left what it writes after its first checkpoint.
-
     Raises:
-        InputError: a link stands in its place, through which the checkpoint of another run would be replaced; or that.
+        InputError: a link stands in its place, through which the checkpoint of another run would be replaced.
     """
     _refuse_link(out / CHECKPOINT)
-    if folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT)):
-        return True
-    for kept in (out / BEST / CHECKSUMS, out / LOG) if resume else ():
-        if kept.is_file() and kept.stat().st_size:
-            raise InputError(
-                f"--resume: {out} holds {kept.relative_to(out).parts[0]} of a run whose {CHECKPOINT} is gone (put it "
-                "back; --overwrite begins anew)"
-            )
-    return False
+    return folder_exists(out / CHECKPOINT) or folder_exists(previous_of(out / CHECKPOINT))
 
 
 def _refuse_link(place: Path) -> None:
@@ -100,14 +88,26 @@ def _refuse_link(place: Path) -> None:
         )
 
 
-def last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
-    """The last checkpoint, or the one before it where the last is damaged; raises InputError where both are.
+def last_good(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
+    """The last checkpoint of a run that is to go on, or the one before it where the last is damaged; None of a new run.
 
     Args:
         warn: called with a line where it is the one before; also where there is something else in its place.
+
+    Raises:
+        InputError: both are damaged, or gone while what a run writes after its first checkpoint is there; or as
+            `has_checkpoint`.
     """
+    if not has_checkpoint(out):
+        for kept in (out / BEST / CHECKSUMS, out / LOG):
+            if kept.is_file() and kept.stat().st_size:
+                raise InputError(
+                    f"--resume: {out} holds {kept.relative_to(out).parts[0]} of a run whose {CHECKPOINT} is gone (put "
+                    "it back; --overwrite begins anew)"
+                )
+        return None
     previous = previous_of(out / CHECKPOINT)
-    if warn is not None and (previous.is_symlink() or previous.is_file()):
+    if previous.is_symlink() or previous.is_file():
         warn(f"{previous}: is a {'link' if previous.is_symlink() else 'file'}; no checkpoint is kept there as a spare")
     try:
         read_folder(out / CHECKPOINT)
@@ -118,16 +118,9 @@ def last_good(out: Path, warn: Callable[[str], None] | None) -> Path:
             read_folder(previous)
         except InputError as also:
             raise InputError(f"{error}; and {also}") from None
-        if warn is not None:
-            warn(f"{error}; going on from {previous}")
+        warn(f"{error}; going on from {previous}")
         return previous
     return out / CHECKPOINT
-
-
-def going_on(config: TrainConfig, last: Path | None) -> TrainConfig:
-    """The configuration by which the model of a run is built: one that goes on from a checkpoint begins with that,
-    since what it first began with may be gone, or another by now."""
-    return config if None in (config.init_from, last) else dataclasses.replace(config, init_from=str(last))
 
 
 def drop_previous(out: Path) -> None:
@@ -164,37 +157,34 @@ def drop_measured(out: Path, foreign: Collection[Path]) -> None:
             raise StorageError(f"{file}: cannot be deleted ({error.strerror or error})") from error
 
 
-def save_state(state: RunState, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:
+def save_state(state: RunState, path: Path) -> None:
     """Write a checkpoint: the model's folder with the state of its training, and its log, beside it."""
-    tensors = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.names).items()}
-    if state.ema is not None:
-        # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
-        state.ema.exchange(state.model)
-        tensors |= {f"weights/{name}": value for name, value in state.ema.tensors().items()}
-    training = _record(state, config, source, device)
+    training = _record(state)
     listing: dict[str, bytes] = {}
     if state.data is not None:
         training["data"], listing = data_record(state.data, state.minival)
-    files = model_files(state.model, training)
-    plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
-    if state.ema is not None:
-        state.ema.exchange(state.model)
-    found = {} if source.allowance is None else source.allowance.found
+    tensors = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.model).items()}
+    with tested_weights(state):
+        # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
+        means = {} if state.ema is None else state.ema.mean
+        tensors |= {f"weights/{name}": value for name, value in means.items()}
+        plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
+        files = model_files(state.model, training)
+    found = {} if state.source.allowance is None else state.source.allowance.found
     left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
     lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
     lines |= {LEFT_OUT: text_of(left_out)} if left_out else {}
-    files |= {TRAINING: tensor_writer(plain), **lines, **listing}
-    write_folder(path, files, keep_previous=True)
+    write_folder(path, {**files, TRAINING: tensor_writer(plain), **lines, **listing}, keep_previous=True)
 
 
-def save_best(state: RunState, config: TrainConfig, source: Source, path: Path, device: torch.device) -> None:
+def save_best(state: RunState, path: Path) -> None:
     """Write the model of a run as it is now, without the state of its training."""
     with tested_weights(state):
-        files = model_files(state.model, _record(state, config, source, device))
+        files = model_files(state.model, _record(state))
     write_folder(path, files)
 
 
-def place_of_best(out: Path, warn: Callable[[str], None] | None) -> Path | None:
+def place_of_best(out: Path, warn: Callable[[str], None]) -> Path | None:
     """Where a run keeps its best model; None where something else stands there, which stays and ends no run.
 
     Args:
@@ -205,8 +195,7 @@ def place_of_best(out: Path, warn: Callable[[str], None] | None) -> Path | None:
         _refuse_link(place)
         refuse_foreign(place)
     except InputError as error:
-        if warn is not None:
-            warn(f"{error}; the best model by validation is not kept")
+        warn(f"{error}; the best model by validation is not kept")
         return None
     return place
 
@@ -223,28 +212,25 @@ def tested_weights(state: RunState) -> Iterator[None]:
             state.ema.exchange(state.model)
 
 
-def _record(state: RunState, config: TrainConfig, source: Source, device: torch.device) -> dict[str, Any]:
+def _record(state: RunState) -> dict[str, Any]:
     return {
-        "config": dataclasses.asdict(config),
-        "task": source.task,
+        "config": dataclasses.asdict(state.config),
+        "task": state.source.task,
         "step": state.step,
         "course": None if state.position is None else state.position.as_record(),
         "seconds": state.seconds,
         "validated": state.validated,
         "threads": torch.get_num_threads(),
-        "hardware": runtime.hardware(device),
+        "hardware": runtime.hardware(state.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
     }
 
 
-def restore_state(
-    state: RunState, config: TrainConfig, source: Source, path: Path, warn: Callable[[str], None] | None
-) -> None:
-    """The state of a checkpoint of the same configuration.
+def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> None:
+    """The state of a checkpoint of the same configuration; what was left out of the data counts on.
 
     Args:
-        source: the data; what was left out of it counts on.
         warn: called with a line where it was trained with another number of threads, which sum in another order, or
             in bfloat16 by a version that rounded otherwise.
 
@@ -254,7 +240,7 @@ def restore_state(
     training, files = read_record(path)["training"], read_folder(path)
     if "step" not in training or TRAINING not in files:
         raise InputError(f"--resume: {path}: is a model without the state of its training")
-    check_same_run(training.get("config", {}), config, path)
+    check_same_run(training.get("config", {}), state.config, path)
     trained = load_model(path)
     tensors = load_tensors(files[TRAINING])
     expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model).items()}
@@ -262,9 +248,9 @@ def restore_state(
         expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
     check_state(expected, tensors, str(files[TRAINING]))
     threads = torch.get_num_threads()
-    if warn is not None and training.get("threads") != threads:
+    if training.get("threads") != threads:
         warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
-    if warn is not None and config.precision == "bfloat16" and "validated" not in training:
+    if state.config.precision == "bfloat16" and "validated" not in training:
         warn(f"{path} was trained by an older version, whose bfloat16 rounds otherwise: not the same to the bit")
     state.model.load_state_dict(trained.state_dict())
     if state.ema is not None:
@@ -272,21 +258,20 @@ def restore_state(
             mean.copy_(state.model.get_parameter(name).detach())
             state.model.get_parameter(name).data.copy_(tensors[f"weights/{name}"])
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
-    load_optimizer_tensors(state.optimizer, state.names, moments)
+    load_optimizer_tensors(state.optimizer, state.model, moments)
     state.step, state.seconds = training["step"], training["seconds"]
-    state.log = (
-        files[LOG].read_text(encoding="utf-8").splitlines()
-        if LOG in files
-        else older_log(path.parent / LOG, state.step)
-    )
+    if LOG in files:
+        state.log = files[LOG].read_text(encoding="utf-8").splitlines()
+    else:
+        state.log = older_log(path.parent / LOG, state.step)
     if VALIDATION in files:
         state.validation = files[VALIDATION].read_text(encoding="utf-8").splitlines()
         state.validated = training.get("validated", 0.0)
-    if source.allowance is not None:
+    if state.source.allowance is not None:
         found: dict[str, dict[str, str]] = training.get("left_out", {})  # where an older version kept it
         for _, (split, image, reason) in read_json_lines(files[LEFT_OUT], "an image") if LEFT_OUT in files else ():
             found.setdefault(split, {})[image] = reason
-        source.allowance.restore(found)
+        state.source.allowance.restore(found)
     if training.get("course") is not None:
         state.position = Position.of(training["course"])
 
@@ -312,10 +297,11 @@ def _completed(saved: Mapping[str, Any], config: Any) -> dict[str, Any]:
     """`saved` with the fields of `config` that the version which wrote it did not have."""
     completed = dict(saved)
     for one in dataclasses.fields(config):
-        inner = getattr(config, one.name)
-        if one.name in saved:
-            if dataclasses.is_dataclass(inner) and isinstance(saved[one.name], Mapping):
-                completed[one.name] = _completed(saved[one.name], inner)
+        inner, there = getattr(config, one.name), saved.get(one.name)
+        if dataclasses.is_dataclass(inner) and isinstance(there, Mapping):
+            completed[one.name] = _completed(there, inner)
+        elif one.name in saved:
+            continue
         elif "before" in one.metadata:
             completed[one.name] = _plain(one.metadata["before"])
         elif one.default is not dataclasses.MISSING:

@@ -17,7 +17,7 @@ from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.tasks.base import Task
 from sightline.training.config import TrainConfig
-from sightline.training.log import measured_in, measured_line
+from sightline.training.log import measured_in, measured_line, unheard
 from sightline.training.plan import Step
 
 SPLIT = "minival"
@@ -35,12 +35,7 @@ class Validation:
     """
 
     def __init__(
-        self,
-        config: TrainConfig,
-        model: Model,
-        task: Task,
-        source: Source,
-        warn: Callable[[str], None] | None,
+        self, config: TrainConfig, model: Model, task: Task, source: Source, warn: Callable[[str], None] = unheard
     ) -> None:
         """For a resolved configuration; without images where it asks for none, or the data has none to spare."""
         assert config.resolution is not None
@@ -50,11 +45,10 @@ class Validation:
         if config.validation is None:
             return
         if SPLIT not in source.splits:
-            if warn is not None:
-                warn(
-                    f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside "
-                    f"the last (put class folders into a folder {SPLIT}, or --set validation=null to say nothing)"
-                )
+            warn(
+                f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
+                f"last (put class folders into a folder {SPLIT}, or --set validation=null to say nothing)"
+            )
             return
         length = source.length(SPLIT)
         most = config.validation.images
@@ -95,8 +89,7 @@ class Validation:
                 metrics[0].update(one.outputs, one.batch)
         except UnreadableDataError as error:
             self._indices = []
-            if self._warn is not None:
-                self._warn(f"no validation while training: {error}")
+            self._warn(f"no validation while training: {error}")
             return None
         if not (rows := metrics[0].rows()):
             return None

@@ -97,10 +97,10 @@ def train(
     from sightline.training.config import TrainConfig
     from sightline.training.loop import Progress
     from sightline.training.loop import train as run
-    from sightline.training.prepare import prepare, resolve
+    from sightline.training.prepare import decide, prepare
     from sightline.training.run import open_run
     from sightline.training.same_data import say_changes
-    from sightline.training.state import going_on, has_checkpoint, last_good
+    from sightline.training.state import last_good
 
     flags = {
         "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
@@ -125,22 +125,21 @@ def train(
         place.check()
         with named_after(config):
             source = sources.open(asked)
-        before = last_good(folder, None) if resume and has_checkpoint(folder, resume=True) else None
+        before = last_good(folder, warn) if resume else None
         with named_after(config or Path("train")):
-            planned = resolve(going_on(asked, before), source, where)
-        built = run_config.built_model(planned, source, config, where)
+            decided = decide(asked, source, where, before)
+        built = run_config.built_model(decided, source, config, where)
         split = next((name for name in ("test", "minival") if name in source.splits), None)
         # Also those that it is tested on: now, and not after hours of training.
         source = bars.read_headers(source, ("train", split or "train"), asked.skip_unreadable)
         sources.say(asked)
         prepared = prepare(
-            asked,
-            folder,
+            decided,
             source,
-            where,
-            resume=resume,
+            built,
+            before,
+            init_from=asked.init_from,
             accept_changed_data=accept_changed_data,
-            model=built,
             warn=warn,
             progress=functools.partial(bars.move, "comparing files"),
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from sightline.data.packs import PackingConfig
 from sightline.data.summary import Summary
+from sightline.models import model_config
 from sightline.training.config import OptimizerConfig, TrainConfig
 
-DATA = "imagefolder"
 # Median side in pixels below which -> model, side of the training images: about 64 to 200 patches each.
 _SIZES = ((40, "vit_tiny_patch4", 32), (96, "vit_tiny_patch8", 64), (192, "vit_tiny_patch16", 128))
 _LARGE = ("vit_tiny_patch16", 224)
 
 
-def recipe(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
     """30 passes with a tiny ViT, softmax cross entropy with label smoothing; size and patch by the folder's images.
 
     `sightline train --data imagefolder:DIR --out runs/mine`: the time and the accuracy depend on the folder.
@@ -33,3 +36,24 @@ def recipe(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainCon
         label_smoothing=0.1,
         optimizer=OptimizerConfig(lr=5e-4, betas=(0.9, 0.999)),
     )
+
+
+def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+    """Images at many sizes and their own aspect, packed: sides from half of the fixed size of `imagefolder` to all of
+    it, about as many images a step; all else as `imagefolder`.
+
+    `sightline train --recipe navit_imagefolder --data imagefolder:DIR --out runs/mine`: in about 6 / 10 of the
+    operations of `imagefolder`.
+
+    Args:
+        seen: as for `imagefolder`.
+    """
+    fixed = imagefolder(data, seen)
+    assert fixed.model is not None
+    assert fixed.resolution is not None
+    # The mean of the squares of sides from 1/2 to 1 is 7/12; and one token for the class.
+    patches = (fixed.resolution // model_config(fixed.model).patch_size) ** 2
+    packing = PackingConfig(
+        tokens=fixed.batch_size * (patches * 7 // 12 + 1), resolutions=(fixed.resolution // 2, fixed.resolution)
+    )
+    return dataclasses.replace(fixed, packing=packing)
