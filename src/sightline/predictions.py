@@ -41,8 +41,7 @@ COLUMNS = tuple(field.name for field in fields(Prediction))
 class _Lines(list[str]):
     """Lines, as a file for `csv` to write to."""
 
-    def write(self, line: str) -> None:
-        self.append(line)
+    write = list.append
 
 
 def dump_predictions(rows: Iterable[Prediction]) -> str:
@@ -52,10 +51,10 @@ def dump_predictions(rows: Iterable[Prediction]) -> str:
     writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        side = "" if row.resolution is None else row.resolution
-        correct = "true" if row.correct else "false"
-        words = (as_written(row.name), as_written(row.label), as_written(row.predicted))
-        writer.writerow((row.split, row.view, side, row.index, *words, f"{row.score:.6f}", correct))
+        words = map(as_written, (row.name, row.label, row.predicted))
+        # A resolution of None is written as nothing.
+        answer = f"{row.score:.6f}", str(row.correct).lower()
+        writer.writerow((row.split, row.view, row.resolution, row.index, *words, *answer))
     return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
 
 

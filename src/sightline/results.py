@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
-from sightline.checks import require
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Of the normal distribution: 95 % lie within so many standard deviations.
 DEVIATIONS = 1.959964
@@ -102,13 +105,16 @@ class ResultRow(Origin, Measured):
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
         for one in fields(self):
             value = getattr(self, one.name)
-            if not _is_of(one.type, value):
+            try:
+                _kinds()[one.name].validate_python(value)
+            except ValueError:
                 named = f"count of {self.counted}" if one.name == "count" else one.name
-                raise InputError(f"{named} {value!r}: expected {one.type}")
+                raise InputError(f"{named} {value!r}: expected {one.type}") from None
+        if self.grid is not None and len(self.grid) < 2:
+            raise InputError(f"grid {self.grid!r}: expected two sides or more")
         for name in ("metric", "counted"):
             if not getattr(self, name).isprintable() or not getattr(self, name).strip():
                 raise InputError(f"{name} {getattr(self, name)!r}: expected a name")
-        require("better", self.better, ("higher", "lower", ""))
         if not _VIEW.fullmatch(self.view):
             raise InputError(f"view {self.view!r} is not known (allowed: square, native, max:N, tokens:N)")
         for name in ("resolution", "grid"):
@@ -134,25 +140,13 @@ class ResultRow(Origin, Measured):
         return self.view if self.resolution is None else f"{self.resolution} px"
 
 
-def _is_of(kind: object, value: object) -> bool:
-    """Whether a value is what a field of `ResultRow` declares; a whole number does for a fraction."""
-    kind = str(kind)
-    if kind.endswith(" | None"):
-        return value is None or _is_of(kind.removesuffix(" | None"), value)
-    if kind.startswith("tuple["):
-        of = "int" if kind.endswith("...]") else "float"
-        if not isinstance(value, tuple) or len(value) < 2 or (of == "float" and len(value) > 2):
-            return False
-        return all(_is_of(of, part) for part in value)
-    if kind == "float":
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if kind == "int":
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind == "Slices":
-        return isinstance(value, Mapping) and all(
-            isinstance(one, str) or _is_of("float", one) for one in value.values()
-        )
-    return isinstance(value, bool if kind == "bool" else str)
+@functools.cache
+def _kinds() -> dict[str, TypeAdapter[Any]]:
+    """What each field of `ResultRow` may hold; a whole number does for a fraction."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    return {name: TypeAdapter(kind, config=strict) for name, kind in get_type_hints(ResultRow).items()}
 
 
 def binomial_stderr(fraction: float, count: int) -> float:
@@ -198,13 +192,12 @@ def read_rows(path: str | Path) -> list[ResultRow]:
         InputError: the file is missing, a line is not JSON, or a row has not the fields of `ResultRow`.
     """
     names = {one.name for one in fields(ResultRow)}
-    may_lack = {one.name for one in fields(ResultRow) if one.default is not MISSING} | {"slices"}
+    needed = {one.name for one in fields(ResultRow) if one.default is MISSING} - {"slices"}
     rows = []
     for number, record in read_json_lines(path, "a result row"):
-        if isinstance(record, dict):
-            record = _translated(record)
-        odd = sorted((set(record) ^ names) - (may_lack - set(record))) if isinstance(record, dict) else []
-        if odd or not isinstance(record, dict):
+        record = _translated(record) if isinstance(record, dict) else {}
+        odd = sorted((record.keys() - names) | (needed - record.keys()))
+        if odd:
             raise InputError(f"{path}:{number}: not a result row (missing or unknown: {', '.join(odd)})")
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in record.items()
@@ -219,21 +212,17 @@ def read_rows(path: str | Path) -> list[ResultRow]:
 def _translated(record: dict[str, Any]) -> dict[str, Any]:
     """A row as it stands in a file, under the names of its fields."""
     if IMAGES in record:
-        record = {**record, "count": record[IMAGES], "counted": IMAGES}
-        del record[IMAGES]
+        record |= {"count": record.pop(IMAGES), "counted": IMAGES}
     if "unit" in record:
         return record
     record = _OLD | record
     part = _OLD_SLICE.fullmatch(str(record.get("metric")))
     if part is None:
         return record
-    # It wrote blanks of a group's name as underscores.
     group, fifth = part.groups()
-    return {
-        **record,
-        "metric": "top1",
-        "slices": {"group": group.replace("_", " ")} if group else {"size_quintile": int(fifth)},
-    }
+    # It wrote blanks of a group's name as underscores.
+    slices = {"group": group.replace("_", " ")} if group else {"size_quintile": int(fifth)}
+    return record | {"metric": "top1", "slices": slices}
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:

@@ -93,7 +93,7 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
                     if other.label == line.label and resolution in other.points
                 }
                 _draw_points(axes, line, at, study.order)
-            trained = " (as trained)" if all(line.seen.one == resolution for line in chosen) else ""
+            trained = " (as trained)" if series.seen_at(resolution, chosen) == "trained" else ""
             axes.set_title(f"tested at {resolution} px{trained}")
             axes.set_xticks(range(len(parts)), [titled("size_quintile", part) for part in parts])
             axes.set_xlim(-0.4, len(parts) - 0.6)
@@ -182,11 +182,9 @@ def _resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float]
     axes.set_xlim(low / room, high * room)
     # A label needs about 4 % of the axis; the outer ones always stay, and a crowded tick keeps its mark.
     reach = (0.09 if narrow else 0.042) * math.log2(high * room * room / low)
-    shown: list[int] = []
-    for resolution in measured:
-        apart = not shown or math.log2(resolution / shown[-1]) >= reach
-        clear_of_last = resolution == measured[-1] or math.log2(measured[-1] / resolution) >= reach
-        if (apart and clear_of_last) or resolution == measured[-1]:
+    shown = [measured[-1]]
+    for resolution in measured[:-1]:
+        if all(abs(math.log2(resolution / other)) >= reach for other in shown):
             shown.append(resolution)
     axes.set_xticks(measured, [str(resolution) if resolution in shown else "" for resolution in measured])
     axes.set_xticks([], minor=True)
@@ -206,15 +204,14 @@ def _draw_trainings(
         at = offset_copy(
             above, axes.get_figure(root=True), y=8 + (_NARROW_STRIP if narrow else _STRIP) * place, units="points"
         )
-        one, begins, ends = sizes.one, low, low
-        if one is not None:
-            begins = ends = one
-            axes.plot([one], [1], marker="v", markersize=6, color=colour, transform=at, clip_on=False)
-            axes.axvline(one, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        begins = ends = sizes.one or low
+        mark = {"color": colour, "transform": at, "clip_on": False}
+        if sizes.one is not None:
+            axes.plot([begins], [1], marker="v", markersize=6, **mark)
+            axes.axvline(begins, color=colour, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
         elif sizes.low is not None and sizes.high is not None:
             begins, ends = sizes.low, sizes.high
-            axes.plot([begins, ends], [1, 1], linewidth=4, solid_capstyle="butt", color=colour, transform=at,
-                      clip_on=False)  # fmt: skip
+            axes.plot([begins, ends], [1, 1], linewidth=4, solid_capstyle="butt", **mark)
             axes.axvspan(begins, ends, color=colour, alpha=0.08, linewidth=0, zorder=0)
         said = f"trained at {some_words(sizes)}"
         if len(trainings) > 1:
@@ -236,25 +233,16 @@ def _label_ends(axes: Axes, chosen: Sequence[series.Line], order: Sequence[str])
     from matplotlib.transforms import offset_copy
 
     low, high = axes.get_ylim()
-    ends = {line.label: list(line.points.items())[-1] for line in chosen}
-    heights = _spread([100 * (height(ends[line.label][1]) - low) / (high - low) for line in chosen])
-    right = max(resolution for resolution, _ in ends.values())
+    ends = [(size, height(line.points[size])) for line in chosen for size in [max(line.points)]]
+    right = max(size for size, _ in ends)
+    heights = _spread([100 * (end - low) / (high - low) for _, end in ends])
     beside = offset_copy(axes.transData, axes.get_figure(root=True), x=24, units="points")
-    for line, spread in zip(chosen, heights, strict=True):
-        resolution, point = ends[line.label]
+    for line, end, spread in zip(chosen, ends, heights, strict=True):
+        arrow = {"arrowstyle": "-", "linewidth": 0.9, "shrinkA": 1, "shrinkB": 5}
         axes.annotate(
-            style.short(line.label),
-            (resolution, height(point)),
-            xytext=(right, low + spread / 100 * (high - low)),
-            textcoords=beside,
-            va="center",
-            fontsize=9.5,
-            parse_math=False,
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-", "color": style.colour(line.run, order), "linewidth": 0.9,
-                "shrinkA": 1, "shrinkB": 5,
-            },
+            style.short(line.label), end, xytext=(right, low + spread / 100 * (high - low)), textcoords=beside,
+            va="center", fontsize=9.5, parse_math=False, annotation_clip=False,
+            arrowprops={"color": style.colour(line.run, order), **arrow},
         )  # fmt: skip
 
 

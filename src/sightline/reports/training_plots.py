@@ -25,10 +25,9 @@ def figures(runs: Sequence[RunSummary], order: Sequence[str]) -> dict[str, objec
     `order` fixes the colours.
     """
     curves = {run.name: run.loss for run in runs if len(run.loss.images)}
-    loss = validation = ""
-    if curves:
-        loss = style.both(partial(loss_plot, curves, order=order), "loss", "Training loss")
+    loss = style.both(partial(loss_plot, curves, order=order), "loss", "Training loss") if curves else ""
     points = [point.measured for run in runs for point in run.validation]
+    validation = ""
     if points:
         what = f"{words.capital(words.title(points[0].metric))} on validation images while training"
         validation = style.both(partial(validation_plot, runs, order=order), "validation", what)
