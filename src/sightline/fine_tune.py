@@ -44,7 +44,8 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
         return models.create_model(name, **options)
     trained = init_from if isinstance(init_from, Model) else load_model(init_from)
     where = "init_from" if isinstance(init_from, Model) else str(init_from)
-    _check_name(name, options, trained, where)
+    if name is not None:
+        _check_name(name, options, trained, where)
     model = begin_with(trained, where, **options)
     if model.started_anew or trained.config.heads != model.config.heads or not _same_encoding(trained, model):
         _LOG.warning("%s", describe_start(trained, model, where))
@@ -77,16 +78,13 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
 def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
-    changes = dict(options)
-    if changes.get("encoding", trained.encoding) != trained.encoding:
+    changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    if options.get("encoding", trained.encoding) != trained.encoding:
         # The options were the old encoding's.
-        changes.setdefault("encoding_options", {})
-        changes.setdefault("table_grid", None)
-    else:
-        changes.setdefault("table_grid", trained.train_grid)
-    if changes.get("num_classes", trained.num_classes) != trained.num_classes:
-        changes.setdefault("class_names", None)
-    return trained.replace(**changes).plain()
+        changes = {"encoding_options": {}, "table_grid": None}
+    if options.get("num_classes", trained.num_classes) != trained.num_classes:
+        changes["class_names"] = None
+    return trained.replace(**{**changes, **options}).plain()
 
 
 def _same_encoding(trained: Model, model: Model) -> bool:
@@ -94,10 +92,8 @@ def _same_encoding(trained: Model, model: Model) -> bool:
     return same and encoding_options(trained.encoding) == encoding_options(model.encoding)
 
 
-def _check_name(name: str | None, options: dict[str, Any], trained: Model, where: str) -> None:
+def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) -> None:
     """Refuse a registered size, with the options changed, that is not the checkpoint's."""
-    if name is None:
-        return
     size = models.model_config(name, **{key: value for key, value in options.items() if key in SIZES[name]})
     wrong = [
         f"{key} {getattr(trained.config, key)} (expected {getattr(size, key)})"

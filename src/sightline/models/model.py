@@ -234,11 +234,9 @@ class Model(nn.Module):
             class_token=before.has_class_token,
             class_names=None,
         )
-        pooling = self.attn_pool
+        pooling = self.attn_pool if config.has_classifier else None
         again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
-        if not config.has_classifier:
-            pooling = None
-        elif again:
+        if config.has_classifier and again:
             pooling = make_pooling(config)
             _initialise(pooling)
         parts = nn.ModuleDict({"head": make_head(config)} | ({} if pooling is None else {"attn_pool": pooling}))

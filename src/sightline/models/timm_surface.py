@@ -62,8 +62,8 @@ class TimmSurface(Model):
         dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
         if layout is not None:
             return _marked(self.encode(self._laid_out(images, layout), layout), layout)
-        patches, layout = self.prepare(images)
-        return _images_of(self.encode(patches, layout), layout, images)
+        rows, layout = self.prepare(images)
+        return _images_of(self.encode(rows, layout), layout, images)
 
     def forward_intermediates(
         self,
