@@ -104,11 +104,6 @@ class Directed(Term):
         top, left = cover.rows - grid.rows, cover.cols - grid.cols
         return table[:, top : top + 2 * grid.rows - 1, left : left + 2 * grid.cols - 1]
 
-    @property
-    def of_no_grid(self) -> bool:
-        """Displacements say all: neither the grid's centre nor its greatest distance plays a part."""
-        return self.outside != "max" and not any(self.from_centre)
-
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)
         dy = torch.arange(1 - grid.rows, grid.rows, device=where).unsqueeze(1)
@@ -219,9 +214,11 @@ class Pattern:
         return visible if self.prune_below is None else visible & (relative >= -self.prune_below)
 
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
-        """How the biases of images of a layout are read from one table; None where each needs its own."""
-        terms = [one for one in self.terms if isinstance(one, Directed) and one.of_no_grid]
-        if len(terms) < len(self.terms) or any(len(one.coords) > 1 for one in images):
+        """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
+        centre or its greatest distance plays a part."""
+        terms = [one for one in self.terms if isinstance(one, Directed) and one.outside != "max"]
+        of_grid = len(terms) < len(self.terms) or any(any(one.from_centre) for one in terms)
+        if of_grid or any(len(one.coords) > 1 for one in images):
             return None
         return layout.once("spread", lambda: Spread.of(images, layout))
 
