@@ -62,11 +62,7 @@ class Target:
         return self
 
     def words(self, classes: Sequence[str]) -> str:
-        """In short, for a person; nothing by default.
-
-        Args:
-            classes: their names.
-        """
+        """In short, for a person; nothing by default. `classes` are their names."""
         return ""
 
     def mixed(self, other: Any, share: float) -> Self:

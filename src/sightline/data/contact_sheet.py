@@ -26,11 +26,8 @@ def contact_sheet(
     """The first examples of a split at several sizes, each with its class name below.
 
     Args:
-        source: where the examples come from.
-        split: one of the source's splits.
         image_sizes: (height, width) in pixels; each gets its own rows, with the same examples.
-        columns: examples in a row.
-        rows: rows for each image size.
+        columns: examples in a row; rows: for each image size.
         seed: the run's seed, which matters for `train`.
         indices: of the examples, at most columns x rows; the first ones unless given.
 

@@ -28,9 +28,6 @@ from sightline.data.image_file import read_image_size
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
 from sightline.replacing import write_out
 
-CACHE_VARIABLE = "SIGHTLINE_CACHE"
-"""Environment variable: the folder of the cache; empty for none."""
-
 # Bytes of a file that are compared: so many at its beginning, middle and end, all of one that is no larger than those.
 _SAMPLE = 4096
 SAMPLED_WHOLE = 3 * _SAMPLE
@@ -203,8 +200,8 @@ def content_sample(path: str) -> bytes:
 
 
 def _file(root: Path) -> Path | None:
-    """Where a scan is kept: in $SIGHTLINE_CACHE, or sightline in $XDG_CACHE_HOME or ~/.cache; None for nowhere."""
-    asked, base = os.environ.get(CACHE_VARIABLE), os.environ.get("XDG_CACHE_HOME")
+    """Where a scan is kept: in $SIGHTLINE_CACHE (empty: nowhere), or sightline in $XDG_CACHE_HOME or ~/.cache."""
+    asked, base = os.environ.get("SIGHTLINE_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if asked == "":
         return None
     try:
@@ -270,13 +267,9 @@ def keep(root: Path, listing: FileListing) -> None:
 
 def _drop_oldest(newest: Path) -> None:
     """Keep all files together within the bound; what a killed writer left goes first."""
-    found = sorted(
-        ((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(newest.parent)),
-        reverse=True,
-    )
     total = 0
-    for _, size, path in found:
-        total += size
-        if total > _MOST_BYTES and path != str(newest):
+    for entry in sorted(os.scandir(newest.parent), key=lambda entry: entry.stat().st_mtime, reverse=True):
+        total += entry.stat().st_size
+        if total > _MOST_BYTES and entry.path != str(newest):
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                os.unlink(entry)

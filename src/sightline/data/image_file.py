@@ -86,8 +86,7 @@ def read_image_size(path: str | os.PathLike[str], *, max_pixels: int | None = MA
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str], max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
-    reason = _not_a_file(Path(path))
-    if reason:
+    if reason := _not_a_file(Path(path)):
         raise UnreadableDataError(f"{path}: {reason}")
     try:
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
@@ -196,20 +195,21 @@ def _orientation(image: Image.Image) -> int:
 
 def _has_late_metadata(image: PngImageFile) -> bool:
     """Whether a PNG that is not decoded yet has metadata behind its pixels."""
-    file, late = image.fp, False
+    file = image.fp
     if file is None:
         return False
     there = file.tell()
     try:
         file.seek(8)
         behind = False
-        while not late and len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+        while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
             behind = behind or head[4:] == b"IDAT"
-            late = behind and head[4:] in (b"eXIf", b"tEXt", b"zTXt", b"iTXt")
+            if behind and head[4:] in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"):
+                return True
             file.seek(int.from_bytes(head[:4], "big") + 4, 1)
+        return False
     finally:
         file.seek(there)
-    return late
 
 
 def _check_range(image: Image.Image, path: str | os.PathLike[str]) -> None:

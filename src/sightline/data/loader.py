@@ -74,20 +74,20 @@ class Maker:
             if example is not None:
                 here.append(one)
                 examples.append(example)
+        if examples:
+            rows, grids = zip(*(self.rows(example.image) for example in examples), strict=True)
+            inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens)
+        else:
+            inputs, layout = torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
         return Batch(
-            *self._arranged([example.image for example in examples], [one.kept for one in here]),
+            inputs,
+            layout,
             targets=self.targets(examples),
             indices=torch.tensor([one.index for one in here], dtype=torch.int64),
             names=[example.name for example in examples],
             slices=[example.slices for example in examples],
             left_out=tuple(left_out),
         )
-
-    def _arranged(self, images: Sequence[np.ndarray], kept: Sequence[np.ndarray | None]) -> Arranged:
-        if not images:
-            return torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
-        rows, grids = zip(*map(self.rows, images), strict=True)
-        return self.arrange(rows, grids, kept, self.num_prefix_tokens)
 
 
 def uniform(

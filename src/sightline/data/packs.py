@@ -95,11 +95,9 @@ class PackingConfig:
         """
         # Made also where no side is drawn: a wrong name is refused all the same.
         sampling = ResolutionSampling(*(self.resolutions or (1, 1)), self.measure, self.distribution)
-        drop = None
-        if self.drop is not None:
-            drop = token_drop(self.drop, self.drop_options)
-        elif self.drop_options:
+        if self.drop is None and self.drop_options:
             raise InputError(f"packing.drop_options {self.drop_options}: there is no packing.drop that takes them")
+        drop = None if self.drop is None else token_drop(self.drop, self.drop_options)
         room = self.tokens - num_prefix_tokens
         if room < 1:
             raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
@@ -176,19 +174,17 @@ class PackPlan:
             epoch, index = 0, number
         else:
             epoch, place = divmod(number, length)
-            index = int(kept_order(length, self.seed, epoch)[place])
+            index = int(epoch_order(length, self.seed, epoch)[place])
         size = size_of(self.source, self.split, index, self.seed)
         grid, kept = self.sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number)
         sides = grid.rows * self.sampler.patch_size, grid.cols * self.sampler.patch_size
         return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept)
 
 
+@functools.lru_cache(maxsize=2)
 def epoch_order(length: int, seed: int, epoch: int) -> np.ndarray:
     """The order of one epoch: int64 [length], each index from 0 to length - 1 once, by seed and epoch alone."""
     return generator("epoch_order/1", seed, epoch=epoch).permutation(length)
-
-
-kept_order = functools.lru_cache(maxsize=2)(epoch_order)
 
 
 def plan(source: Source, split: str, sampler: SizeSampler, *, capacity: int, **options: Any) -> Iterator[list[Planned]]:

@@ -208,7 +208,6 @@ class Source(ABC):
         An image that turns out damaged later, when it is decoded, leaves its batch, within the same number.
 
         Args:
-            split: one of `splits`.
             skip_unreadable: how many unreadable images of a split may be left out, or "all".
             progress: called with (headers read, images in all).
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
-from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, kept_order
+from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
 from sightline.data.source import Source
 from sightline.image_rows import ImageRows
 from sightline.models import ViTConfig
@@ -178,7 +178,7 @@ class _Uniform(TrainingPlan):
         for number in range(first, plan.steps):
             epoch, inside = plan.locate(number)
             places = slice(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
-            every = range(places.stop) if plan.length is None else kept_order(plan.length, config.seed, epoch)
+            every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
             step = Step(number, epoch, spent(number), spent(number + 1), number / plan.steps, (number + 1) / plan.steps)
             yield step, [Planned(int(index), epoch, side, cells) for index in every[places]]
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from sightline.data.scenes.description import Scene, SceneObject
 
-GLYPH_FILE = "glyph_outlines.npz"
 SHAPES = ("disc", "square", "triangle", "ring")
 _DISC_CORNERS = 128
 _RING_HOLE = 0.55
@@ -51,7 +50,7 @@ class GlyphSet:
 @lru_cache(maxsize=1)
 def glyph_set() -> GlyphSet:
     """The glyphs that come with the package; see `glyph_outlines.NOTICE.txt` for their sources and licences."""
-    file = resources.files("sightline.data.sources").joinpath(GLYPH_FILE)
+    file = resources.files("sightline.data.sources").joinpath("glyph_outlines.npz")
     with file.open("rb") as handle, np.load(handle, allow_pickle=False) as data:
         characters, faces, held_out = (data[name].tolist() for name in ("characters", "faces", "held_out"))
         contours = np.split(data["points"].astype(np.float64) / 65534, np.cumsum(data["lengths"])[:-1])

@@ -144,8 +144,7 @@ def coverage(start: np.ndarray, end: np.ndarray, height: int, width: int) -> np.
     Args:
         start: float64 [edges, 2], (y, x) in pixels, y in 0..height and x in 0..width.
         end: float64 [edges, 2]; the edges together form closed contours that do not cross, holes turning the other way.
-        height: rows.
-        width: columns.
+        height, width: rows and columns.
 
     Returns:
         float64 [height, width] in 0..1.

@@ -57,8 +57,7 @@ class ImageFolder(Source):
         self.task, self.groups = "classification", {}
         self._folder_of = _roles(tuple(self._rows))
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        before = recall(self.root)
-        if before is not None:
+        if (before := recall(self.root)) is not None:
             self.listing.remember(before)
         self._leave_out_twins()
 
@@ -155,8 +154,7 @@ class ImageFolder(Source):
         row = self._row(split, index)
         if not self.listing.read[row]:
             self.listing.read_headers([row])
-        reason = self.header_fault(row)
-        if reason is not None:
+        if (reason := self.header_fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         height, width = self.listing.sizes[row].tolist()
         return height, width
@@ -239,8 +237,7 @@ class ImageFolder(Source):
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         found = {} if self.allowance is None else self.allowance.found
         allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        where = f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read"
-        allowance.note(split, unread, where)
+        allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         remaining = copy.copy(self)
