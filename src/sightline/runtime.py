@@ -69,14 +69,12 @@ def commit() -> str:
     """
     from sightline import __version__
 
-    version = f"sightline {__version__}"
     root = Path(__file__).resolve().parents[2]
     # A package in site-packages may lie inside somebody else's checkout, whose commit says nothing about it.
-    if not (root / ".git").exists() or not (root / "src" / "sightline" / "runtime.py").exists():
-        return version
-    head = _git(root, "rev-parse", "--short=12", "HEAD")
+    ours = (root / ".git").exists() and (root / "src" / "sightline" / "runtime.py").exists()
+    head = _git(root, "rev-parse", "--short=12", "HEAD") if ours else ""
     if not head:
-        return version
+        return f"sightline {__version__}"
     return head + ("+dirty" if _git(root, "status", "--porcelain", "--", "src", "benchmarks/*.py") else "")
 
 
@@ -247,8 +245,7 @@ def _group_memory(root: Path, own: Path) -> list[int]:
 
 def _room(folder: Path, limit: str, used: str) -> int | None:
     try:
-        most = int((folder / limit).read_text(encoding="ascii"))
-        taken = int((folder / used).read_text(encoding="ascii"))
+        most, taken = (int((folder / one).read_text(encoding="ascii")) for one in (limit, used))
     except (OSError, ValueError):
         return None
     # v1 writes "no limit" as nearly 2**63.
@@ -268,17 +265,12 @@ def resolve_device(name: str | torch.device) -> torch.device:
     """
     import torch
 
-    there = ["cpu"]
-    if torch.backends.mps.is_available():
-        there.insert(0, "mps")
+    there = ["mps", "cpu"] if torch.backends.mps.is_available() else ["cpu"]
     if torch.cuda.is_available():
         there = ["cuda", *(f"cuda:{index}" for index in range(torch.cuda.device_count())), *there]
-    name = str(name)
-    if name == "auto":
-        return torch.device(there[0])
-    if name not in there:
+    if str(name) not in ("auto", *there):
         raise choose("device", name, ["auto", *there])
-    return torch.device(name)
+    return torch.device(there[0] if str(name) == "auto" else name)
 
 
 @contextlib.contextmanager

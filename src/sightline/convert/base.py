@@ -50,9 +50,9 @@ def mapped(theirs: str, ours: str, to_ours: Turn, to_theirs: Turn) -> Entry:
     return joined((theirs,), ours, to_ours, to_theirs)
 
 
-def linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
+def linear(theirs: str, ours: str) -> list[Entry]:
     """The weight and bias of a torch layer."""
-    return [same(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")[: 1 + bias]]
+    return [same(f"{theirs}.{part}", f"{ours}.{part}") for part in ("weight", "bias")]
 
 
 def unbatched(theirs: str, ours: str) -> Entry:
