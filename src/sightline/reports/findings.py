@@ -52,10 +52,9 @@ def _limits(point: ResultRow, deviations: float) -> tuple[float, float]:
 def headline(study: Study) -> tuple[str, str]:
     """What the rows say of the runs beyond the sizes of training: a sentence, and one with the evidence."""
     first, evidence = _verdict(study)
-    return (
-        first if study.main.metric == "top1" else f"{words.capital(words.title(study.main.metric))}: {first}",
-        evidence,
-    )
+    if study.main.metric != "top1":
+        first = f"{words.capital(words.title(study.main.metric))}: {first}"
+    return first, evidence
 
 
 def _verdict(study: Study) -> tuple[str, str]:
@@ -90,9 +89,8 @@ def _reached(chosen: Sequence[Line], common: Sequence[int]) -> str:
     size = _shown_within(chosen, common)
     if size is None:
         return ""
-    return (
-        f"At {size} px: {words.listed([f'{line.name} {words.with_interval(line.points[size])}' for line in chosen])}."
-    )
+    reached = [f"{line.name} {words.with_interval(line.points[size])}" for line in chosen]
+    return f"At {size} px: {words.listed(reached)}."
 
 
 def _unlearned(

@@ -62,7 +62,8 @@ def render(report: Report) -> str:
     beside = {"top1_within_group"} if "group" in parts else set()
     others = [one.metric for one in study.metrics()[1:] if one.metric not in beside]
     share, metric = main.unit == FRACTION, words.capital(words.title(main.metric))
-    curve, described = partial(plots.by_resolution, study), f"{metric} by test resolution, one line a run"
+    curve, by_size = partial(plots.by_resolution, study), partial(plots.by_object_size, study)
+    described = f"{metric} by test resolution, one line a run"
     return page.render(
         "report.html",
         title=report.title,
@@ -86,9 +87,7 @@ def render(report: Report) -> str:
         numbers=grids.by_resolution(study, main.metric),
         others=[(explain.metric_words(metric), grids.of_metric(study, metric)) for metric in others],
         by_view=grids.by_view(study, main.metric),
-        quintiles=style.both(partial(plots.by_object_size, study), "size", f"{metric} by size of the object")
-        if parts.get("size_quintile")
-        else "",
+        quintiles=style.both(by_size, "size", f"{metric} by size of the object") if parts.get("size_quintile") else "",
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
@@ -180,9 +179,8 @@ def _picture(sample: Sample) -> dict[str, Any]:
 
     image, caption = sample.image, sample.caption
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise InputError(
-            f"sample {caption!r}: shape {list(image.shape)}, {image.dtype}; wanted uint8 [height, width, 3]"
-        )
+        found = f"shape {list(image.shape)}, {image.dtype}"
+        raise InputError(f"sample {caption!r}: {found}; wanted uint8 [height, width, 3]")
     buffer = BytesIO()
     Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
