@@ -45,24 +45,15 @@ def memory(
     Computed from shapes; nothing is run. Where not even a forward fits here, the figures are printed all the same, and
     the last line refuses with the exit code 2.
 
-    Parameters
-    ----------
-    model
-        A registered model (see `sightline models`).
-    resolution
-        Side of the images in pixels, or height x width, as 1024 or 384x512.
-    encoding
-        A position encoding (see `sightline encodings`), or some joined by +.
-    batch
-        Images of a pass.
-    dtype
-        Of the matrix products: float32, or bfloat16 beside float32 parameters.
-    out
-        A file for the figures in bytes, a JSON object a line; it is replaced if it exists.
-    json
-        Print those instead of a table.
-    device
-        auto, cpu, cuda, cuda:1, mps: whose memory it is.
+    Args:
+        model: A registered model (see `sightline models`).
+        resolution: Side of the images in pixels, or height x width, as 1024 or 384x512.
+        encoding: A position encoding (see `sightline encodings`), or some joined by +.
+        batch: Images of a pass.
+        dtype: Of the matrix products: float32, or bfloat16 beside float32 parameters.
+        out: A file for the figures in bytes, a JSON object a line; it is replaced if it exists.
+        json: Print those instead of a table.
+        device: auto, cpu, cuda, cuda:1, mps: whose memory it is.
     """
     import torch
 
@@ -133,11 +124,9 @@ def _passed_on(name: str, what: str) -> Callable[..., int]:
 
     run.__doc__ = f"""Measure {what}: runs benchmarks/{name}.py of a checkout.
 
-    Parameters
-    ----------
-    arguments
-        Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
-        benchmarks/results), --threads N, --device cpu or cuda.
+    Args:
+        arguments: Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
+            benchmarks/results), --threads N, --device cpu or cuda.
     """
     return run
 

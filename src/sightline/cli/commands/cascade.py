@@ -43,28 +43,18 @@ def cascade(
     the other half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg,
     calibration.svg and cascade.html.
 
-    Parameters
-    ----------
-    tokens
-        Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
-    pair
-        Patches of the first and second look, as 16,64; the best pair on held-out images unless given.
-    alphas
-        Fractions that are seen again, as 0.1,0.3.
-    budget
-        Mean patches of an image, for which the largest alpha that stays within them is found on held-out images.
-    split
-        Of the data; test unless given.
-    aspect
-        native keeps each image's own, square cuts its longer side.
-    out
-        A folder for the files.
-    overwrite
-        Replace those that exist.
-    workers
-        Processes that read images ahead; with any, the times are of a busy machine.
-    seed
-        Of the bootstrap.
+    Args:
+        tokens: Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
+        pair: Patches of the first and second look, as 16,64; the best pair on held-out images unless given.
+        alphas: Fractions that are seen again, as 0.1,0.3.
+        budget: Mean patches of an image, for which the largest alpha that stays within them is found on held-out
+            images.
+        split: Of the data; test unless given.
+        aspect: native keeps each image's own, square cuts its longer side.
+        out: A folder for the files.
+        overwrite: Replace those that exist.
+        workers: Processes that read images ahead; with any, the times are of a busy machine.
+        seed: Of the bootstrap.
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit

@@ -20,20 +20,14 @@ def convert(
 
     The checkpoint keeps where it came from and what it gave on fixed images; `sightline verify` compares both.
 
-    Parameters
-    ----------
-    project
-        lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit.
-    source
-        Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
-    dest
-        The folder to write.
-    config
-        A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the name.
-    settings
-        One such argument, as embed_dim=384; may be given many times.
-    overwrite
-        Replace the checkpoint at DEST.
+    Args:
+        project: lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit.
+        source: Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
+        dest: The folder to write.
+        config: A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the
+            name.
+        settings: One such argument, as embed_dim=384; may be given many times.
+        overwrite: Replace the checkpoint at DEST.
     """
     from sightline.analysis.verification import save_converted
     from sightline.cli import guard, next_step, output, progress

@@ -41,14 +41,10 @@ def check(
     content. What is found is remembered for the commands that follow. The exit code is 3 where more images of a split
     cannot be read than may be left out.
 
-    Parameters
-    ----------
-    data
-        imagefolder:DIR.
-    sheet
-        A picture of some of the images, as sheet.png.
-    overwrite
-        Replace --sheet if it exists.
+    Args:
+        data: imagefolder:DIR.
+        sheet: A picture of some of the images, as sheet.png.
+        overwrite: Replace --sheet if it exists.
     """
     from sightline.cli import guard, output, progress
     from sightline.data.allowance import WAY_ON

@@ -23,22 +23,14 @@ def demo(
 
     Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
 
-    Parameters
-    ----------
-    out
-        Folder of the demonstration.
-    seed
-        Another seed is another run: other first weights and other training scenes.
-    quick
-        Under a minute, with too few scenes to learn from: to see that everything works.
-    resume
-        Continue a demonstration that was stopped; what is done is not done again.
-    overwrite
-        Delete what is in --out first.
-    take_over
-        Take the folder also from a demonstration that seems to be at work in it; that one ends.
-    device
-        cpu, auto, cuda, mps.
+    Args:
+        out: Folder of the demonstration.
+        seed: Another seed is another run: other first weights and other training scenes.
+        quick: Under a minute, with too few scenes to learn from: to see that everything works.
+        resume: Continue a demonstration that was stopped; what is done is not done again.
+        overwrite: Delete what is in --out first.
+        take_over: Take the folder also from a demonstration that seems to be at work in it; that one ends.
+        device: cpu, auto, cuda, mps.
     """
     from sightline import runtime, signals
     from sightline.cli import guard, next_step, output, progress

@@ -12,10 +12,8 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
 
     A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/GLOSSARY.md).
 
-    Parameters
-    ----------
-    name
-        Show this one with everything that is known of it.
+    Args:
+        name: Show this one with everything that is known of it.
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.discovery import registry

@@ -37,27 +37,18 @@ def evaluate(
     Adds rows to results.jsonl and what was said of each image to predictions.csv in the folder of the run (what is
     measured again is replaced), or writes --out and --predictions.
 
-    Parameters
-    ----------
-    resolutions
-        Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size with at most
-        1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2 times the training
-        size unless given, and as it was trained where that was at native aspect.
-    split
-        Splits to measure; test, and held-out fonts where the data has them, unless given.
-    tune
-        Also search the encoding's knob on minival at each resolution.
-    tune_images
-        Images of minival for that search.
-    out
-        A file for the rows, instead of the run's own.
-    predictions
-        A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the run, which
-        holds those on the data of its training.
-    overwrite
-        Replace --out and --predictions if they exist, and of a run's rows those too that are of more images.
-    workers
-        Processes that read images ahead.
+    Args:
+        resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
+            with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2
+            times the training size unless given, and as it was trained where that was at native aspect.
+        split: Splits to measure; test, and held-out fonts where the data has them, unless given.
+        tune: Also search the encoding's knob on minival at each resolution.
+        tune_images: Images of minival for that search.
+        out: A file for the rows, instead of the run's own.
+        predictions: A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the
+            run, which holds those on the data of its training.
+        overwrite: Replace --out and --predictions if they exist, and of a run's rows those too that are of more images.
+        workers: Processes that read images ahead.
     """
     from sightline import evaluation, runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit

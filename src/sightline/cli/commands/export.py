@@ -31,23 +31,15 @@ def export(
 
     Sides are multiples of the patch, two patches and more. docs/EXPORT.md shows how such a file is run.
 
-    Parameters
-    ----------
-    to
-        onnx (for ONNX Runtime and others), or torch (for torch.export.load).
-    output
-        The file; MODEL's name with .onnx or .pt2 in the current folder unless given.
-    check
-        Run the file at sizes that were never traced and compare it with the model; exit code 1 where an output differs
-        by more than 1e-4.
-    sizes
-        What to check instead of three sizes of its own: sides or height x width in pixels, as 96,160x288.
-    int8
-        Weights in 8 bits (onnx only); the error that this makes is always measured.
-    overwrite
-        Replace the file if it exists.
-    json
-        Print one JSON object instead.
+    Args:
+        to: onnx (for ONNX Runtime and others), or torch (for torch.export.load).
+        output: The file; MODEL's name with .onnx or .pt2 in the current folder unless given.
+        check: Run the file at sizes that were never traced and compare it with the model; exit code 1 where an output
+            differs by more than 1e-4.
+        sizes: What to check instead of three sizes of its own: sides or height x width in pixels, as 96,160x288.
+        int8: Weights in 8 bits (onnx only); the error that this makes is always measured.
+        overwrite: Replace the file if it exists.
+        json: Print one JSON object instead.
     """
     import dataclasses
     import functools

@@ -37,32 +37,19 @@ def stats(
 ) -> None:
     """Show how a data set packs: lengths, images a sequence, and the room that is left. No pixel is read.
 
-    Parameters
-    ----------
-    data
-        scenes, scenes:pairs, digits, or imagefolder:DIR. What is drawn at any size gets an aspect from 1/2 to 2.
-    split
-        Of the data set.
-    patch_size
-        Side of a patch in pixels.
-    sequence_length
-        Tokens of a sequence, or the budget of a batch.
-    packing
-        first_fit, as the paper, or best_fit, which puts images of one length together.
-    most_images
-        In a sequence (the paper's E_max).
-    resolutions
-        native, or sides in pixels as 64..384 of which one is drawn for each image.
-    measure
-        What the distribution is of: the side, or the area.
-    distribution
-        uniform, normal, or biased to low or high sides.
-    drop
-        Rate of the tokens that are left out, from 0 to 1.
-    images
-        How many of the split; all, or 10,000 of an endless one.
-    seed
-        Of the draws.
+    Args:
+        data: scenes, scenes:pairs, digits, or imagefolder:DIR. What is drawn at any size gets an aspect from 1/2 to 2.
+        split: Of the data set.
+        patch_size: Side of a patch in pixels.
+        sequence_length: Tokens of a sequence, or the budget of a batch.
+        packing: first_fit, as the paper, or best_fit, which puts images of one length together.
+        most_images: In a sequence (the paper's E_max).
+        resolutions: native, or sides in pixels as 64..384 of which one is drawn for each image.
+        measure: What the distribution is of: the side, or the area.
+        distribution: uniform, normal, or biased to low or high sides.
+        drop: Rate of the tokens that are left out, from 0 to 1.
+        images: How many of the split; all, or 10,000 of an endless one.
+        seed: Of the draws.
     """
     import statistics
 

@@ -40,19 +40,14 @@ def predict(
     read is named with the reason, and the others are still answered: the exit code is then 3 (unless
     --skip-unreadable allows as many), or 4 where logits were not finite.
 
-    Parameters
-    ----------
-    resolution
-        native keeps each image's own aspect ratio and size, scaled down where it has more than 1024 patches;
-        max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the aspect
-        allows; a side or height x width in pixels resizes and crops to it.
-    topk
-        How many classes to name.
-    precision
-        auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with it, as
-        in evaluate. Each answer names it.
-    json
-        Print a JSON object a line instead, also for an image without an answer.
+    Args:
+        resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
+            patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
+            aspect allows; a side or height x width in pixels resizes and crops to it.
+        topk: How many classes to name.
+        precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
+            it, as in evaluate. Each answer names it.
+        json: Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit

@@ -16,14 +16,10 @@ def report(
 ) -> None:
     """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
 
-    Parameters
-    ----------
-    out
-        The page.
-    title
-        Its heading; what was measured, by resolution, unless given.
-    overwrite
-        Replace the page if it exists.
+    Args:
+        out: The page.
+        title: Its heading; what was measured, by resolution, unless given.
+        overwrite: Replace the page if it exists.
     """
     from sightline.cli import guard, next_step, output
     from sightline.cli.run_folder import compose_report

@@ -23,24 +23,15 @@ def scenes(
 ) -> None:
     """Draw scenes of the embedded data set on one sheet, to look at them.
 
-    Parameters
-    ----------
-    out
-        The picture, as sheet.png.
-    task
-        glyphs or pairs.
-    split
-        train, minival, test, or heldout_fonts.
-    resolutions
-        Sizes in pixels, as 32,64,96x192 (height x width); several sizes and shapes unless given.
-    columns
-        Scenes side by side.
-    rows
-        Rows of scenes a size.
-    seed
-        Of the train split.
-    overwrite
-        Replace the picture if it exists.
+    Args:
+        out: The picture, as sheet.png.
+        task: glyphs or pairs.
+        split: train, minival, test, or heldout_fonts.
+        resolutions: Sizes in pixels, as 32,64,96x192 (height x width); several sizes and shapes unless given.
+        columns: Scenes side by side.
+        rows: Rows of scenes a size.
+        seed: Of the train split.
+        overwrite: Replace the picture if it exists.
     """
     from sightline.checks import require_whole
     from sightline.cli import next_step, output

@@ -37,46 +37,27 @@ def train(
 
     Leaves checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv in the folder of the run.
 
-    Parameters
-    ----------
-    recipe
-        What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every aspect,
-        packed), or the name of a data set; that of --data unless given.
-    data
-        scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
-    encoding
-        A position encoding (see `sightline encodings`), or two joined by +.
-    model
-        A registered model (see `sightline models`).
-    init_from
-        Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another encoding, and
-        the head for other classes, are new.
-    resolution
-        Side of the training images in pixels.
-    images
-        Training images to show in all.
-    epochs
-        The same in passes over the data.
-    tokens
-        A budget of tokens through the trunk, instead of images.
-    flops
-        A budget of operations of training, as 2e13, instead of images.
-    seed
-        Decides the first weights, the order of the images and their augmentation.
-    config
-        A YAML file of settings.
-    settings
-        One more setting, as optimizer.lr=1e-3; may be given many times.
-    out
-        Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
-    resume
-        Continue the run in --out from its last checkpoint.
-    accept_changed_data
-        With --resume, go on also where the data is not what the run saw before.
-    overwrite
-        Delete the run in --out first.
-    take_over
-        Take the folder also from a run that seems to be at work in it; that one ends.
+    Args:
+        recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
+            aspect, packed), or the name of a data set; that of --data unless given.
+        data: scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
+        encoding: A position encoding (see `sightline encodings`), or two joined by +.
+        model: A registered model (see `sightline models`).
+        init_from: Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another
+            encoding, and the head for other classes, are new.
+        resolution: Side of the training images in pixels.
+        images: Training images to show in all.
+        epochs: The same in passes over the data.
+        tokens: A budget of tokens through the trunk, instead of images.
+        flops: A budget of operations of training, as 2e13, instead of images.
+        seed: Decides the first weights, the order of the images and their augmentation.
+        config: A YAML file of settings.
+        settings: One more setting, as optimizer.lr=1e-3; may be given many times.
+        out: Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
+        resume: Continue the run in --out from its last checkpoint.
+        accept_changed_data: With --resume, go on also where the data is not what the run saw before.
+        overwrite: Delete the run in --out first.
+        take_over: Take the folder also from a run that seems to be at work in it; that one ends.
     """
     import contextlib
     import functools

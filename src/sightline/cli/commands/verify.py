@@ -14,14 +14,10 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
     Weights are compared bit by bit. Outputs are compared with those of the original model where its project is
     installed (timm), else with what was recorded at conversion.
 
-    Parameters
-    ----------
-    dest
-        The folder that `sightline convert` wrote.
-    against
-        The source that it was made from.
-    project
-        As given to `sightline convert`.
+    Args:
+        dest: The folder that `sightline convert` wrote.
+        against: The source that it was made from.
+        project: As given to `sightline convert`.
     """
     import dataclasses
 
