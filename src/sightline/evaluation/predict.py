@@ -139,7 +139,9 @@ def predict_split(
                 if warm:
                     outputs_of(model, there, precision).float().cpu()
                     warm = False
-                _finish(device)
+                if device.type == "cuda":
+                    # What the device still does is not counted.
+                    torch.cuda.synchronize(device)
                 started = time.perf_counter()
                 outputs = outputs_of(model, there, precision).float().cpu()
                 seconds = time.perf_counter() - started
@@ -156,9 +158,3 @@ def _check_finite(task: Task, outputs: Tensor, batch: Batch, how: str) -> None:
         each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
         bad = next(name for name, one in each if not torch.isfinite(one).all())
         raise NonFiniteError(f"{bad} {how}: the logits are not finite")
-
-
-def _finish(device: torch.device) -> None:
-    """Wait for what the device still does, so that it is not counted."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
