@@ -174,8 +174,9 @@ def _read_table(file: Path, path: str | Path) -> dict[str, tuple[int, str]]:
     try:
         table = parse_json(content)["files"]
         entries = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in table.items()}
+        written = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in entries.items()}
         # Written in one way only, so that a flipped byte anywhere in this file shows as well.
-        if content != _dump_table(table) or any(name != Path(name).name for name in entries):
+        if content != _dump_table(written) or any(name != Path(name).name for name in entries):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(

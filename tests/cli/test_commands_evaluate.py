@@ -95,8 +95,8 @@ def test_a_checkpoint_is_named_as_its_run(cli, run_copy):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--resolutions", "18"], ["resolution 18", "patch size 4", "16 or 20"]),
-        (["--resolutions", "3"], ["resolution 3", "nearest: 4)"]),
+        (["--resolutions", "18"], ["resolution 18", "patch_size 4", "16 or 20"]),
+        (["--resolutions", "3"], ["resolution 3", "nearest to 3: 4)"]),
         (["--resolutions", "0"], ["0", "whole numbers"]),
         (["--resolutions", "16x24"], ["16x24"]),
         (["--resolutions", "-16"], ["-16"]),

@@ -151,7 +151,7 @@ def test_classes_that_the_model_lacks(model, options, words):
 
 def test_a_size_that_the_patch_does_not_divide(model):
     seen = []
-    with pytest.raises(InputError, match=r"resolution 18: .* patch size 4 \(nearest: 16 or 20\)"):
+    with pytest.raises(InputError, match=r"resolution 18: .* patch_size 4 \(nearest to 18: 16 or 20\)"):
         measure(model(), resolutions=(16, 18), advance=seen.append)
     assert seen == []
     with pytest.raises(InputError, match=r"resolution 3: .* \(nearest: 4\)"):
