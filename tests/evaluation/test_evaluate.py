@@ -154,7 +154,7 @@ def test_a_size_that_the_patch_does_not_divide(model):
     with pytest.raises(InputError, match=r"resolution 18: .* patch_size 4 \(nearest to 18: 16 or 20\)"):
         measure(model(), resolutions=(16, 18), advance=seen.append)
     assert seen == []
-    with pytest.raises(InputError, match=r"resolution 3: .* \(nearest: 4\)"):
+    with pytest.raises(InputError, match=r"resolution 3: .* \(nearest to 3: 4\)"):
         check_sizes(model(), EvaluateConfig((3,)))
     for fit, grid in (("pad", (5, 5)), ("resize", (4, 4))):
         (row, *_) = measure(model(fit=fit), resolutions=(18,))
