@@ -52,7 +52,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"crop": 1.5}, "at most 1"),
         ({"mean": (0.5, 0.5)}, "three numbers"),
         ({"std": (0.5, 0.0, 0.5)}, "more than 0"),
-        ({"image_size": 30}, "nearest: 28 or 32"),
+        ({"image_size": 30}, "nearest to 30: 28 or 32"),
         ({"image_size": (16, 0)}, "at least 1"),
         ({"image_size": "16"}, "image_size"),
         ({"encoding_options": None}, "encoding_options"),
