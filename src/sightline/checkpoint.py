@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.declared import refuse_archive, refuse_folded
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
 from sightline.reading import RECORD, check_regular, nearest_file, parse_json, read_bytes
-from sightline.replacing import aside_of, flush, move_in, previous_of, tidy
+from sightline.replacing import aside_of, flush, move_in, previous_of, storage_errors, tidy
 from sightline.run_files import CHECKSUMS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_folder(
         if not name or name != Path(name).name or name == CHECKSUMS:
             raise ValueError(f"{name!r} cannot be the name of a file in a checkpoint")
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}-{secrets.token_hex(4)}")
-    try:
+    with storage_errors(f"{path}: cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
         refuse_foreign(path)
         tidy(place, _is_whole)
@@ -72,8 +72,6 @@ def write_folder(
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
@@ -316,8 +314,6 @@ def _load_pickle(file: Path, inside: Sequence[str]) -> dict[str, Tensor]:
 
 def is_finite(tensor: Tensor) -> bool:
     """Whether a tensor of any kind holds no NaN and no infinity."""
-    if not tensor.is_floating_point() and not tensor.is_complex():
-        return True
     # There is no isfinite for 8-bit floats.
     return bool((tensor.float() if tensor.element_size() == 1 else tensor).isfinite().all())
 

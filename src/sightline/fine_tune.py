@@ -56,14 +56,11 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
     """`create_model(init_from=trained, **options)` without a word; `where` names the checkpoint in errors."""
     before, config = trained.config, begun_config(trained.config, **options)
     model = models.make_model(config)
-    anew = []
-    if config.encoding != before.encoding:
-        anew.append("encoding.")
     # As many classes, but others: the weights of those mean nothing to these.
     renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
-    if config.num_classes != trained.num_classes or renamed:
-        anew.append("head.")
-    elsewhere = tuple(anew)
+    new_head = config.num_classes != trained.num_classes or renamed
+    changed = {"encoding.": config.encoding != before.encoding, "head.": new_head}
+    elsewhere = tuple(part for part, anew in changed.items() if anew)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}

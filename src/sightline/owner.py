@@ -21,7 +21,7 @@ from typing import Any
 from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
 from sightline.reading import CONFIGURATION, parse_json, read_bytes
-from sightline.replacing import write_file
+from sightline.replacing import storage_errors, write_file
 from sightline.run_files import OWNER
 
 BEAT, DEAD_AFTER = 15.0, 300.0
@@ -142,13 +142,11 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
     process = os.getpid()
     mine = _Record(socket.gethostname(), process, machine(), started_at(process), secrets.token_hex(8))
     made = not folder.exists()
-    try:
+    with storage_errors(f"{folder}: cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(_lock_of(folder), PATIENCE):
             line = refuse_owned(folder, take_over=take_over)
             write_file(folder / OWNER, json.dumps(asdict(mine)) + "\n")
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if line is not None and warn is not None:
         warn(line)
     return Owner(folder, mine, made)

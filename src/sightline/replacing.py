@@ -12,6 +12,15 @@ from sightline.errors import StorageError
 from sightline.processes import is_alive
 
 
+@contextlib.contextmanager
+def storage_errors(said: str) -> Iterator[None]:
+    """Inside, what the system refuses becomes a StorageError, which says this and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{said} ({error.strerror or error})") from error
+
+
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all, a text as UTF-8; a hard link to what was there keeps it.
 
@@ -21,7 +30,7 @@ def write_file(path: Path, content: str | bytes) -> None:
         StorageError: it cannot be written; what was there before is untouched.
     """
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
-    try:
+    with storage_errors(f"{path}: cannot be written"):
         try:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)
             # Else a power cut may leave the new name and none of the content.
@@ -31,16 +40,12 @@ def write_file(path: Path, content: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
         for entry in _left_beside(path):
             entry.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def make_parent(out: Path) -> None:
     """Make the folder that a file is about to be written to; raises StorageError."""
-    try:
+    with storage_errors(f"{out.parent}: cannot be made"):
         out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{out.parent}: cannot be made ({error.strerror or error})") from error
 
 
 def write_out(path: Path, content: str | bytes) -> None:

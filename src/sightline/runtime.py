@@ -152,7 +152,7 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     import torch
 
     kind = torch.device(device).type
-    native = kind == "cpu" and (has_amx() or has_avx512_bf16())
+    native = kind == "cpu" and (has("amx_tile") or has("avx512_bf16"))
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if native else "float32"
@@ -163,21 +163,12 @@ def chosen_precision(asked: str, device: str | torch.device) -> str:
     return default_precision(device) if asked == "auto" else asked
 
 
-def has_amx() -> bool:
-    """Whether this processor multiplies matrices in bfloat16 by AMX tiles."""
-    return _probe("_is_amx_tile_supported")
-
-
-def has_avx512_bf16() -> bool:
-    """Whether this processor multiplies vectors in bfloat16 by AVX-512."""
-    return _probe("_is_avx512_bf16_supported")
-
-
-def _probe(name: str) -> bool:
+def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
+    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512."""
     import torch
 
     # Private names in torch: where a release has dropped one, the safe answer is no.
-    probe = getattr(torch.cpu, name, None)
+    probe = getattr(torch.cpu, f"_is_{feature}_supported", None)
     return probe is not None and bool(probe())
 
 

@@ -251,8 +251,7 @@ def test_found_43_the_form_is_chosen_by_the_processors_features(
     features, rows, tokens, head_dim, training, form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By nothing that is timed, so that every process of a run chooses alike."""
-    monkeypatch.setattr(runtime, "has_amx", lambda: features[0])
-    monkeypatch.setattr(runtime, "has_avx512_bf16", lambda: features[1])
+    monkeypatch.setattr(runtime, "has", dict(zip(("amx_tile", "avx512_bf16"), features, strict=True)).get)
     q = torch.empty(rows, 3, tokens, head_dim, dtype=torch.bfloat16)
     with torch.set_grad_enabled(training):
         assert dense._form(q, q, rows) is form

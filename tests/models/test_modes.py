@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models import VisionTransformer, create_model
-from sightline.models.modes import evaluation_mode
+from sightline.models.model import evaluation_mode
 from tests.contract.randomise import randomise_parameters
 
 SMALL: dict[str, Any] = {"dim": 48, "depth": 2, "heads": 4, "num_classes": 5, "image_size": 16}

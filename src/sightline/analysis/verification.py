@@ -17,7 +17,7 @@ from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
 from sightline.load import model_files
 from sightline.models import Model
-from sightline.models.modes import evaluation_mode
+from sightline.models.model import evaluation_mode
 
 TOLERANCE = 2e-5
 _SHOWN = 16

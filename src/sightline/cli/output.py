@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
 from sightline.owner import Owner, claim, refuse_owned
 from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
-from sightline.replacing import make_parent, write_file, write_out
+from sightline.replacing import make_parent, storage_errors, write_file, write_out
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, RUN_FILES
 
@@ -96,13 +96,11 @@ class RunFolder:
         """
         self.check()
         with claim(self.out, take_over=self.take_over, warn=warn) as owner:
-            try:
+            with storage_errors(f"{self.out}: cannot be deleted"):
                 # Again: until it was ours, another one may have worked in it.
                 self._check_content()
                 for entry in _content(self.out) if self.overwrite else ():
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-            except OSError as error:
-                raise StorageError(f"{self.out}: cannot be deleted ({error.strerror or error})") from error
             yield owner
 
 
@@ -206,8 +204,5 @@ def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = Fal
 def _add(path: Path, text: Callable[[], str]) -> None:
     """Write a file from what is in it; nobody else does so meanwhile."""
     make_parent(path)
-    try:
-        with locked(path.with_name(f".{path.name}.writing-lock")):
-            write_file(path, text())
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written ({error.strerror or error})") from error
+    with storage_errors(f"{path}: cannot be written"), locked(path.with_name(f".{path.name}.writing-lock")):
+        write_file(path, text())

@@ -20,7 +20,7 @@ from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import Model
-from sightline.models.modes import evaluation_mode
+from sightline.models.model import evaluation_mode
 from sightline.tasks.base import Task, outputs_of
 
 # Tokens of a batch: enough to fill the processor, little enough for the scores of the largest image.

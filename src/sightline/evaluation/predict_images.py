@@ -17,7 +17,7 @@ from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK
 from sightline.grid import Grid
 from sightline.models import Model
-from sightline.models.modes import evaluation_mode
+from sightline.models.model import evaluation_mode
 from sightline.tasks.base import Task, outputs_of
 
 

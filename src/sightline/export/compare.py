@@ -13,7 +13,6 @@ from torch import Tensor
 from sightline.errors import InputError, NonFiniteError
 from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
-from sightline.grid import Grid
 from sightline.models import Model
 from sightline.reading import check_regular
 
@@ -80,24 +79,23 @@ def check_export(
             ours = torch.cat([reference(batch) for batch in images])
         with torch.no_grad():
             theirs = torch.cat([run(batch) for batch in images])
-        rows.append(_compare(size, model.config.grid_of(size), ours, theirs))
+        if not ours.isfinite().all():
+            raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
+        grid = model.config.grid_of(size)
+        difference = (ours - theirs).abs()
+        rows.append(
+            CheckRow(
+                size=size,
+                grid=(grid.rows, grid.cols),
+                images=len(ours),
+                difference=difference.max().item(),
+                mean_difference=difference.mean().item(),
+                spread=ours.std().item(),
+                same_top1=(ours.argmax(1) == theirs.argmax(1)).float().mean().item(),
+            )
+        )
     report(len(sizes), len(sizes))
     return rows
-
-
-def _compare(size: tuple[int, int], grid: Grid, ours: Tensor, theirs: Tensor) -> CheckRow:
-    if not ours.isfinite().all():
-        raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
-    difference = (ours - theirs).abs()
-    return CheckRow(
-        size=size,
-        grid=(grid.rows, grid.cols),
-        images=len(ours),
-        difference=difference.max().item(),
-        mean_difference=difference.mean().item(),
-        spread=ours.std().item(),
-        same_top1=(ours.argmax(1) == theirs.argmax(1)).float().mean().item(),
-    )
 
 
 def _runner(path: Path, to: str) -> Callable[[Tensor], Tensor]:

@@ -32,6 +32,10 @@ METADATA = "sightline.json"
 """The file in a .pt2 that says how to prepare images; an ONNX file has the same keys in its own metadata."""
 # Not square, and unlike the usual grids: no side may be taken for another.
 _EXAMPLE_ROWS, _EXAMPLE_COLS = 6, 9
+# What is told of the configuration as it stands there.
+_DESCRIBED = (
+    "encoding", "class_names", "score_link", "channels", "patch_size", "mean", "std", "interpolation", "crop", "fit",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,20 +136,11 @@ def describe(model: Model) -> dict[str, Any]:
     config, knob = model.config, model.knob
     return {
         "sightline": __version__,
-        "encoding": config.encoding,
         "knob": None if knob is None else {"name": knob.name, "value": knob.value},
         "output": "logits" if model.num_classes else "features",
         "num_classes": model.num_classes,
-        "class_names": config.class_names,
-        "score_link": config.score_link,
-        "channels": config.channels,
-        "patch_size": config.patch_size,
         "train_size": Grid.checked(config.image_size),
-        "mean": config.mean,
-        "std": config.std,
-        "interpolation": config.interpolation,
-        "crop": config.crop,
-        "fit": config.fit,
+        **{name: getattr(config, name) for name in _DESCRIBED},
     }
 
 
@@ -194,8 +189,7 @@ def _onnx_bytes(program: ExportedProgram, metadata: dict[str, Any], opset: int, 
         )
     except torch.onnx.errors.OnnxExporterError as error:
         # The conversion's own text is a page; its cause names the operator.
-        cause = str(error.__cause__ or error).strip().splitlines()
-        said = cause[0] if cause else type(error).__name__
+        said = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
         raise InputError(f"export --to onnx: encoding {encoding}: torch cannot write its program ({said})") from error
     assert converted is not None
     for key, value in metadata.items():

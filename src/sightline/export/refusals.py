@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 
-from sightline import runtime
+from sightline.declared import refuse_beyond_memory
 from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
@@ -97,19 +97,12 @@ def check_memory(model: Model, to: str, sizes: Sequence[tuple[int, int]], batch:
     Raises:
         InputError: a layer's scores take more than `runtime.available_memory`; says both.
     """
-    available = runtime.available_memory("cpu")
-    if available is None:
-        return
     # Measured: ONNX Runtime holds scores, what is added, and the softmax of every image; torch little but the bias.
     copies = 3 * batch + 1 if to == "onnx" else 2
     for height, width in sizes:
         tokens = model.num_prefix_tokens + model.config.grid_of((height, width)).cells
-        needed = copies * model.config.heads * tokens**2 * 4
-        if needed > available:
-            raise InputError(
-                f"export: size {height}x{width}: the scores of a layer take {needed >> 30:,} GiB of memory with a "
-                f"batch of {batch}; {available >> 30:,} GiB are available here"
-            )
+        scores = copies * model.config.heads * tokens**2 * 4
+        refuse_beyond_memory(scores, f"export: size {height}x{width}: a layer's scores with a batch of {batch}")
 
 
 def default_sizes(model: Model) -> list[tuple[int, int]]:

@@ -22,8 +22,8 @@ Pool = Literal["cls", "mean", "attention", "query"]
 # for its shapes takes no time.
 MOST: dict[str, int] = {
     "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
-    "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "num_classes": 10_000_000,
-    "num_registers": 4_096, "image_size": 1_000_000,
+    "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "pool_mlp_ratio": 1_000,
+    "num_classes": 10_000_000, "num_registers": 4_096, "image_size": 1_000_000, "crop": 1,
 }  # fmt: skip
 _MAY_BE_ZERO = ("num_classes", "num_registers")
 
@@ -143,13 +143,15 @@ class ViTConfig:
         self._check_kinds()
         if self.head_dim is None and self.dim % self.heads:
             raise InputError(f"dim {self.dim}: must be divisible by heads {self.heads}")
-        require_number("mlp_ratio", self.mlp_ratio, above=True, high=MOST["mlp_ratio"])
+        for name in ("mlp_ratio", "pool_mlp_ratio", "norm_eps", "crop"):
+            value = getattr(self, name)
+            if value is not None or name != "pool_mlp_ratio":
+                require_number(name, value, above=True, high=MOST.get(name))
         if self.mlp_hidden < 1:
             raise InputError(f"mlp_ratio {self.mlp_ratio}: leaves no hidden channel of dim {self.dim}")
         for key in ("name", "depth", "heads", "dim", "head_dim", "train_grid", "num_prefix_tokens"):
             if key in self.encoding_options:
                 raise InputError(f"encoding_options.{key}: is decided by the model")
-        require_number("norm_eps", self.norm_eps, above=True)
         if not self.has_classifier:
             head_class(self.head)
         if self.pool == "cls" and self.class_token is False:
@@ -168,19 +170,13 @@ class ViTConfig:
                 require_number(name, value, low=-math.inf)
         if self.pool_heads is not None and self.head_dim is None and self.dim % self.pool_heads:
             raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
-        if self.pool_mlp_ratio is not None:
-            require_number("pool_mlp_ratio", self.pool_mlp_ratio, above=True, high=MOST["mlp_ratio"])
-            if self.pool_hidden < 1 and self.pool != "query":
-                raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
-        if self.origin is not None and not (
-            isinstance(self.origin, dict)
-            and isinstance(self.origin.get("project"), str)
-            and isinstance(self.origin.get("config"), dict)
-        ):
-            raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
-        require_number("crop", self.crop, above=True)
-        if self.crop > 1:
-            raise InputError(f"crop {self.crop}: expected more than 0 and at most 1")
+        if self.pool_hidden < 1 and self.pool != "query":
+            raise InputError(f"pool_mlp_ratio {self.pool_mlp_ratio}: leaves no hidden channel of dim {self.dim}")
+        match self.origin:
+            case None | {"project": str(), "config": dict()}:
+                pass
+            case _:
+                raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         for name in ("mean", "std"):
             values = getattr(self, name)
             if not isinstance(values, tuple) or len(values) != 3:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -140,17 +141,15 @@ class Model(nn.Module):
             return self._in_order(rows, layout)
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
-        pieces, grids = [], []
-        for number, image in enumerate(images):
-            checked = self._checked(image, f"image {number}", "channels, height, width")
-            rows, grid = cutter(checked.unsqueeze(0))
-            pieces.append(rows)
-            grids.append(grid)
-        device = self.anchor.device
+        cut = [
+            cutter(self._checked(image, f"image {number}", "channels, height, width").unsqueeze(0))
+            for number, image in enumerate(images)
+        ]
+        grids, device = [grid for _, grid in cut], self.anchor.device
         layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
-        if not pieces:
+        if not cut:
             return torch.zeros(1, 0, cutter.values, device=device), layout
-        return self._in_order(torch.cat(pieces, dim=1), layout)
+        return self._in_order(torch.cat([rows for rows, _ in cut], dim=1), layout)
 
     def _checked(self, image: object, what: str, axes: str) -> Tensor:
         """Refuse what is no normalised image, or batch of them, for this model."""
@@ -275,6 +274,21 @@ def make_encoding(config: ViTConfig, grid: Grid) -> PositionEncoding:
         num_prefix_tokens=config.num_prefix_tokens,
         **config.encoding_options,
     )
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Every module of `model` in evaluation mode; afterwards each is as it was, also where only some were training.
+
+    What measures a model does not trust its caller: one that drops paths gives other numbers every time.
+    """
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _initialise(model: nn.Module) -> None:

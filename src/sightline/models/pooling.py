@@ -54,12 +54,9 @@ class ProbePooling(Pooling):
         self.latent = nn.Parameter(torch.empty(1, 1, dim))
         self.q = nn.Linear(dim, width, bias=bias)
         self.kv = nn.Linear(dim, 2 * width, bias=bias)
-        self.q_norm, self.k_norm = self._qk_norms(config, width // self.num_heads)
+        self.q_norm, self.k_norm = nn.Identity(), nn.Identity()
         self.proj = nn.Linear(width, dim, bias=bias)
         self.norm = make_norm(config, dim)
-
-    def _qk_norms(self, config: ViTConfig, head_dim: int) -> tuple[nn.Module, nn.Module]:
-        return nn.Identity(), nn.Identity()
 
     def attended(self, probe: Tensor, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """What the probe [1, 1, dim] reads in each image: [images, dim]."""
@@ -91,8 +88,9 @@ class AttentionPooling(ProbePooling):
 class QueryPooling(ProbePooling):
     """The probe as a token of a block: a norm, its attention and a residual, without an MLP (vit-pytorch's NaViT)."""
 
-    def _qk_norms(self, config: ViTConfig, head_dim: int) -> tuple[nn.Module, nn.Module]:
-        return make_qk_norms(config, self.num_heads, head_dim)
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        self.q_norm, self.k_norm = make_qk_norms(config, self.num_heads, config.probe_width // self.num_heads)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         return self.latent[0] + self.attended(self.norm(self.latent), tokens, layout)

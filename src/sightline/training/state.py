@@ -26,11 +26,11 @@ from sightline.checkpoint import (
 )
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
-from sightline.errors import InputError, StorageError
+from sightline.errors import InputError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import Model
 from sightline.reading import read_json_lines
-from sightline.replacing import previous_of
+from sightline.replacing import previous_of, storage_errors
 from sightline.run_files import BEST, CHECKPOINT, CHECKSUMS, LEFT_OUT, LOG, PREDICTIONS, RESULTS, TRAINING, VALIDATION
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.log import older_log, text_of, unheard
@@ -150,11 +150,9 @@ def drop_measured(out: Path, foreign: Collection[Path]) -> None:
         StorageError: one cannot be deleted.
     """
     for file in measured_files(out):
-        try:
-            if file not in foreign:
+        if file not in foreign:
+            with storage_errors(f"{file}: cannot be deleted"):
                 file.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(f"{file}: cannot be deleted ({error.strerror or error})") from error
 
 
 def save_state(state: RunState, path: Path) -> None:

@@ -192,9 +192,9 @@ def explicit_pays(rows: int, tokens: int, head_dim: int) -> bool:
     Nothing is timed, so that a run is the same every time; and a pack (one row) asks for each image alone, so that its
     neighbours change nothing. Measured by benchmarks/dense_forms.py; with AMX, not measured, it is as it was.
     """
-    if runtime.has_amx():
+    if runtime.has("amx_tile"):
         return tokens <= SHORT_TOKENS
-    if not runtime.has_avx512_bf16():
+    if not runtime.has("avx512_bf16"):
         return False
     least, most = _EXPLICIT_TOKENS[head_dim >= 64, rows > 1]
     return least <= tokens <= most
