@@ -18,10 +18,9 @@ from sightline.data.packing import pack_window
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.evaluation.predict import predict_split
-from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
-from sightline.patchify import Cutter, unpatchify
+from sightline.patchify import Cutter, ImageRows, unpatchify
 from sightline.tasks.base import task_of
 from sightline.tasks.classification import Classification, ClassificationOptions
 

@@ -14,8 +14,8 @@ from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
 from sightline.errors import SightlineError
-from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
+from sightline.patchify import ImageRows
 from sightline.runtime import check_workers
 from sightline.signals import leave_to_parent
 

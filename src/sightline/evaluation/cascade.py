@@ -238,37 +238,26 @@ def cascade_rows(
         "commit": runtime.commit(),
         "hardware": runtime.hardware(model.anchor.device),
     }
-    rows = [CascadeRow(**shared, **_measured(one), kind="single", budget=one.budget) for one in result.singles]
-    for point in (*result.points, *([result.chosen] if result.chosen else [])):
-        ahead_low, ahead_high = point.ahead_interval or (None, None)
-        rows.append(
-            CascadeRow(
-                **shared,
-                **_measured(point.scored),
-                kind="cascade",
-                budget=result.pair[0],
-                second_budget=result.pair[1],
-                alpha=point.alpha,
-                threshold=point.threshold,
-                fraction=point.fraction,
-                ahead=point.ahead,
-                ahead_low=ahead_low,
-                ahead_high=ahead_high,
-                chosen=point is result.chosen,
-            )
+
+    def row(one: Scored, budget: int, **more: Any) -> CascadeRow:
+        low, high = wilson(one.top1, len(one.right))
+        return CascadeRow(
+            **shared,
+            **more,
+            budget=budget,
+            tokens=float(one.tokens.mean()),
+            milliseconds=1000 * float(one.seconds.mean()),
+            reading_milliseconds=1000 * one.reading,
+            top1=one.top1,
+            low=low,
+            high=high,
+            ece=one.ece,
         )
+
+    rows = [row(one, one.budget, kind="single") for one in result.singles]
+    for point in (*result.points, *([result.chosen] if result.chosen else [])):
+        of_point = {name: getattr(point, name) for name in ("alpha", "threshold", "fraction", "ahead")}
+        of_point["ahead_low"], of_point["ahead_high"] = point.ahead_interval or (None, None)
+        chosen, (first, second) = point is result.chosen, result.pair
+        rows.append(row(point.scored, first, kind="cascade", second_budget=second, chosen=chosen, **of_point))
     return rows
-
-
-def _measured(one: Scored) -> dict[str, Any]:
-    """What a row says of a budget and of a cascade alike."""
-    low, high = wilson(one.top1, len(one.right))
-    return {
-        "tokens": float(one.tokens.mean()),
-        "milliseconds": 1000 * float(one.seconds.mean()),
-        "reading_milliseconds": 1000 * one.reading,
-        "top1": one.top1,
-        "low": low,
-        "high": high,
-        "ece": one.ece,
-    }

@@ -141,21 +141,18 @@ def choose_pair(singles: Sequence[Scored], alphas: Sequence[float], budget: floa
         InputError: there are fewer than two budgets, or none within `budget`.
     """
     singles = _rising(singles)
-    best: tuple[float, tuple[int, int]] | None = None
+    worths: dict[tuple[int, int], float] = {}
     for first, second in itertools.combinations(singles, 2):
         if budget is None:
             gains = [_cascade(first, second, threshold_for(first.confidence, alpha)) for alpha in alphas]
-            worth = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
+            worths[first.budget, second.budget] = float(np.mean([_ahead(singles, one) or 0.0 for one in gains]))
         elif first.tokens.mean() <= budget:
             alpha = alpha_within(first, second, budget)
-            worth = _cascade(first, second, threshold_for(first.confidence, alpha)).top1
-        else:
-            continue
-        if best is None or worth > best[0]:
-            best = worth, (first.budget, second.budget)
-    if best is None:
+            chosen = _cascade(first, second, threshold_for(first.confidence, alpha))
+            worths[first.budget, second.budget] = chosen.top1
+    if not worths:
         raise InputError(f"budgets {[one.budget for one in singles]}: expected two, the first within {budget}")
-    return best[1]
+    return max(worths, key=worths.__getitem__)
 
 
 def measure_cascade(
@@ -164,7 +161,6 @@ def measure_cascade(
     thresholds: Sequence[tuple[float, float]],
     *,
     seed: int = 0,
-    replicates: int = REPLICATES,
 ) -> list[CascadePoint]:
     """A cascade at several thresholds, beside single budgets on the same images.
 
@@ -177,7 +173,7 @@ def measure_cascade(
     singles = _rising(singles)
     first, second = (next(one for one in singles if one.budget == budget) for budget in pair)
     joined = [_cascade(first, second, threshold) for _, threshold in thresholds]
-    means = _resampled_means([*singles, *joined], seed, replicates)
+    means = _resampled_means([*singles, *joined], seed)
     points, alone = [], slice(len(singles))
     for place, ((alpha, threshold), cascade) in enumerate(zip(thresholds, joined, strict=True), start=len(singles)):
         ahead, interval = _ahead(singles, cascade), None
@@ -224,10 +220,10 @@ def _single_at(own: float, tokens: np.ndarray, top1: np.ndarray) -> float:
     return float(np.interp(own, tokens, np.maximum.accumulate(top1)))
 
 
-def _resampled_means(scored: Sequence[Scored], seed: int, replicates: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _resampled_means(scored: Sequence[Scored], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """(top-1, tokens) of each of `scored`, both float64, on images drawn with replacement, the same for all."""
     values = np.stack([one.right for one in scored] + [one.tokens for one in scored], axis=1).astype(np.float64)
     images = len(values)
     draws = generator("cascade/bootstrap/1", seed)
-    means = [draws.multinomial(images, np.full(images, 1 / images)) @ values / images for _ in range(replicates)]
+    means = [draws.multinomial(images, np.full(images, 1 / images)) @ values / images for _ in range(REPLICATES)]
     return [(mean[: len(scored)], mean[len(scored) :]) for mean in means]

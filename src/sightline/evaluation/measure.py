@@ -15,14 +15,14 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.errors import InputError
-from sightline.evaluation.predict import Outputs, check_view, is_drawn, predict_split
+from sightline.evaluation.predict import is_drawn, predict_split
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
-from sightline.tasks.base import Task, task_of
+from sightline.tasks.base import task_of
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,9 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
     for split in config.splits:
         source.check(split)
         for view in config.views:
-            check_view(source, split, view)
+            if view.kind == "native" and is_drawn(source, split):
+                own = f"{source.name} has images of no size of their own"
+                raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
     if config.knobs != "default" and "minival" not in source.splits:
         raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
     return [
@@ -195,7 +197,9 @@ def evaluate(
                     for metric in metrics:
                         metric.update(one.outputs, one.batch)
                     if answers is not None and (knob, tuned) == settings[0]:
-                        said |= _answers(task, split, place["view"], place["resolution"], one)
+                        shown, judged = (split, place["view"], place["resolution"]), task.judged(one.outputs, one.batch)
+                        each = zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False)
+                        said |= {index: Prediction(*shown, index, name, **vars(line)) for index, name, line in each}
                     tokens, images = tokens + one.tokens * len(one.batch), images + len(one.batch)
             if answers is not None:
                 answers += [said[index] for index in indices if index in said]
@@ -218,15 +222,6 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     if length is None or count >= length or source.name == "scenes":
         return range(count)
     return [number * length // count for number in range(count)]
-
-
-def _answers(task: Task, split: str, view: str, side: int | None, one: Outputs) -> dict[int, Prediction]:
-    """A line an image, by its index."""
-    each = zip(one.batch.indices.tolist(), one.batch.names, task.judged(one.outputs, one.batch), strict=False)
-    return {
-        index: Prediction(split, view, side, index, file, said.truth, said.predicted, said.score, said.correct)
-        for index, file, said in each
-    }
 
 
 def views_as_trained(

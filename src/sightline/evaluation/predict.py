@@ -17,7 +17,7 @@ from sightline.data.packs import size_of
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.errors import InputError, NonFiniteError, UnreadableDataError
+from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
@@ -55,15 +55,6 @@ def is_drawn(source: Source, split: str) -> bool:
     except UnreadableDataError:
         # Stored, and left out or refused where the split is read.
         return False
-
-
-def check_view(source: Source, split: str, view: View) -> None:
-    """Raise InputError where images are to keep their own size and have none."""
-    if view.kind == "native" and is_drawn(source, split):
-        raise InputError(
-            f"resolution {view.name}: {source.name} has images of no size of their own (expected: sides in pixels, or "
-            "tokens:PATCHES)"
-        )
 
 
 def plan_split(
@@ -146,15 +137,12 @@ def predict_split(
                 outputs = outputs_of(model, there, precision).float().cpu()
                 seconds = time.perf_counter() - started
             tokens = batch.layout.segments[0].patches
-            _check_finite(task, outputs, batch, f"at {view} px" if isinstance(view, int) else f"with {tokens} tokens")
+            if not torch.isfinite(outputs).all():
+                each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
+                bad = next(name for name, one in each if not torch.isfinite(one).all())
+                how = f"at {view} px" if isinstance(view, int) else f"with {tokens} tokens"
+                raise NonFiniteError(f"{bad} {how}: the logits are not finite")
             if advance is not None:
                 advance(len(batch))
             yield Outputs(batch, outputs, tokens, seconds, reading)
         asked = time.perf_counter()
-
-
-def _check_finite(task: Task, outputs: Tensor, batch: Batch, how: str) -> None:
-    if not torch.isfinite(outputs).all():
-        each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
-        bad = next(name for name, one in each if not torch.isfinite(one).all())
-        raise NonFiniteError(f"{bad} {how}: the logits are not finite")

@@ -15,9 +15,8 @@ from sightline.tasks.base import Task
 
 def halvings(candidates: int, images: int) -> list[tuple[int, slice]]:
     """How many candidates are asked about which of the images, one round after the other; no round is empty."""
-    rounds = [(candidates, slice(0, None, 4)), (-(-candidates // 2), slice(2, None, 4))]
-    rounds.append((-(-candidates // 4), slice(1, None, 2)))
-    return [(count, part) for count, part in rounds if range(images)[part]]
+    parts = {1: slice(0, None, 4), 2: slice(2, None, 4), 4: slice(1, None, 2)}
+    return [(-(-candidates // share), part) for share, part in parts.items() if range(images)[part]]
 
 
 def tuning_passes(knob: Knob, images: int) -> int:

@@ -17,7 +17,6 @@ from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.heap import pass_of_size
-from sightline.image_rows import ImageRows
 from sightline.layout import TokenLayout
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
@@ -25,6 +24,7 @@ from sightline.models.head import TokenHead, make_head
 from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.trunk import Trunk
+from sightline.patchify import ImageRows
 
 Images = Tensor | Sequence[Tensor]
 

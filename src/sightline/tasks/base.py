@@ -25,7 +25,7 @@ from sightline.models import Model, ViTConfig
 class Judged:
     """What was said of an image beside what is true: a line of `predictions.csv`, both as words."""
 
-    truth: str
+    label: str
     predicted: str
     score: float
     correct: bool

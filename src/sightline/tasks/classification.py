@@ -154,10 +154,9 @@ def classification_loss(
     target = F.one_hot(labels, classes).float()
     if others is not None and shares is not None:
         target = torch.lerp(F.one_hot(others, classes).float(), target, shares.unsqueeze(1))
-    elif loss == "ce":
-        return F.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing, reduction="sum")
     if loss == "ce":
-        return F.cross_entropy(logits.float(), target, label_smoothing=label_smoothing, reduction="sum")
+        wanted = labels if others is None else target
+        return F.cross_entropy(logits.float(), wanted, label_smoothing=label_smoothing, reduction="sum")
     target = target * (1 - label_smoothing) + label_smoothing / classes
     return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).sum()
 

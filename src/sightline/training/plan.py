@@ -14,8 +14,8 @@ from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
 from sightline.data.source import Source
-from sightline.image_rows import ImageRows
 from sightline.models import ViTConfig
+from sightline.patchify import ImageRows
 from sightline.tasks.base import Task
 from sightline.training.config import TrainConfig
 from sightline.training.schedule import Plan
