@@ -21,11 +21,8 @@ def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
         if run.encoding == name and run.about:
             return run.about
     known = _about()["encodings"]
-    parts = []
-    for part in name.split("+"):
-        families = [family for family in known if f"{part.strip()}_".startswith(family + "_")]
-        parts += [known[max(families, key=len)]] if families else []
-    return " And: ".join(parts)
+    parts = [[family for family in known if f"{part.strip()}_".startswith(family + "_")] for part in name.split("+")]
+    return " And: ".join(known[max(families, key=len)] for families in parts if families)
 
 
 def data_words(row: ResultRow) -> str:
@@ -98,8 +95,5 @@ def unlike(runs: Sequence[RunSummary]) -> str:
         "losses": {run.loss.kind for run in runs},
     }
     differ = [word for word, values in words.items() if len(values - {0, ""}) > 1]
-    if not differ:
-        return ""
-    return (
-        f"The runs differ in {listed(differ)} of training (see Training): a difference between them may come from that."
-    )
+    said = "The runs differ in {} of training (see Training): a difference between them may come from that."
+    return said.format(listed(differ)) if differ else ""

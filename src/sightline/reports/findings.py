@@ -146,10 +146,8 @@ def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tup
         return f"No difference was found between {names} {larger}: {where}, they reach {reached}.", evidence
     if equal:
         pair = f"{best.name} and {words.listed([line.name for line in equal])}"
-        return (
-            f"{words.capital(larger)} no difference was found between {pair}: {where}, they reach {reached}.",
-            evidence,
-        )
+        first = f"{words.capital(larger)} no difference was found between {pair}: {where}, they reach {reached}."
+        return first, evidence
     trained = best.seen.one
     after = ""
     if trained is not None and trained in best.points:
@@ -178,9 +176,8 @@ def _as_trained(chosen: Sequence[Line]) -> str:
     size = chosen[0].seen.one
     if size is None or any(line.seen.one != size or size not in line.points for line in chosen):
         return ""
-    return (
-        f" At the training size of {size} px: {words.listed([f'{line.name} {_value(line, size)}' for line in chosen])}."
-    )
+    reached = words.listed([f"{line.name} {_value(line, size)}" for line in chosen])
+    return f" At the training size of {size} px: {reached}."
 
 
 def _shown_within(chosen: Sequence[Line], common: Sequence[int]) -> int | None:

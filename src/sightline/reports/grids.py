@@ -104,6 +104,11 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTa
     return _numbers(study, where, chosen, columns)
 
 
+def held_out(study: Study) -> TextTable | None:
+    """The main metric on fonts not seen in training; None where these are the main split, or were not tested."""
+    return None if study.main.split == HELD_OUT else by_resolution(study, study.main.metric, HELD_OUT)
+
+
 def by_view(study: Study, metric: str) -> TextTable | None:
     """A metric by run and way of showing images, squares of one size left out; None where there is no other."""
     chosen = [line for line in study.lines(metric) if line.views]

@@ -14,21 +14,10 @@ import numpy as np
 
 from sightline.errors import InputError
 from sightline.replacing import write_file
-from sightline.reports import (
-    answers,
-    explain,
-    findings,
-    grids,
-    page,
-    panels,
-    plots,
-    series,
-    style,
-    training_plots,
-    words,
-)
+from sightline.reports import answers, explain, grids, page, panels, plots, series, style, training_plots, words
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow
+from sightline.reports.findings import headline
 from sightline.reports.series import Line, Study
 from sightline.results import FRACTION
 
@@ -53,7 +42,7 @@ def render(report: Report) -> str:
     seen = sizes_of.by_run(report.runs, report.rows)
     study = Study.of(report.rows, [run.name for run in report.runs], seen=seen, chance=report.chance)
     main, order = study.main, study.order
-    first, evidence = findings.headline(study)
+    first, evidence = headline(study)
     as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
     every = study.lines()
     chosen = [line for line in every if line.points]
@@ -91,7 +80,7 @@ def render(report: Report) -> str:
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
-        held_out=None if main.split == series.HELD_OUT else grids.by_resolution(study, main.metric, series.HELD_OUT),
+        held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],
         samples=[_sample_row(row, report) for row in report.samples],
         views=_views(report.fields, report.runs),

@@ -90,9 +90,8 @@ class Study:
             if units.setdefault(row.metric, row.unit) != row.unit:
                 raise InputError(f"run {row.run}: {row.metric} in {row.unit!r}, of other rows in {units[row.metric]!r}")
             if row.count < 1:
-                raise InputError(
-                    f"run {row.run}, {row.metric} on {row.split} at {row.shown}: {row.count} {row.counted}"
-                )
+                where = f"{row.metric} on {row.split} at {row.shown}"
+                raise InputError(f"run {row.run}, {where}: {row.count} {row.counted}")
         whole = [row for row in rows if not row.slices]
         main = min(whole, key=lambda row: _RANK.get(row.split, 1), default=None)
         if main is None:

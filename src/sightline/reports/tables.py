@@ -45,9 +45,7 @@ def print_accuracy(
     study = series.Study.of(rows, seen=seen)
     metrics = [one.metric for one in study.metrics() if one.metric == study.main.metric or one.metric not in ASIDE]
     found = [grids.by_resolution(study, metric) for metric in metrics]
-    if study.main.split != series.HELD_OUT:
-        found.append(grids.by_resolution(study, study.main.metric, series.HELD_OUT))
-    found += [grids.by_view(study, metric) for metric in metrics]
+    found += [grids.held_out(study), *(grids.by_view(study, metric) for metric in metrics)]
     found += [
         table for metric in metrics for by in study.parts(metric) if by not in grids.BY
         for table in grids.by_part(study, metric, by)
@@ -57,9 +55,8 @@ def print_accuracy(
         for number, part in enumerate(_fitting(table, console)):
             _print_heading(console, table.caption + (", continued" if number else ""))
             console.print(part)
-    said = []
-    if any(cell.limits for table in shown for line in table.lines for cell in line.cells):
-        said.append("Below each number: where it lies with 95 %.")
+    limits = any(cell.limits for table in shown for line in table.lines for cell in line.cells)
+    said = ["Below each number: where it lies with 95 %."] if limits else []
     extremes = sorted({table.extreme for table in shown if table.extreme})
     if extremes:
         said.append(f" *: {' or '.join(extremes)} of its column.")
