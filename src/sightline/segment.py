@@ -26,10 +26,8 @@ def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> T
     """
 
     def make() -> Tensor:
-        last = len(grid) - 1
         axes = [torch.arange(side, device=device) for side in grid]
-        spread = [one.reshape((-1,) + (1,) * (last - axis)).expand(*grid) for axis, one in enumerate(axes)]
-        coords = torch.stack(spread, dim=-1).reshape(grid.cells, len(grid))
+        coords = torch.stack(torch.meshgrid(axes, indexing="ij"), dim=-1).reshape(grid.cells, len(grid))
         if tile is None:
             return coords
         rows, cols = tile

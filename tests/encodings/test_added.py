@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sightline.encodings import create_encoding
-from sightline.encodings.interpolate import beit_axis, resize_axis, resize_table
+from sightline.encodings.interpolate import beit_axis, resize_table
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
@@ -50,8 +50,12 @@ def test_resized_tables_do_not_swap_the_axes(rule: str) -> None:
 
 def test_resize_of_one_axis_is_linear() -> None:
     table = torch.tensor([[0.0], [1.0], [2.0]])
-    assert torch.allclose(resize_axis(table, 5, "corner_aligned").flatten(), torch.tensor([0, 0.5, 1, 1.5, 2]))
-    assert torch.allclose(resize_axis(table, 6, "bilinear").flatten(), torch.tensor([0, 0.25, 0.75, 1.25, 1.75, 2]))
+    assert torch.allclose(
+        resize_table(table, Grid(3, 1), Grid(5, 1), "corner_aligned").flatten(), torch.tensor([0, 0.5, 1, 1.5, 2])
+    )
+    assert torch.allclose(
+        resize_table(table, Grid(3, 1), Grid(6, 1), "bilinear").flatten(), torch.tensor([0, 0.25, 0.75, 1.25, 1.75, 2])
+    )
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 1), (1, 5), (5, 1), (7, 7), (7, 11), (11, 7), (3, 27), (27, 53)])
@@ -107,7 +111,8 @@ def test_factorized_off_the_training_grid() -> None:
     assert torch.equal(small[1, 3], (absolute.rows[1] + absolute.cols[3]).detach())
     # Longer: the whole table is stretched; one axis alone where one is longer.
     long = at(absolute.embedding((2, 10)), (2, 10))
-    assert torch.allclose(long[0] - absolute.rows[0], resize_axis(absolute.cols, 10, "bilinear"), atol=1e-5)
+    longer = resize_table(absolute.cols, Grid(5, 1), Grid(10, 1), "bilinear")
+    assert torch.allclose(long[0] - absolute.rows[0], longer, atol=1e-5)
     # Fractional: twice as many patches see the same places, and those between.
     double = at(fractional.embedding((6, 10)), (6, 10))
     assert torch.allclose(double[::2, ::2], at(fractional.embedding(TRAIN), TRAIN), atol=1e-5)

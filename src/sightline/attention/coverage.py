@@ -83,7 +83,10 @@ def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
                 if len(hit):
                     start = int(hit[0]) // _COLUMN_STEP * _COLUMN_STEP
                     stop = min(grid.cols, (int(hit[-1]) // _COLUMN_STEP + 1) * _COLUMN_STEP)
-                    _append(pieces, Rectangle(low, high, start, stop))
+                    # One with the rectangle above it where their columns are the same.
+                    if pieces and (pieces[-1].bottom, *pieces[-1][2:]) == (low, start, stop):
+                        low = pieces.pop().top
+                    pieces.append(Rectangle(low, high, start, stop))
             tiles.append(QueryTile(Rectangle(top, bottom, left, right), tuple(pieces)))
     return tuple(tiles)
 
@@ -91,14 +94,6 @@ def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
 def _even(side: int, step: int) -> int:
     """Cells of a tile where a side is cut into equal ones of about `step`: a remainder costs as many calls as one."""
     return -(-side // max(1, round(side / step)))
-
-
-def _append(pieces: list[Rectangle], new: Rectangle) -> None:
-    """Add a rectangle below the last one, as one with it where their columns are the same."""
-    if pieces and pieces[-1].bottom == new.top and pieces[-1][2:] == new[2:]:
-        pieces[-1] = Rectangle(pieces[-1].top, new.bottom, new.left, new.right)
-    else:
-        pieces.append(new)
 
 
 @kept(2 << 20, lambda order, *_: order.nbytes)

@@ -42,19 +42,18 @@ BACKENDS: dict[str, Backend] = _find()
 # Those that turned out not to run on this machine.
 _FAILED: set[str] = set()
 
+_FORCED: ContextVar[str] = ContextVar("sightline_backend", default="auto")
 
-_FORCED: ContextVar[str | None] = ContextVar("sightline_backend", default=None)
 
-
-def _forced() -> str | None:
+def _forced() -> Backend | None:
     # A compiler cannot look into a context variable, and takes `dense` in any case.
-    name = None if torch.compiler.is_compiling() else _FORCED.get()
-    return None if name in _FAILED else name
+    name = "auto" if torch.compiler.is_compiling() else _FORCED.get()
+    return None if name in _FAILED else BACKENDS.get(name)
 
 
 def asked_backend() -> str:
     """The name that `use_backend` was called with around this call, or `auto`."""
-    return _FORCED.get() or "auto"
+    return _FORCED.get()
 
 
 @contextmanager
@@ -74,7 +73,7 @@ def use_backend(name: str) -> AbstractContextManager[None]:
     """
     if name != "auto" and name not in BACKENDS:
         raise choose("back end", name, ["auto", *BACKENDS])
-    return _set(_FORCED, None if name == "auto" else name)
+    return _set(_FORCED, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +112,8 @@ def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q
         q: the queries, for their device and dtype; its values are not read.
     """
     forced = _forced()
-    if forced is not None and BACKENDS[forced].supports(pattern, queries, keys, q):
-        return BACKENDS[forced]
+    if forced is not None and forced.supports(pattern, queries, keys, q):
+        return forced
     return next(
         backend
         for name, backend in BACKENDS.items()
@@ -129,7 +128,7 @@ def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
         return None
     forced = _forced()
     if forced is not None:
-        return BACKENDS[forced].tile
+        return forced.tile
     usable = (backend for name, backend in BACKENDS.items() if name not in _FAILED)
     return next((backend.tile for backend in usable if backend.orders(pattern, layout)), None)
 

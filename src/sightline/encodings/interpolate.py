@@ -23,8 +23,8 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
         table: [old.rows * old.cols, dim], row-major.
         interpolation: `bilinear` (LookHere's baselines; a single column makes it linear along one axis, as for
             factorised tables), `bilinear_antialias` (SigLIP 2's NaFlex models), `bicubic` (RoPE-ViT's APE) and
-            `bicubic_antialias` (timm), all with half-pixel
-            centres; `corner_aligned` linear from corner to corner (big_vision's zoom of order 1).
+            `bicubic_antialias` (timm), all with half-pixel centres; `corner_aligned` linear from corner to corner
+            (big_vision's zoom of order 1).
 
     Returns:
         float32 [new.rows * new.cols, dim]; the table itself where the grids are equal.
@@ -46,11 +46,6 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
 def longer_side(one: int, other: int) -> int:
     """The longer of two sides that may be symbolic: Python's `max` would bind an exported program to one of them."""
     return torch.sym_max(one, other)  # type: ignore[return-value]
-
-
-def resize_axis(table: Tensor, length: int, interpolation: Interpolation) -> Tensor:
-    """Resize a table along one axis: [old length, dim] -> float32 [length, dim]."""
-    return resize_table(table, Grid(table.shape[0], 1), Grid(length, 1), interpolation)
 
 
 def beit_axis(old: int, new: int, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import AddedEncoding, TrunkShape
-from sightline.encodings.interpolate import Interpolation, longer_side, resize_axis
+from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
 
@@ -74,12 +74,10 @@ class Factorized(AddedEncoding):
         # Knows the device of the model; not saved.
         self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
         if config.table == "learned":
-            self.rows = nn.Parameter(torch.empty(self.sides[0], self.width))
-            self.cols = nn.Parameter(torch.empty(self.sides[1], self.width))
             # A product of two small numbers would start almost without positions.
             std = 0.02**0.5 if config.combine == "product" else 0.02
-            for table in (self.rows, self.cols):
-                nn.init.trunc_normal_(table, std=std)
+            tables = (nn.init.trunc_normal_(torch.empty(side, self.width), std=std) for side in self.sides)
+            self.rows, self.cols = map(nn.Parameter, tables)
         elif config.table == "fourier":
             self.rows, self.cols = (nn.Parameter(config.scale * torch.randn(self.width // 2)) for _ in range(2))
 
@@ -106,16 +104,14 @@ class Factorized(AddedEncoding):
         if sinusoidal and not fractional:
             return self._sinusoids(place)
         table = (
-            self._sinusoids(torch.arange(length, device=self.anchor.device))
-            if sinusoidal
-            else (self.cols if axis else self.rows)
+            self._sinusoids(torch.arange(length, device=place.device)) if sinusoidal else (self.rows, self.cols)[axis]
         )
         if self.config.table == "fourier":
             return _waves(place / length, table.float())
         if fractional:
             return _read_linearly(table, place)
         target = {"index": longer_side(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
-        return resize_axis(table, target, self.config.interpolation)[:side]
+        return resize_table(table, Grid(length, 1), Grid(target, 1), self.config.interpolation)[:side]
 
     def _sinusoids(self, place: Tensor) -> Tensor:
         half = self.width // 2

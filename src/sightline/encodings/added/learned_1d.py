@@ -44,12 +44,10 @@ class Learned1d(AddedEncoding):
 
     def __init__(self, config: Learned1dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        self.table = nn.Parameter(torch.empty(shape.train_grid.cells, shape.dim))
-        nn.init.trunc_normal_(self.table, std=0.02)
+        self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape.train_grid.cells, shape.dim), std=0.02))
         self.prefix: nn.Parameter | None = None
         if config.prefix and shape.num_prefix_tokens:
-            self.prefix = nn.Parameter(torch.empty(shape.num_prefix_tokens, shape.dim))
-            nn.init.trunc_normal_(self.prefix, std=0.02)
+            self.prefix = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape.num_prefix_tokens, shape.dim), std=0.02))
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)

@@ -52,8 +52,7 @@ class Learned2d(AddedEncoding):
     def __init__(self, config: Learned2dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         self.side = config.max_side or max(shape.train_grid)
-        self.table = nn.Parameter(torch.empty(self.side**2, shape.dim))
-        nn.init.trunc_normal_(self.table, std=0.02)
+        self.table = nn.Parameter(nn.init.trunc_normal_(torch.empty(self.side**2, shape.dim), std=0.02))
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)

@@ -29,20 +29,7 @@ def _looking(*planes: tuple[tuple[int, int], ...]) -> tuple[_Head, ...]:
     return tuple(_Head(View(pair)) for pair in planes)
 
 
-_HALVES = _looking((_UP,), (_DOWN,), (_LEFT,), (_RIGHT,))
-_CORNERS = _looking((_UP, _LEFT), (_UP, _RIGHT), (_DOWN, _LEFT), (_DOWN, _RIGHT))
-_TRIANGLES = _looking(
-    (_UP_LEFT, _UP_RIGHT), (_DOWN_LEFT, _DOWN_RIGHT), (_UP_LEFT, _DOWN_LEFT), (_UP_RIGHT, _DOWN_RIGHT)
-)
-_DIAGONALS = _looking((_UP_RIGHT,), (_UP_LEFT,), (_DOWN_RIGHT,), (_DOWN_LEFT,))
-_EIGHTHS1 = _looking((_UP_RIGHT, _LEFT), (_DOWN_RIGHT, _LEFT), (_DOWN_LEFT, _UP), (_DOWN_RIGHT, _UP))
-_EIGHTHS2 = _looking((_UP_LEFT, _RIGHT), (_DOWN_LEFT, _RIGHT), (_UP_LEFT, _DOWN), (_UP_RIGHT, _DOWN))
 _NONE, _ZERO, _CENTER = _Head(), _Head(penalised=False), _Head(from_centre=True)
-
-
-def _unpenalised(heads: tuple[_Head, ...]) -> tuple[_Head, ...]:
-    return tuple(replace(head, penalised=False) for head in heads)
-
 
 GROUPS: dict[str, tuple[_Head, ...]] = {
     "none": (_NONE,) * 4,
@@ -51,17 +38,20 @@ GROUPS: dict[str, tuple[_Head, ...]] = {
     "none2zero2": (_NONE,) * 2 + (_ZERO,) * 2,
     "none3zero1": (_NONE,) * 3 + (_ZERO,),
     "center": (_CENTER,) * 4,
-    "halves": _HALVES,
-    "corners": _CORNERS,
-    "triangles": _TRIANGLES,
-    "diagonals": _DIAGONALS,
-    "eighths1": _EIGHTHS1,
-    "eighths2": _EIGHTHS2,
-    "zerohalves": _unpenalised(_HALVES),
-    "zerocorners": _unpenalised(_CORNERS),
-    "zerotriangles": _unpenalised(_TRIANGLES),
+    "halves": _looking((_UP,), (_DOWN,), (_LEFT,), (_RIGHT,)),
+    "corners": _looking((_UP, _LEFT), (_UP, _RIGHT), (_DOWN, _LEFT), (_DOWN, _RIGHT)),
+    "triangles": _looking(
+        (_UP_LEFT, _UP_RIGHT), (_DOWN_LEFT, _DOWN_RIGHT), (_UP_LEFT, _DOWN_LEFT), (_UP_RIGHT, _DOWN_RIGHT)
+    ),
+    "diagonals": _looking((_UP_RIGHT,), (_UP_LEFT,), (_DOWN_RIGHT,), (_DOWN_LEFT,)),
+    "eighths1": _looking((_UP_RIGHT, _LEFT), (_DOWN_RIGHT, _LEFT), (_DOWN_LEFT, _UP), (_DOWN_RIGHT, _UP)),
+    "eighths2": _looking((_UP_LEFT, _RIGHT), (_DOWN_LEFT, _RIGHT), (_UP_LEFT, _DOWN), (_UP_RIGHT, _DOWN)),
 }
 """The names of the public code's language, four heads each."""
+GROUPS |= {
+    f"zero{name}": tuple(replace(head, penalised=False) for head in GROUPS[name])
+    for name in ("halves", "corners", "triangles")
+}
 
 # (heads, names joined) -> how many heads each name gets: all that the public code accepts beside one name.
 _COUNTS: dict[tuple[int, int], tuple[int, ...]] = {
@@ -178,14 +168,10 @@ def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
     if heads in (12, 16):
         return parse_directions(preset.language, heads)
     directed = min(round(2 * heads / 3), heads - 1)
-    dealt: list[tuple[_Head, float]] = []
-    used = [0] * 8
-    for index in range(directed):
-        direction = 8 * index // directed
-        used[direction] += 1
-        view = look(preset.first + 45 * direction, preset.field_of_view)
-        dealt.append((_Head(view), 2.0 ** -used[direction]))
-    return dealt + [(_NONE, slope) for slope in _spread(heads - directed)]
+    directions = [8 * index // directed for index in range(directed)]
+    heads_of = [_Head(look(preset.first + 45 * direction, preset.field_of_view)) for direction in directions]
+    slopes = [2.0 ** -(1 + index - directions.index(direction)) for index, direction in enumerate(directions)]
+    return list(zip(heads_of, slopes, strict=True)) + [(_NONE, slope) for slope in _spread(heads - directed)]
 
 
 Looking = tuple[float, float, float]
