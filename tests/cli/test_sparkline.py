@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightline.cli.sparkline import sparkline
+from sightline.cli.demo_watch import sparkline
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sightline.cli.progress import Bars
 from sightline.cli.run_folder import read_validation
-from sightline.cli.sparkline import sparkline
 from sightline.replacing import write_out
 from sightline.reports import page, training_plots
 from sightline.reports.content import LossCurve, RunSummary
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sightline.training.jobs import Job, JobProgress
 
 _PAGE_SECONDS = 20.0
+_BLOCKS, _ASCII = "▁▂▃▄▅▆▇█", "_.-=+*#@"
 
 
 class DemoWatch:
@@ -83,6 +84,19 @@ class DemoWatch:
         said = {"title": self._title, "state": state, "command": self._command}
         curves = training_plots.figures(runs, [run.name for run in runs])
         write_out(self._page, page.render("working.html", **said, **curves))
+
+
+def sparkline(values: Sequence[float], width: int = 12, *, ascii_only: bool = False) -> str:
+    """The means of `width` equal parts of finite `values`, from the lowest to the highest character; "" of none."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    edges = [number * len(values) // count for number in range(count + 1)]
+    means = [sum(values[start:end]) / (end - start) for start, end in itertools.pairwise(edges)]
+    low, high = min(means), max(means)
+    marks = _ASCII if ascii_only else _BLOCKS
+    scale = (len(marks) - 1) / (high - low) if high > low else 0.0
+    return "".join(marks[round((mean - low) * scale)] for mean in means)
 
 
 def _words(seconds: float) -> str:

@@ -48,7 +48,7 @@ class Inputs:
         """The folders of the data sets, of those too that the models were trained on."""
         from sightline.data.discovery import source_class
 
-        trained = [spec for model in self.model_folders() if (spec := _trained_on(model))]
+        trained = [spec for model in self.model_folders() if (spec := trained_on(model))]
         folders = []
         for spec in dict.fromkeys((*self.data, *trained)):
             name, _, argument = spec.partition(":")
@@ -188,7 +188,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
     return any(_same(node, folder) for node in (place, *place.parents))
 
 
-def _trained_on(model: Path) -> str | None:
+def trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
     for folder in (model, *(model / name for name in CHECKPOINTS)):
         with contextlib.suppress(InputError, KeyError, TypeError):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from sightline import plugins
 from sightline.cascade_rows import CASCADE
+from sightline.cli.guard import trained_on
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.views import View
-from sightline.errors import InputError, SightlineError
+from sightline.errors import InputError
 from sightline.predictions import read_predictions
 from sightline.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
 
@@ -33,11 +34,6 @@ def say_next(*words: object, stream: TextIO | None = None) -> None:
     print(f"next: {command(*words)}", file=stream)
 
 
-def say_other(what: str, *words: object) -> None:
-    """Print, before the command that comes next, another one that may come now."""
-    print(f"or {what}: {command(*words)}")
-
-
 PACKED = "navit_imagefolder"
 """The recipe for a folder's images packed, each at its own aspect."""
 PACKED_ENDING = "_packed"
@@ -55,10 +51,9 @@ def to_train(
 ) -> tuple[object, ...]:
     """The words that train on a folder of images, by the folder's recipe or the one named."""
     pixels = None if max_pixels == MAX_PIXELS else max_pixels
-    given = {"--skip-unreadable": skip_unreadable, "--max-pixels": pixels, "--images": images}
-    chosen = ("--recipe", recipe) if recipe else ()
-    rest = [word for option, value in given.items() if value for word in (option, value)]
-    return ("train", *chosen, "--data", data, *rest, "--out", out)
+    given = {"--skip-unreadable": skip_unreadable, "--max-pixels": pixels, "--images": images, "--out": out}
+    words = {"--recipe": recipe, "--data": data, **given}
+    return ("train", *(word for option, value in words.items() if value for word in (option, value)))
 
 
 def first_look(config: TrainConfig, count: int) -> int | None:
@@ -106,10 +101,11 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
     if run.data.startswith("imagefolder:"):
         if not any(isinstance(one, View) and one.kind == "native" for one in shown):
             given = ("--data", data) if data else ()
-            say_other("each at its own size", "evaluate", run.path, *given, "--resolutions", "native")
+            print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
         if run.config.get("packing") is None and run.data == run.config.get("data") and not packed.exists():
             rest = run.skip_unreadable, run.max_pixels, run.config.get("images")
-            say_other("train packed, each at its own aspect", *to_train(run.data, packed, *rest, recipe=PACKED))
+            words = to_train(run.data, packed, *rest, recipe=PACKED)
+            print(f"or train packed, each at its own aspect: {command(*words)}")
     cascade = beside(home, "_cascade")
     if again and (cascade / CASCADE).exists():
         say_report(run)
@@ -142,17 +138,7 @@ def to_compare(run: Path) -> tuple[Path, ...]:
     first."""
     fixed = run.with_name(run.name.removesuffix(PACKED_ENDING))
     pair = (fixed, beside(fixed, PACKED_ENDING))
-    return pair if all((one / RESULTS).exists() and _data(one) == _data(run) for one in pair) else (run,)
-
-
-def _data(run: Path) -> str | None:
-    """The data set that a run was trained on; None where that is not known."""
-    from sightline.load import read_record
-
-    try:
-        return read_record(run)["training"].get("config", {}).get("data")
-    except SightlineError:
-        return None
+    return pair if all((one / RESULTS).exists() and trained_on(one) == trained_on(run) for one in pair) else (run,)
 
 
 def beside(run: Path, ending: str) -> Path:

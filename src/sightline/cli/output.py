@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
 from sightline.errors import InputError
@@ -23,6 +23,8 @@ from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, RUN_
 
 if TYPE_CHECKING:
     import numpy as np
+
+T = TypeVar("T")
 
 # What a run leaves in its folder; anything else there is the user's.
 _FILES = {*RUN_FILES, PAGE}
@@ -188,21 +190,16 @@ def add_rows(path: Path, fresh: Sequence[ResultRow], *, anew: bool = False, fewe
         InputError: what is there are no rows.
         StorageError: it cannot be written.
     """
-    _add(path, lambda: dump_rows(merge_rows(read_rows(path) if path.exists() and not anew else [], fresh, fewer=fewer)))
+    _add(path, read_rows, lambda before: dump_rows(merge_rows(before, fresh, fewer=fewer)), anew)
 
 
 def add_predictions(path: Path, fresh: Sequence[Prediction], *, anew: bool = False, fewer: bool = True) -> None:
     """As `add_rows`, of what was said of each image: a split that was shown so again is replaced."""
-    _add(
-        path,
-        lambda: dump_predictions(
-            merge_predictions(read_predictions(path) if path.exists() and not anew else [], fresh, fewer=fewer)
-        ),
-    )
+    _add(path, read_predictions, lambda before: dump_predictions(merge_predictions(before, fresh, fewer=fewer)), anew)
 
 
-def _add(path: Path, text: Callable[[], str]) -> None:
+def _add(path: Path, read: Callable[[Path], list[T]], text: Callable[[list[T]], str], anew: bool) -> None:
     """Write a file from what is in it; nobody else does so meanwhile."""
     make_parent(path)
     with storage_errors(f"{path}: cannot be written"), locked(path.with_name(f".{path.name}.writing-lock")):
-        write_file(path, text())
+        write_file(path, text(read(path) if path.exists() and not anew else []))

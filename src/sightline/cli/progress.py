@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console
@@ -52,7 +53,7 @@ class TimeLeft:
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-class Bars:
+class Bars(AbstractContextManager["Bars"]):
     """Named bars, made when they are first moved. A context manager.
 
     Args:
@@ -78,9 +79,6 @@ class Bars:
         self._said: dict[str, float] = {}
         self._left: dict[str, TimeLeft] = {}
         self._left_out: set[str] = set()
-
-    def __enter__(self) -> Bars:
-        return self
 
     def __exit__(self, *fault: object) -> None:
         if self._tasks:

@@ -22,6 +22,7 @@ _NAME_WIDTH = 30
 # A longer line of words is hard to read.
 _PARAGRAPH = 100
 _SLIVER = 20
+_BAR = 40
 
 
 def print_accuracy(
@@ -146,6 +147,14 @@ def print_table(
         _print_stacked(columns, rows, console)
     else:
         console.print(table)
+
+
+def print_bars(lines: Sequence[tuple[str, int]]) -> None:
+    """Print a name, a number and a bar a line; the longest is that of the largest number."""
+    most = max((count for _, count in lines), default=0) or 1
+    wide = max((len(name) for name, _ in lines), default=0)
+    for name, count in lines:
+        print(f"  {name:<{wide}} {count:>8,} {'#' * round(_BAR * count / most)}".rstrip())
 
 
 def _share_room(table: Table, console: Console) -> bool:

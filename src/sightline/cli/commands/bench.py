@@ -77,11 +77,8 @@ def memory(
     where = runtime.resolve_device(device)
     config = model_config(model, encoding=encoding)
     asked: dict[str, Any] = {"batch": batch, "dtype": dtype, "device": where}
-    estimates = {
-        "forward": estimate_memory(config, size, **asked),
-        "training step": estimate_memory(config, size, training=True, **asked),
-    }
-    forward = estimates["forward"]
+    forward, step = (estimate_memory(config, size, training=training, **asked) for training in (False, True))
+    estimates = {"forward": forward, "training step": step}
     # A part a line: so the table fits 80 columns.
     lines = [
         (part, *(in_words(getattr(one, part)) if getattr(one, part) else None for one in estimates.values()))
@@ -112,15 +109,32 @@ def memory(
         write_out(out, rows)
     if json:
         return
-    if available is not None and estimates["training step"].total > available:
+    if available is not None and step.total > available:
         print("A training step does not fit here.")
     if (BENCHMARKS / "model.py").is_file():
         say_next("bench", "model", "--quick")
 
 
 def _passed_on(name: str, what: str) -> Callable[..., int]:
+    """A benchmark of the checkout, run with this interpreter; gives its exit code, 128 + the signal that ended it."""
+
     def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-        return _run(name, arguments)
+        from sightline.cli.output import claim_rows
+
+        script = BENCHMARKS / f"{name}.py"
+        if not script.is_file():
+            raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
+        # Refused as `bench memory` does, and parsed as the benchmark does.
+        parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+        parser.add_argument("--out", type=Path)
+        # The benchmark itself says what is wrong with its arguments.
+        with contextlib.suppress(argparse.ArgumentError):
+            given = parser.parse_known_args(arguments)[0].out
+            if given is not None:
+                claim_rows(given)
+        sys.stdout.flush()
+        code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
+        return code if code >= 0 else 128 - code
 
     run.__doc__ = f"""Measure {what}: runs benchmarks/{name}.py of a checkout.
 
@@ -133,23 +147,3 @@ def _passed_on(name: str, what: str) -> Callable[..., int]:
 
 bench.command(_passed_on("attention", "attention's back ends side by side"), name="attention")
 bench.command(_passed_on("model", "whole models, forward and training step"), name="model")
-
-
-def _run(name: str, arguments: tuple[str, ...]) -> int:
-    """Run a benchmark of the checkout with this interpreter; its exit code, 128 + the signal where one ended it."""
-    from sightline.cli.output import claim_rows
-
-    script = BENCHMARKS / f"{name}.py"
-    if not script.is_file():
-        raise InputError(f"bench {name}: needs a checkout of Sightline with its benchmarks; {script} is not there")
-    # Refused as `bench memory` does, and parsed as the benchmark does.
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--out", type=Path)
-    # The benchmark itself says what is wrong with its arguments.
-    with contextlib.suppress(argparse.ArgumentError):
-        given = parser.parse_known_args(arguments)[0].out
-        if given is not None:
-            claim_rows(given)
-    sys.stdout.flush()
-    code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
-    return code if code >= 0 else 128 - code

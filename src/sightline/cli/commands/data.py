@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +93,7 @@ def check(
 def _show(found: FolderCheck) -> None:
     import numpy as np
 
-    from sightline.cli.sparkline import print_bars
-    from sightline.reports.tables import print_table
+    from sightline.reports.tables import print_bars, print_table
 
     classes = list(next(iter(found.counts.values())))
     rows = [(name, *(found.counts[split][name] for split in found.counts)) for name in classes]
@@ -150,10 +150,7 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
     return {
         "data": data,
         "counts": found.counts,
-        "unreadable": {
-            split: [{"path": one.path, "reason": one.reason} for one in images]
-            for split, images in found.unreadable.items()
-        },
+        "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,
         "across_splits": found.across,
         "smallest": smallest,

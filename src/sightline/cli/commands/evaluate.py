@@ -125,8 +125,7 @@ def evaluate(
         )
     # Images that cannot be read any more are no reason: all that are there were measured.
     fewer = images is None or overwrite
-    more = {} if fewer else on_more(before, rows)
-    if more:
+    if not fewer and (more := on_more(before, rows)):
         line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it"
         print(line, file=sys.stderr)
     if said is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,9 +43,6 @@ def export(
         overwrite: Replace the file if it exists.
         json: Print one JSON object instead.
     """
-    import dataclasses
-    import functools
-
     from sightline import export as exports
     from sightline.cli import guard, next_step, progress
     from sightline.cli.output import claim_file

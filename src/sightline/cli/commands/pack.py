@@ -56,13 +56,12 @@ def stats(
     from sightline.checks import require_whole
     from sightline.cli import next_step, progress
     from sightline.cli.resolutions import parse_range
-    from sightline.cli.sparkline import print_bars
     from sightline.data.discovery import open_source
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
-    from sightline.reports.tables import print_table
+    from sightline.reports.tables import print_bars, print_table
 
     require_whole("--patch-size", patch_size, 1)
     require_whole("--images", 1 if images is None else images, 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from dataclasses import asdict
 from pathlib import Path
 
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
@@ -59,10 +62,6 @@ def train(
         overwrite: Delete the run in --out first.
         take_over: Take the folder also from a run that seems to be at work in it; that one ends.
     """
-    import contextlib
-    import functools
-    from dataclasses import asdict
-
     from sightline import runtime, signals
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.config import named_after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as json_module
 from pathlib import Path
 
@@ -19,8 +20,6 @@ def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> in
         against: The source that it was made from.
         project: As given to `sightline convert`.
     """
-    import dataclasses
-
     from sightline.analysis.verification import verify as compare
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
