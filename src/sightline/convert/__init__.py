@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from sightline import registry
+from sightline.checks import require
 from sightline.convert.base import Project, check_state, convert, convert_back, differences
 from sightline.declared import refuse_beyond_memory
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
@@ -31,8 +32,7 @@ def list_projects() -> list[str]:
 
 
 def _project(name: str) -> Project:
-    if name not in _projects():
-        raise choose("project", name, _projects())
+    require("project", name, _projects())
     return _projects()[name]
 
 

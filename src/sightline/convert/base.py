@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from sightline.checkpoint import is_finite
-from sightline.checks import require_bool, require_number, require_whole
+from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding, without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.encodings.discovery import registry
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
@@ -165,8 +165,7 @@ class Project(ABC):
                 raise InputError(f"{self.name}: {key} = {given[key]!r} cannot be ours (expected {expected!r})")
         fields = {ours: given[theirs] for theirs, ours in self.plain.items()}
         for key, (ours, values) in self.choices.items():
-            if given[key] not in values:
-                raise choose(f"{self.name}: {key}", given[key], values)
+            require(f"{self.name}: {key}", given[key], values)
             fields[ours] = values[given[key]]
         return fields
 
@@ -186,8 +185,7 @@ class Project(ABC):
             InputError: one is not known (names the nearest), or is not of its default's kind.
         """
         for key, value in given.items():
-            if key not in self.arguments:
-                raise choose(f"{self.name}: argument", key, self.arguments)
+            require(f"{self.name}: argument", key, self.arguments)
             # A side may be a pair, and is checked with the whole configuration.
             if key != "img_size":
                 _check_kind(f"{self.name}: {key}", self.arguments[key], value, may_be_zero=key == "num_classes")
@@ -315,14 +313,10 @@ def convert_back(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State
 
 def check_state(project: str, state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Refuse names missing or beyond those expected, another shape, or a number that is not finite; says which."""
-    missing, extra = (
-        [name for name in one if name not in other] for one, other in ((expected, state), (state, expected))
-    )
-    parts = [
-        f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
-        for what, names in (("missing", missing), ("not known", extra))
-        if names
-    ]
+    parts = []
+    for what, one, other in (("missing", expected, state), ("not known", state, expected)):
+        if names := [name for name in one if name not in other]:
+            parts.append(f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}")
     if parts:
         raise InputError(f"{project} weights: {'; '.join(parts)}")
     for name, tensor in expected.items():

@@ -9,17 +9,7 @@ from torch import Tensor
 
 from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, same, unbatched
-from sightline.convert.flax_names import (
-    blocks,
-    dense,
-    image_fields,
-    kernel_like,
-    mlp,
-    norm,
-    out,
-    patches,
-    projections,
-)
+from sightline.convert.flax_names import dense, image_fields, kernel_like, mlp, norm, out, projections, trunk
 from sightline.models import Model, ViTConfig
 
 
@@ -50,13 +40,12 @@ class BigVision(Project):
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         hidden = given["mlp_dim"] or 4 * given["width"]
         require_number("big_vision: mlp_dim", hidden)
-        learned = given["posemb"] == "learn"
-        options = {"interpolation": "corner_aligned", "prefix": False} if learned else {}
+        table = {"interpolation": "corner_aligned", "prefix": False}
         return ViTConfig(
             **image_fields(self.name, given, state, given["patch_size"], "pos_embedding", 0),
             **self.plain_fields(given),
             mlp_ratio=hidden / given["width"],
-            encoding_options=options,
+            encoding_options=table if given["posemb"] == "learn" else {},
             gelu="tanh",
         )
 
@@ -73,13 +62,7 @@ class BigVision(Project):
         return self.compared(given, model, kernel_like(config))
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        entries = [*patches(config), *norm("Transformer/encoder_norm", "norm")]
-        entries += blocks(
-            config,
-            norms=("LayerNorm_0", "LayerNorm_1"),
-            attention="MultiHeadDotProductAttention_0",
-            block="MlpBlock_0",
-        )
+        entries = trunk(config, norms=(0, 1), attention=0, block=0)
         if config.has_class_token:
             entries.append(same("cls", "cls_token"))
         if config.encoding == "learned_1d":

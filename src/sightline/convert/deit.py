@@ -44,11 +44,10 @@ class Deit(VitNames):
     def given(self, model: Model) -> dict[str, Any]:
         config = model.config
         given = self.plain_arguments(config)
-        if config.layer_scale is not None:
-            given["init_scale"] = config.layer_scale
         # What its weights would tell.
         state = {"pos_embed": torch.empty(1, config.train_grid.cells + getattr(model.encoding.config, "prefix", 0), 1)}
         if config.layer_scale is not None:
+            given["init_scale"] = config.layer_scale
             state["blocks.0.gamma_1"] = torch.empty(1)
         return self.compared(given, model, state)
 

@@ -99,6 +99,7 @@ class DinoV3(Project):
         if len(set(config.train_grid)) > 1:
             raise InputError(f"dinov3: cannot hold image_size = {config.image_size} (expected a square)")
         base, rounding = float(encoding.config.theta), encoding.config.rounding
+        plain = config.mlp == "gelu"
         given = {
             "img_size": config.train_grid.rows * config.patch_size,
             **self.plain_arguments(config),
@@ -106,7 +107,9 @@ class DinoV3(Project):
             "qkv_bias": config.qkv_bias is not False,
             "mask_k_bias": config.qkv_bias == "qv",
             "layerscale_init": config.layer_scale,
-            **_ffn(config),
+            # Cut there where we round; a gated one is two thirds as wide, rounded up.
+            "ffn_layer": "mlp" if plain else "swiglu",
+            "ffn_ratio": (config.mlp_hidden + 0.5 if plain else config.mlp_hidden * 1.5 + 0.25) / config.dim,
         }
         return self.compared(given, model, {_PERIODS: _periods(base, config.dim // config.heads, rounding)})
 
@@ -132,14 +135,6 @@ def _periods(base: float, head_dim: int, rounding: str) -> Tensor:
     exponents = 2 * torch.arange(head_dim // 4, dtype=torch.float32) / (head_dim // 2)
     periods = base**exponents
     return periods.bfloat16().float() if rounding == "bfloat16" else periods
-
-
-def _ffn(config: ViTConfig) -> dict[str, Any]:
-    """The MLP's arguments; a gated one is two thirds as wide, rounded up."""
-    if config.mlp == "gelu":
-        # Cut there where we round.
-        return {"ffn_layer": "mlp", "ffn_ratio": (config.mlp_hidden + 0.5) / config.dim}
-    return {"ffn_layer": "swiglu", "ffn_ratio": (config.mlp_hidden * 1.5 + 0.25) / config.dim}
 
 
 def _masked_bias(config: ViTConfig, name: str) -> list[Entry]:

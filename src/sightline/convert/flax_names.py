@@ -46,8 +46,11 @@ def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
     return {"embedding/kernel": torch.empty(config.patch_size, config.patch_size, config.channels, 1)}
 
 
-def patches(config: ViTConfig) -> list[Entry]:
-    """The patch embedding, a convolution with kernel HWIO."""
+def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[Entry]:
+    """The patch embedding, a convolution with kernel HWIO, all blocks and the norm after them.
+
+    A block's modules are numbered by their kind (big_vision) or among all of a block (vision_transformer).
+    """
     kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
     weight = mapped(
         "embedding/kernel",
@@ -55,18 +58,15 @@ def patches(config: ViTConfig) -> list[Entry]:
         lambda x: x.permute(3, 2, 0, 1).flatten(1),
         lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
     )
-    return [weight, same("embedding/bias", "patch_embed.proj.bias")]
-
-
-def blocks(config: ViTConfig, *, norms: tuple[str, str], attention: str, block: str) -> list[Entry]:
-    """All blocks; modules are numbered by their kind (big_vision) or among all of a block (vision_transformer)."""
-    entries: list[Entry] = []
+    entries = [weight, same("embedding/bias", "patch_embed.proj.bias"), *norm("Transformer/encoder_norm", "norm")]
     for layer in range(config.depth):
         theirs, ours = f"Transformer/encoderblock_{layer}", f"blocks.{layer}"
-        entries += [*norm(f"{theirs}/{norms[0]}", f"{ours}.norm1"), *norm(f"{theirs}/{norms[1]}", f"{ours}.norm2")]
-        entries += projections(f"{theirs}/{attention}", ("query", "key", "value"), f"{ours}.attn.qkv", config)
-        entries += out(f"{theirs}/{attention}", f"{ours}.attn.proj", config)
-        entries += mlp(f"{theirs}/{block}", f"{ours}.mlp")
+        for number, place in enumerate(norms, 1):
+            entries += norm(f"{theirs}/LayerNorm_{place}", f"{ours}.norm{number}")
+        heads = f"{theirs}/MultiHeadDotProductAttention_{attention}"
+        entries += projections(heads, ("query", "key", "value"), f"{ours}.attn.qkv", config)
+        entries += out(heads, f"{ours}.attn.proj", config)
+        entries += mlp(f"{theirs}/MlpBlock_{block}", f"{ours}.mlp")
     return entries
 
 

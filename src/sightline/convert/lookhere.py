@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.checks import require
 from sightline.convert.base import Entry, kernel, named_as_ours
 from sightline.convert.vit_names import DEFAULTS, VitNames
 from sightline.encodings.pattern.lookhere import PRESETS
-from sightline.errors import InputError, choose
+from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 
@@ -36,8 +37,7 @@ class LookHere(VitNames):
             raise InputError(f"lookhere: lh_config {rules!r}: expected global_slope, layer_slopes and head_directions")
         names = _RULES | _OPTIONAL
         for key in rules:
-            if key not in names:
-                raise choose("lookhere: lh_config key", key, names)
+            require("lookhere: lh_config key", key, names)
         for key in _RULES:
             if key not in rules:
                 raise InputError(f"lookhere: lh_config has no {key}")

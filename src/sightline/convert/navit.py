@@ -30,9 +30,7 @@ class NaVit(Project):
     name = "navit"
     source = "https://github.com/lucidrains/vit-pytorch"
     arguments: ClassVar = {**dict.fromkeys(_REQUIRED), "channels": 3, "dim_head": 64, **_TRAINING}
-    plain: ClassVar = {
-        key: key for key in ("image_size", "patch_size", "num_classes", "dim", "depth", "heads", "channels")
-    }
+    plain: ClassVar = {key: key for key in (*_REQUIRED, "channels") if key != "mlp_dim"}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
         for key in _REQUIRED:
@@ -56,12 +54,8 @@ class NaVit(Project):
 
     def given(self, model: Model) -> dict[str, Any]:
         config = model.config
-        given = {
-            **self.plain_arguments(config),
-            "mlp_dim": config.mlp_hidden,
-            "dim_head": config.attention_width // config.heads,
-        }
-        return self.compared(given, model)
+        widths = {"mlp_dim": config.mlp_hidden, "dim_head": config.attention_width // config.heads}
+        return self.compared({**self.plain_arguments(config), **widths}, model)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
         patch = config.channels * config.patch_size**2

@@ -49,9 +49,7 @@ class RopeVit(VitNames):
         return deit3_link(config)
 
     def given(self, model: Model) -> dict[str, Any]:
-        self.check_encoding(
-            model, *(one + more for one in ("rope_axial", "rope_mixed") for more in ("", "+learned_1d"))
-        )
+        self.check_encoding(model, "rope_axial", "rope_axial+learned_1d", "rope_mixed", "rope_mixed+learned_1d")
         config = model.config
         parts: Any = parts_of(model.encoding)
         axial = isinstance(parts[0], RopeAxial)
@@ -68,8 +66,7 @@ class RopeVit(VitNames):
         joined = "+" in config.encoding
         entries = [kernel(config)]
         if config.encoding.startswith("rope_mixed"):
-            half = config.dim // config.heads // 2
-            shape = (2, config.depth, config.heads, half)
+            shape = (2, config.depth, config.heads, config.dim // config.heads // 2)
             ours = "encoding.parts.0.freqs" if joined else "encoding.freqs"
             entries.append(mapped("freqs", ours, lambda x: x.reshape(shape), lambda x: x.flatten(2)))
             # Buffers: where each training patch stands, counted row by row.

@@ -88,15 +88,12 @@ def import_timm_model(given: Mapping[str, Any], *, pretrained: bool) -> Model:
         # A name without a tag has one of its own.
         named: Any = built.pretrained_cfg
         link = published_link(model.config, named.get("architecture", ""), named.get("tag"))
-        model.config = model.config.replace(score_link=link, class_names=_imagenet_names(config.num_classes))
+        # timm tells an ImageNet set by the number of its classes.
+        data = import_timm().data
+        subset = data.infer_imagenet_subset({"num_classes": config.num_classes})
+        names = None if subset is None else tuple(map(str, data.ImageNetInfo(subset).label_descriptions() or ()))
+        model.config = model.config.replace(score_link=link, class_names=names)
     return model
-
-
-def _imagenet_names(num_classes: int) -> tuple[str, ...] | None:
-    """The names of the ImageNet set that has so many classes, as timm tells them by their number."""
-    data = import_timm().data
-    subset = data.infer_imagenet_subset({"num_classes": num_classes})
-    return None if subset is None else tuple(map(str, data.ImageNetInfo(subset).label_descriptions() or ()))
 
 
 @dataclass(frozen=True)

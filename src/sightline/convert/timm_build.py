@@ -56,7 +56,12 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     Raises:
         InputError: the name or an argument is not known there (names the nearest), or a value is refused.
     """
-    _check_bounds(given)
+    # Sizes that no model of ours could have: timm builds whatever it is asked for.
+    for theirs, ours in _BOUNDED.items():
+        value = given.get(theirs)
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, int | float) and not one <= MOST[ours]:
+                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
     timm = import_timm()
     arguments = {key: value for key, value in given.items() if key != "model"}
     name = given["model"]
@@ -69,15 +74,6 @@ def build(given: Mapping[str, Any], **more: Any) -> nn.Module:
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
-
-
-def _check_bounds(given: Mapping[str, Any]) -> None:
-    """Refuse sizes of a model that ours could not have: timm builds whatever it is asked for."""
-    for theirs, ours in _BOUNDED.items():
-        value = given.get(theirs)
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, int | float) and not one <= MOST[ours]:
-                raise InputError(f"timm: {theirs} {str(value)[:40]}: expected at most {MOST[ours]:,}")
 
 
 def build_loaded(given: Mapping[str, Any], state: Mapping[str, Tensor]) -> nn.Module:

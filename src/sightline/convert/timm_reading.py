@@ -12,8 +12,6 @@ from sightline.models.timm_names import CLASSES, TIMM_POOLS
 _BLOCKS = {
     "VisionTransformer": ("Block",), "Eva": ("EvaBlock",), "Beit": ("Block",), "NaFlexVit": ("Block", "EvaBlock"),
 }  # fmt: skip
-# timm resizes every absolute table in this way.
-_RESIZED = "bicubic_antialias"
 # (mode, antialias, align_corners) of NaFlexViT's learned tables -> our rule.
 RULES = {
     ("bicubic", True, False): "bicubic_antialias",
@@ -117,9 +115,8 @@ def _attention(attn: Any, dim: int) -> dict[str, Any]:
     _refuse_if(attn.proj.in_features != dim, "its heads are not as wide as dim / heads")
     _refuse_if(attn.proj.bias is None, "the projection of its heads has no bias")
     shared = getattr(attn, "num_kv_heads", attn.num_heads) != attn.num_heads
-    _refuse_if(
-        shared or getattr(attn, "gate", None) is not None, "its attention is gated, or shares keys between heads"
-    )
+    gated = getattr(attn, "gate", None) is not None
+    _refuse_if(shared or gated, "its attention is gated, or shares keys between heads")
     if getattr(attn, "qkv", None) is not None:
         biases = [attn.qkv.bias is not None] * 3 if getattr(attn, "q_bias", None) is None else [True, False, True]
     else:
@@ -235,7 +232,8 @@ def _added(module: Any) -> tuple[str, dict[str, Any]] | None:
         if module.pos_embed is None:
             return None
         apart = getattr(module, "no_embed_class", False) or not module.num_prefix_tokens
-        return "learned_1d", {"interpolation": _RESIZED, "prefix": not apart}
+        # All of its other classes resize a table in this way.
+        return "learned_1d", {"interpolation": "bicubic_antialias", "prefix": not apart}
     embed = module.embeds
     if embed.pos_embed_type == "none":
         return None

@@ -69,10 +69,8 @@ def _special(module: Any, config: ViTConfig) -> list[Entry]:
                 unbatched(f"embeds.pos_embed_{one}", f"{ours}.{to}") for one, to in (("y", "rows"), ("x", "cols"))
             ]
         elif part in ("rpe_learned", "rpe_learned_shared"):
-            owners = (
-                [f"blocks.{layer}.attn" for layer in range(config.depth)] if part == "rpe_learned" else ["rel_pos_bias"]
-            )
-            tables = [f"{owner}.relative_position_bias_table" for owner in owners]
+            # One of all layers, or one in each.
+            tables = [name for name in module.state_dict() if name.endswith(".relative_position_bias_table")]
             entries.append(joined(tables, f"{ours}.tables", lambda x: x.unsqueeze(0), lambda x: x[0]))
     return entries
 

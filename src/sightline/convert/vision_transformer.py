@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sightline.checks import require_whole
 from sightline.convert.base import Entry, Project, prefixed, same
-from sightline.convert.flax_names import blocks, dense, image_fields, kernel_like, norm, patches
+from sightline.convert.flax_names import dense, image_fields, kernel_like, trunk
 from sightline.models import Model, ViTConfig
 
 _TRANSFORMER = ("num_layers", "num_heads", "mlp_dim")
@@ -67,14 +67,8 @@ class GoogleVit(Project):
         return self.compared(given, model, kernel_like(config))
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        entries = [*patches(config), *norm("Transformer/encoder_norm", "norm"), same("cls", "cls_token")]
-        entries += blocks(
-            config,
-            norms=("LayerNorm_0", "LayerNorm_2"),
-            attention="MultiHeadDotProductAttention_1",
-            block="MlpBlock_3",
-        )
-        entries.append(prefixed(_TABLE, "encoding"))
+        entries = trunk(config, norms=(0, 2), attention=1, block=3)
+        entries += [same("cls", "cls_token"), prefixed(_TABLE, "encoding")]
         if config.head == "mlp":
             return [*entries, *dense("pre_logits", "head.fc1"), *dense("head", "head.fc2")]
         return entries + (dense("head", "head") if config.num_classes else [])

@@ -106,13 +106,12 @@ class TimmSurface(Model):
         wanted = self._layers_taken(indices)
         patches, layout = self.prepare(images)
         tokens = self.embed(patches, layout)
-        maps, prefixes = [], []
+        taken = []
         for layer in range(wanted[-1] + 1 if stop_early else len(self.blocks)):
             tokens = self.blocks.layer(layer, tokens, layout, self.encoding)
             if layer in wanted:
-                patch_map, prefix = self._unlay(self.norm(tokens) if norm else tokens, layout, images, output_fmt)
-                maps.append(patch_map)
-                prefixes.append(prefix)
+                taken.append(self._unlay(self.norm(tokens) if norm else tokens, layout, images, output_fmt))
+        maps, prefixes = map(list, zip(*taken, strict=True))
         with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
         if output_dict:
             found: dict[str, Any] = {"image_intermediates": maps}
@@ -122,8 +121,7 @@ class TimmSurface(Model):
                 found["image_features"] = _images_of(self.norm(tokens), layout, images)
             return found
         if with_prefix:
-            pairs = zip(maps, prefixes, strict=True)
-            maps = list(pairs) if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in pairs]
+            maps = taken if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in taken]
         return maps if intermediates_only else (_images_of(self.norm(tokens), layout, images), maps)
 
     def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
