@@ -341,7 +341,7 @@ def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
         (["packing.padded=[3000000000]"], "needs about"),
         (["packing.tokens=4000000", "packing.resolutions=[4000,4000]"], "needs about"),
         (["packing.drop=half"], "token drop 'half'"),
-        (["images=1000000000000000000000"], "images 1000000000000000000000: must be at most"),
+        (["images=1000000000000000000000"], "images 10000000000000000000...: expected at most"),
         (["packing=3"], "packing"),
     ],
 )

@@ -25,7 +25,7 @@ from sightline.training.config import DEFAULT_MODEL, OptimizerConfig, TrainConfi
         ({"resolution": True}, "resolution True: expected a whole number"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"seed": -1}, "seed -1"),
-        ({"seed": 2**63}, "seed 9223372036854775808: must be at most"),
+        ({"seed": 2**63}, "seed 9223372036854775808: expected at most"),
         ({"workers": -1}, "workers -1"),
         ({"loss": "mse"}, "loss 'mse'"),
         ({"precision": "float16"}, "precision 'float16'"),

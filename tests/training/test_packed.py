@@ -207,7 +207,7 @@ def test_what_packing_refuses(change, words):
     [
         ({"tokens": 10, "flops": 1e9}, "tokens 10 and flops 1000000000.0: expected one of them"),
         ({"tokens": 0}, "tokens 0"),
-        ({"images": 10**30}, f"images {10**30}: must be at most"),
+        ({"images": 10**30}, "images 10000000000000000000...: expected at most"),
         ({"flops": 0.0}, "flops 0.0"),
     ],
 )

@@ -156,29 +156,21 @@ class TrainConfig:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        given = [(name, getattr(self, name)) for name in BUDGETS if getattr(self, name) is not None]
-        if len(given) > 1:
-            (one, value), (other, there) = given[:2]
-            raise InputError(f"{one} {value} and {other} {there}: expected one of them, not both")
-        if self.model is not None and self.init_from is not None:
-            raise InputError(f"model {self.model} and init_from {self.init_from}: expected one of them, not both")
+        for names in (BUDGETS, ("model", "init_from")):
+            given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
+            if len(given) > 1:
+                raise InputError(f"{given[0]} and {given[1]}: expected one of them, not both")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
-            require_whole(name, getattr(self, name), low)
+            require_whole(name, getattr(self, name), low, MAX_SEED)
         check_skip(self.skip_unreadable)
-        if self.seed > MAX_SEED:
-            raise InputError(f"seed {self.seed}: must be at most {MAX_SEED}")
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), 1)
-                if getattr(self, name) > MAX_SEED:
-                    raise InputError(f"{name} {getattr(self, name)}: must be at most {MAX_SEED}")
-        for name in ("epochs", "flops"):
+                require_whole(name, getattr(self, name), 1, MAX_SEED)
+        for name, high in (("epochs", None), ("flops", None), ("parts", 1)):
             if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), above=True)
+                require_number(name, getattr(self, name), above=True, high=high)
         ClassificationOptions(self.loss, self.label_smoothing)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
-        if self.parts is not None:
-            require_number("parts", self.parts, above=True, high=1)
         for key, instead in _DECIDED_BY.items():
             if key in self.model_options:
                 raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")

@@ -34,35 +34,34 @@ class Expectation:
         self._clock = clock
         self._at_once = max(min(at_once, len(jobs)), 1)
         self._parts = {job.name: _parts(job) for job in jobs}
-        self._done = dict.fromkeys(self._parts, 0.0)
+        self._missing = {name: sum(work for _, _, work in parts) for name, parts in self._parts.items()}
         self._steps = dict.fromkeys(self._parts, 0)
         self._began = 0.0
         self._started: float | None = None
 
     def observe(self, at: JobProgress) -> None:
         """A job has come so far."""
-        self._done[at.name] = _work(self._parts[at.name], at)
+        self._missing[at.name] = _missing(self._parts[at.name], at)
         self._steps[at.name] += 1
         if self._started is None and min(self._steps.values()) >= _WARM_STEPS:
             # What was done before, in an earlier sitting too, says nothing of the speed from here on.
-            self._started, self._began = self._clock(), sum(self._done.values())
+            self._started, self._began = self._clock(), sum(self._missing.values())
 
     def left(self) -> float | None:
         """Seconds until all are done; None before enough of it was seen."""
-        whole = {name: sum(work for _, work in parts["train"] + parts["test"]) for name, parts in self._parts.items()}
         if self._started is None:
             return None
-        passed, spent = self._clock() - self._started, sum(self._done.values()) - self._began
+        missing = self._missing.values()
+        passed, spent = self._clock() - self._started, self._began - sum(missing)
         if passed < _LEAST_SECONDS or not spent:
             return None
         rate = spent / passed
-        missing = [whole[name] - self._done[name] for name in whole]
         # The last one alone has only its own cores.
         return max(sum(missing) / rate, max(missing) * self._at_once / rate)
 
 
-def _parts(job: Job) -> dict[str, list[tuple[int, float]]]:
-    """(images, operations of them) of the training, and of each measurement in its order."""
+def _parts(job: Job) -> list[tuple[str, int, float]]:
+    """(phase, images, operations of them) of the training, and of each measurement in its order."""
     source = open_source(job.train.data)
     config = resolve(job.train, source, runtime.resolve_device(job.device))
     model = vit_config(config, source)
@@ -71,18 +70,21 @@ def _parts(job: Job) -> dict[str, list[tuple[int, float]]]:
     trained = config.images * training_flops(model, [model.grid_of(config.resolution).cells])
     with torch.device("meta"):
         knob = make_model(model).knob
-    tests = []
+    parts = [("train", config.images, float(trained))]
     for split, shown in measurements(source, job.evaluate, config.resolution):
         patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
         count = passes(source, knob, job.evaluate, split, shown)
-        tests.append((count, _TEST * count * forward_flops(model, [patches])))
-    return {"train": [(config.images, float(trained))], "test": tests}
+        parts.append(("test", count, _TEST * count * forward_flops(model, [patches])))
+    return parts
 
 
-def _work(parts: dict[str, list[tuple[int, float]]], at: JobProgress) -> float:
-    before = 0.0 if at.phase == "train" else sum(work for _, work in parts["train"])
-    images = at.done
-    for count, work in parts[at.phase]:
-        before += work * min(images / max(count, 1), 1.0)
-        images = max(images - count, 0)
-    return before
+def _missing(parts: list[tuple[str, int, float]], at: JobProgress) -> float:
+    """The operations that a job has still to do; its tests come after its training."""
+    missing, images = 0.0, at.done
+    for phase, count, work in parts:
+        if phase == at.phase:
+            missing += work * (1 - min(images / max(count, 1), 1.0))
+            images = max(images - count, 0)
+        elif phase == "test":
+            missing += work
+    return missing

@@ -14,13 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline import errors, signals
+from sightline import errors, runtime, signals
 from sightline.errors import SightlineError, StoppedError
-from sightline.evaluation import EvaluateConfig
+from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.measure import planned_images
 from sightline.owner import claim
-from sightline.results import Measured
+from sightline.predictions import Prediction, dump_predictions
+from sightline.replacing import write_file
+from sightline.results import Measured, dump_rows, read_rows
+from sightline.run_files import PREDICTIONS, RESULTS
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
+from sightline.training.loop import train
+from sightline.training.run import open_run
 
 # Seconds in which a job that is to end may finish its step.
 _PATIENCE = 120.0
@@ -88,8 +94,6 @@ def run_jobs(
                 continue
             if kind == "done":
                 running.discard(name)
-            elif kind == "stopped":
-                raise StoppedError(content)
             elif kind == "failed":
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
@@ -118,18 +122,14 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
 
 def _end_with_parent() -> None:
     """End this process when the one that started it is gone; killed, that one could not say so."""
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(job: Job, messages: Any) -> None:
-    _end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signals.listen()
     signals.let_through()
     try:
@@ -139,16 +139,14 @@ def _work(job: Job, messages: Any) -> None:
             lambda line: messages.put(("warning", job.name, line)),
         )
         outcome = ("done", job.name, None)
-    except StoppedError as error:
-        outcome = ("stopped", job.name, f"run {job.name}: {error}")
     except SightlineError as error:
         outcome = ("failed", job.name, (type(error).__name__, str(error)))
     except KeyboardInterrupt:
-        outcome = ("stopped", job.name, f"run {job.name}: {signals.words()}")
+        outcome = ("failed", job.name, (StoppedError.__name__, signals.words()))
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-        outcome = ("failed", job.name, ("SightlineError", text))
+        outcome = ("failed", job.name, (SightlineError.__name__, text))
     # What is left is to say so and to end: a signal would hit the interpreter in its tidying, with a traceback.
     signals.leave_to_parent()
     messages.put(outcome)
@@ -156,16 +154,6 @@ def _work(job: Job, messages: Any) -> None:
 
 def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[str], None] | None = None) -> None:
     """Train and measure one run in this process, as the owner of its folder."""
-    from sightline import runtime
-    from sightline.evaluation import evaluate
-    from sightline.evaluation.measure import planned_images
-    from sightline.predictions import Prediction, dump_predictions
-    from sightline.replacing import write_file
-    from sightline.results import dump_rows, read_rows
-    from sightline.run_files import PREDICTIONS, RESULTS
-    from sightline.training.loop import train
-    from sightline.training.run import open_run
-
     rows = job.out / RESULTS
     runtime.set_threads(job.threads)
     with claim(job.out, take_over=job.take_over, warn=warn) as owner, contextlib.ExitStack() as training:

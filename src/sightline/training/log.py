@@ -76,10 +76,10 @@ def older_log(path: Path, steps: int) -> list[str]:
     lines = [line for line in read_log(path) if line["step"] <= steps]
     found = [line["step"] for line in lines]
     if found != list(range(1, steps + 1)):
-        wrong = next((step for step, there in zip(range(1, steps + 1), found, strict=False) if step != there), None)
+        wrong = next((step for step, there in enumerate(found, 1) if step != there), len(found) + 1)
         raise InputError(
             f"{path}: has {len(found)} lines for the {steps} steps of the checkpoint, the first that is missing or "
-            f"wrong is step {wrong or min(len(found), steps) + 1} (put the file back, or --overwrite the run)"
+            f"wrong is step {wrong} (put the file back, or --overwrite the run)"
         )
     return [json.dumps(line) for line in lines]
 
@@ -101,13 +101,8 @@ def restore_file(path: Path, lines: Sequence[str], warn: Callable[[str], None]) 
     except (OSError, InputError):
         found = b""
     if whole and (found is None or not found.startswith(whole)):
-        write_lines(path, lines)
+        write_file(path, whole)
         # The beginning of it is what a kill after the checkpoint leaves.
         if not (found and whole.startswith(found)):
             what = "was missing" if found is None else "was not as the run had written it"
             warn(f"{path}: {what}; its {len(lines)} lines are there again, from the checkpoint")
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Replace the file whole, so that a kill leaves the old one or the new one; raises StorageError."""
-    write_file(path, text_of(lines))

@@ -21,17 +21,17 @@ from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.load import read_record
 from sightline.models import Model
 from sightline.owner import Owner, claim
+from sightline.replacing import write_file
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.base import Task, outputs_of, task_class
 from sightline.training.config import TrainConfig
-from sightline.training.log import measured_in, restore_file, unheard, write_lines
-from sightline.training.optim import Ema, make_optimizer
+from sightline.training.log import measured_in, restore_file, text_of, unheard
+from sightline.training.optim import Ema, learning_rate, make_optimizer
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
-from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     RunState,
     drop_measured,
@@ -128,9 +128,9 @@ def train(
         foreign = measured_files(out) if last is None else []
         model = prepared.model.to(where).train()
         ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
-        state = RunState(model, make_optimizer(model, config.optimizer), ema, config, source, where)
+        optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
+        state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config))
         task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
-        state.data, state.minival = source.fingerprint(), minival_digest(source, config)
         if last is not None:
             restore_state(state, last, say)
             restore_file(out / LOG, state.log, say)
@@ -171,8 +171,8 @@ def train(
                     save_state(state, out / CHECKPOINT)
                     owner.check()
                     if state.validation:
-                        write_lines(out / VALIDATION, state.validation)
-                    write_lines(out / LOG, state.log)
+                        write_file(out / VALIDATION, text_of(state.validation))
+                    write_file(out / LOG, text_of(state.log))
                 _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
             if observe is not None:
@@ -221,23 +221,12 @@ def _is_due(step: Step, every: int | None) -> bool:
 def _deterministic(device: torch.device) -> Iterator[None]:
     """Deterministic kernels; afterwards their switches and the random generators are as they were."""
     was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    kept = torch.get_rng_state()
-    kept_there = torch.cuda.get_rng_state_all() if device.type == "cuda" else []
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        yield
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else ()):
+            yield
     finally:
         torch.use_deterministic_algorithms(was, warn_only=warned)
-        torch.set_rng_state(kept)
-        if kept_there:
-            torch.cuda.set_rng_state_all(kept_there)
-
-
-def _seed(number: int, device: torch.device) -> None:
-    """Seed what a step draws from: not `torch.manual_seed`, which also reaches the GPUs of a run that has none."""
-    torch.default_generator.manual_seed(number)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(number)
 
 
 def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Step) -> float | None:
@@ -245,8 +234,12 @@ def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Ste
     if not len(batch):
         # Nothing of it can be read: there is nothing to learn.
         return None
-    # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same.
-    _seed((config.seed * 2**32 + state.step) % 2**63, batch.inputs.device)
+    # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same. Not by
+    # `torch.manual_seed`, which also reaches the GPUs of a run that has none.
+    seed, device = (config.seed * 2**32 + state.step) % 2**63, batch.inputs.device
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
     outputs = outputs_of(model, batch, config.precision)
     total, units = task.loss(outputs, batch.targets, batch.layout)
     loss = total / units

@@ -1,12 +1,25 @@
-"""AdamW, which parameters it decays, and the running mean of the weights."""
+"""AdamW, which parameters it decays and at what rate it learns, and the running mean of the weights."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 from sightline.models import Model
 from sightline.training.config import OptimizerConfig
+
+
+def learning_rate(begins: float, ends: float, highest: float, warmup: float) -> float:
+    """Linear warm-up over the first `warmup` of a run, then half a cosine that reaches 0 at its end.
+
+    Args:
+        begins, ends: how much of the run lies before a step and at its end, from 0 to 1.
+    """
+    if begins < warmup:
+        return highest * min(ends / warmup, 1.0)
+    return highest * 0.5 * (1 + math.cos(math.pi * (begins - warmup) / (1 - warmup)))
 
 
 def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -35,10 +48,9 @@ def expected_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`; a parameter without state is one that has not taken a step."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     kinds = {key.partition("/")[0] for key in tensors}
-    for parameter in (one for group in optimizer.param_groups for one in group["params"]):
-        found = {kind: tensors[f"{kind}/{names[parameter]}"] for kind in kinds}
+    for name, parameter in model.named_parameters():
+        found = {kind: tensors[f"{kind}/{name}"] for kind in kinds}
         optimizer.state[parameter] = {
             kind: value if kind == "step" else value.to(parameter) for kind, value in found.items()
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,11 +15,57 @@ from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
 from sightline.data.source import Source
+from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.patchify import ImageRows
 from sightline.tasks.base import Task
 from sightline.training.config import TrainConfig
-from sightline.training.schedule import Plan
+
+DEFAULT_IMAGES = 48_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a run over a data set of `length` images (None: endless).
+
+    A pass over the data ends with a smaller batch where the length asks for it; a run ends in the middle of a pass
+    where the number of images asks for it.
+    """
+
+    images: int
+    batch_size: int
+    length: int | None
+
+    @classmethod
+    def of(cls, config: TrainConfig, length: int | None) -> Plan:
+        """The plan of a configuration; raises InputError for epochs of an endless data set."""
+        if config.epochs is not None:
+            if length is None:
+                raise InputError(f"epochs {config.epochs}: data {config.data!r} is endless, expected 'images' instead")
+            return cls(max(1, round(config.epochs * length)), config.batch_size, length)
+        return cls(config.images or DEFAULT_IMAGES, config.batch_size, length)
+
+    @property
+    def pass_images(self) -> int:
+        return self.images if self.length is None else self.length
+
+    @property
+    def steps(self) -> int:
+        passes, rest = divmod(self.images, self.pass_images)
+        return passes * math.ceil(self.pass_images / self.batch_size) + math.ceil(rest / self.batch_size)
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """(epoch, step within the epoch) of a step."""
+        return divmod(step, math.ceil(self.pass_images / self.batch_size))
+
+    def epoch_images(self, epoch: int) -> int:
+        """How many images of a pass are shown."""
+        return min(self.pass_images, self.images - epoch * self.pass_images)
+
+    def images_seen(self, step: int) -> int:
+        """Images shown before a step."""
+        epoch, inside = self.locate(step)
+        return min(self.images, epoch * self.pass_images + inside * self.batch_size)
 
 
 class Spent(NamedTuple):
@@ -119,16 +166,10 @@ class TrainingPlan(ABC):
         """
         config, prefix = self.config, self.model.num_prefix_tokens
         make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing)
-        # Workers take batches ahead of the step that is done: their steps wait here.
-        waiting: deque[Step] = deque()
-
-        def to_come() -> Iterator[list[Planned]]:
-            for step, images in self.steps(first, position):
-                waiting.append(step)
-                yield images
-
-        for batch in load(make, to_come(), workers=config.workers, pin=pin):
-            yield waiting.popleft(), batch
+        # Workers take batches ahead of the step that is done: its twin keeps their steps.
+        steps, ahead = itertools.tee(self.steps(first, position))
+        batches = load(make, (images for _, images in ahead), workers=config.workers, pin=pin)
+        yield from zip((step for step, _ in steps), batches, strict=True)
 
 
 def training_plan(config: TrainConfig, model: ViTConfig, source: Source) -> TrainingPlan:
@@ -148,16 +189,12 @@ def shown(source: Source, config: TrainConfig) -> Source:
 
 def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
     """The images of a run whose images all have one size, from whichever budget it was given."""
-    one = Spent().and_also(model, [_patches(config, model)])
+    assert config.resolution is not None
+    one = Spent().and_also(model, [model.grid_of(config.resolution).cells])
     for budget, each in ((config.tokens, one.tokens), (config.flops, one.flops)):
         if budget is not None:
             return Plan(max(int(budget // each), 1), config.batch_size, length)
     return Plan.of(config, length)
-
-
-def _patches(config: TrainConfig, model: ViTConfig) -> int:
-    assert config.resolution is not None
-    return model.grid_of(config.resolution).cells
 
 
 class _Uniform(TrainingPlan):
@@ -166,10 +203,10 @@ class _Uniform(TrainingPlan):
     arrange = staticmethod(stacked)
 
     def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
-        config, cells = self.config, _patches(self.config, self.model)
-        plan = Plan.of(config, self.source.length("train"))
+        config, plan = self.config, Plan.of(self.config, self.source.length("train"))
         assert config.resolution is not None
-        side, one = (config.resolution, config.resolution), Spent().and_also(self.model, [cells])
+        side, cells = (config.resolution, config.resolution), self.model.grid_of(config.resolution).cells
+        one = Spent().and_also(self.model, [cells])
 
         def spent(step: int) -> Spent:
             images = plan.images_seen(step)
@@ -220,8 +257,6 @@ class _Packed(TrainingPlan):
                 number, spent = number + 1, after
 
     def _share(self, spent: Spent) -> float:
-        config = self.config
-        for done, whole in ((spent.images, config.images), (spent.tokens, config.tokens), (spent.flops, config.flops)):
-            if whole is not None:
-                return min(done / whole, 1.0)
-        raise AssertionError("a resolved configuration has a budget")
+        # A resolved configuration has one of them.
+        budgets = self.config.images, self.config.tokens, self.config.flops
+        return next(min(done / whole, 1.0) for done, whole in zip(spent, budgets, strict=True) if whole is not None)

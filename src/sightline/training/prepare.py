@@ -22,9 +22,8 @@ from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
-from sightline.training.plan import planned_length
+from sightline.training.plan import Plan, planned_length
 from sightline.training.same_data import check_same_data
-from sightline.training.schedule import Plan
 
 
 @dataclass(frozen=True)

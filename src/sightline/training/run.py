@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sightline.checks import require_whole
 from sightline.data.allowance import SkipUnreadable
 from sightline.data.discovery import open_source
 from sightline.data.image_file import MAX_PIXELS
@@ -93,8 +94,7 @@ def open_run(
         raise InputError(f"{path}: does not say what it was trained on; give the data (evaluate: --data)")
     skip = config.get("skip_unreadable", 0) if skip_unreadable is None else skip_unreadable
     pixels = config.get("max_pixels", MAX_PIXELS) if max_pixels is None else max_pixels
-    if pixels < 1:
-        raise InputError(f"--max-pixels {pixels}: must be at least 1")
+    require_whole("--max-pixels", pixels, 1)
     return Run(path, training, config, written, load_model(path).to(device), data, skip, pixels, source)
 
 

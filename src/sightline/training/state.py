@@ -47,11 +47,11 @@ class RunState:
     """All that changes in a run, beside what it is a run of.
 
     Attributes:
-        config: resolved; source: the data, as its images are shown; device: of the model.
+        config: resolved; source: the data, as its images are shown.
+        data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
-        data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
     """
 
     model: Model
@@ -59,15 +59,14 @@ class RunState:
     ema: Ema | None
     config: TrainConfig
     source: Source
-    device: torch.device
+    data: Fingerprint
+    minival: str
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
     log: list[str] = field(default_factory=list)
     validation: list[str] = field(default_factory=list)
     validated: float = 0.0
-    data: Fingerprint | None = None
-    minival: str = ""
 
 
 def has_checkpoint(out: Path) -> bool:
@@ -128,11 +127,9 @@ def drop_previous(out: Path) -> None:
     previous = previous_of(out / CHECKPOINT)
     if previous.is_symlink() or not (previous / CHECKSUMS).exists():
         return
-    try:
+    with contextlib.suppress(InputError):
         read_folder(out / CHECKPOINT)
-    except InputError:
-        return
-    shutil.rmtree(previous, ignore_errors=True)
+        shutil.rmtree(previous, ignore_errors=True)
 
 
 def measured_files(out: Path) -> list[Path]:
@@ -157,17 +154,14 @@ def drop_measured(out: Path, foreign: Collection[Path]) -> None:
 
 def save_state(state: RunState, path: Path) -> None:
     """Write a checkpoint: the model's folder with the state of its training, and its log, beside it."""
-    training = _record(state)
-    listing: dict[str, bytes] = {}
-    if state.data is not None:
-        training["data"], listing = data_record(state.data, state.minival)
+    data, listing = data_record(state.data, state.minival)
     tensors = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.model).items()}
     with tested_weights(state):
         # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
         means = {} if state.ema is None else state.ema.mean
         tensors |= {f"weights/{name}": value for name, value in means.items()}
         plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
-        files = model_files(state.model, training)
+        files = model_files(state.model, {**_record(state), "data": data})
     found = {} if state.source.allowance is None else state.source.allowance.found
     left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
     lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
@@ -219,7 +213,7 @@ def _record(state: RunState) -> dict[str, Any]:
         "seconds": state.seconds,
         "validated": state.validated,
         "threads": torch.get_num_threads(),
-        "hardware": runtime.hardware(state.device),
+        "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
     }
@@ -298,14 +292,10 @@ def _completed(saved: Mapping[str, Any], config: Any) -> dict[str, Any]:
         inner, there = getattr(config, one.name), saved.get(one.name)
         if dataclasses.is_dataclass(inner) and isinstance(there, Mapping):
             completed[one.name] = _completed(there, inner)
-        elif one.name in saved:
-            continue
-        elif "before" in one.metadata:
-            completed[one.name] = _plain(one.metadata["before"])
-        elif one.default is not dataclasses.MISSING:
-            completed[one.name] = _plain(one.default)
-        elif one.default_factory is not dataclasses.MISSING:
-            completed[one.name] = _plain(one.default_factory())
+        elif one.name not in saved:
+            default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+            if (stood_for := one.metadata.get("before", default)) is not dataclasses.MISSING:
+                completed[one.name] = _plain(stood_for)
     return completed
 
 
