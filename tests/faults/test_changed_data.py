@@ -219,26 +219,21 @@ def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, larg
 
 
 def test_found_05_a_run_of_an_older_version_goes_on_with_a_line(folder, tmp_path, monkeypatch):
-    from sightline.training import loop
+    from sightline.training import state
 
-    settings, out = config(folder, checkpoint_every=4), tmp_path / "run"
+    real, settings, out = state.model_files, config(folder, checkpoint_every=4), tmp_path / "run"
+
+    def without_data(model, training):
+        return real(model, {key: value for key, value in training.items() if key != "data"})
+
     with monkeypatch.context() as older:
-        older.setattr(loop, "RunState", lambda *given: _without_data(given))
+        older.setattr(state, "model_files", without_data)
+        older.setattr(state, "data_record", lambda *_: ({}, {}))
         killed(settings, out)
     assert "data" not in json.loads((out / CHECKPOINT / "config.json").read_text())["training"]
     warned = []
     train(settings, out, resume=True, warn=warned.append)
     assert [line for line in warned if "does not say what its data was" in line] == warned
-
-
-def _without_data(given):
-    from sightline.training.state import RunState
-
-    class Older(RunState):
-        def __setattr__(self, name, value):
-            super().__setattr__(name, None if name == "data" else value)
-
-    return Older(*given)
 
 
 @pytest.mark.parametrize("packed", [False, True])
