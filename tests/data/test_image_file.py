@@ -363,7 +363,7 @@ def test_found_22_each_orientation_is_written_upright_at_once(
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 def test_found_22_predict_of_89_megapixels_stays_under_a_gigabyte(orientation: int, tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "large_images.py"
-    words = [sys.executable, str(script), "--orientations", str(orientation)]
+    words = [sys.executable, str(script), "--orientations", str(orientation), "--out", str(tmp_path / "rows.jsonl")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["worst_mb"] < 1000
 
