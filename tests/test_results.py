@@ -82,3 +82,8 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
     assert merge_rows(before, fresh) == [before[2], *fresh]
     assert merge_rows(before, fresh, fewer=False) == before
     assert list(on_more(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
+
+
+def test_better_names_the_nearest_word():
+    with pytest.raises(InputError, match="better 'higer' is not known; did you mean 'higher'"):
+        row(better="higer")

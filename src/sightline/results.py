@@ -11,6 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
+from sightline.checks import require
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
 
@@ -103,6 +104,7 @@ class ResultRow(Origin, Measured):
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
             object.__setattr__(self, "patches", float(math.prod(self.grid)))
+        require("better", self.better, ("", "higher", "lower"))
         for one in fields(self):
             value = getattr(self, one.name)
             try:

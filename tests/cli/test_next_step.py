@@ -104,6 +104,10 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
         assert code == 0, err
         assert following(out)[:3] == ["report", "runs/my pictures", "runs/my pictures_packed"]
     assert cli(*following(out))[0] == 0
+    # One whose weights are not whole is not offered: the comparison would be refused.
+    weights = Path("runs/my pictures_packed/checkpoint/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert [str(one) for one in next_step.to_compare(Path("runs/my pictures"))] == ["runs/my pictures"]
 
 
 @pytest.mark.parametrize(("side", "count", "expected"), [(124, 2433, 16000), (300, 2433, 4800), (124, 500, None)])

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from sightline import plugins
 from sightline.cascade_rows import CASCADE
-from sightline.cli.guard import trained_on
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.views import View
-from sightline.errors import InputError
+from sightline.errors import InputError, SightlineError
 from sightline.predictions import read_predictions
 from sightline.run_files import CHECKPOINT, CONFIG, PAGE, PREDICTIONS, RESULTS
 
@@ -138,7 +137,17 @@ def to_compare(run: Path) -> tuple[Path, ...]:
     first."""
     fixed = run.with_name(run.name.removesuffix(PACKED_ENDING))
     pair = (fixed, beside(fixed, PACKED_ENDING))
-    return pair if all((one / RESULTS).exists() and trained_on(one) == trained_on(run) for one in pair) else (run,)
+    return pair if all((one / RESULTS).exists() and _data(one) == _data(run) for one in pair) else (run,)
+
+
+def _data(run: Path) -> str | None:
+    """The data set that a run was trained on; None where that is not known, or its checkpoint is not whole."""
+    from sightline.load import read_record
+
+    try:
+        return read_record(run)["training"].get("config", {}).get("data")
+    except SightlineError:
+        return None
 
 
 def beside(run: Path, ending: str) -> Path:
