@@ -68,13 +68,13 @@ def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") ->
     Raises:
         InputError: as `fit_to_patches`.
     """
-    image = f"image of {height}x{width} pixels"
+    # Sizes may be symbolic: words of them are made where one is refused, since a compiler holds them fixed there.
     if height < 1 or width < 1:
-        raise InputError(f"{image}: both sides must be at least 1")
+        raise InputError(f"image of {height}x{width} pixels: both sides must be at least 1")
     if fit == "exact" and (height % patch_size or width % patch_size):
         heights, widths = (nearest_multiples(side, patch_size) for side in (height, width))
         raise InputError(
-            f"{image}: the sides must be multiples of the patch size {patch_size} "
+            f"image of {height}x{width} pixels: the sides must be multiples of the patch size {patch_size} "
             f"(nearest: {', '.join(f'{h}x{w}' for h in heights for w in widths)}), or pass fit='pad' or fit='resize' "
             "to create_model, with init_from for a model that is there"
         )
@@ -83,7 +83,7 @@ def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") ->
         return Grid(*(max(1, round(Fraction(side, patch_size))) for side in (height, width)))
     if fit == "crop":
         if min(height, width) < patch_size:
-            raise InputError(f"{image}: holds no whole patch of {patch_size}x{patch_size}")
+            raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch_size}x{patch_size}")
         return Grid(height // patch_size, width // patch_size)
     return Grid(-(-height // patch_size), -(-width // patch_size))
 
