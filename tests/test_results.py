@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
+import numpy as np
 import pytest
+import torch
 
 from sightline.errors import InputError
 from sightline.results import Measured, ResultRow, as_written, dump_rows, merge_rows, on_more, read_rows, wilson
@@ -87,3 +90,10 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
 def test_better_names_the_nearest_word():
     with pytest.raises(InputError, match="better 'higer' is not known; did you mean 'higher'"):
         row(better="higer")
+
+
+@pytest.mark.parametrize("value", [torch.tensor(0.5), np.float32(0.5), Fraction(1, 2)])
+@pytest.mark.parametrize("name", ["value", "stderr", "seconds", "patches"])
+def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, value):
+    with pytest.raises(InputError, match=f"^{name} .*: expected float"):
+        row(**{name: value})

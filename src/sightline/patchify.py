@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -79,8 +78,11 @@ def fitted_grid(height: int, width: int, patch_size: int, fit: Fit = "exact") ->
             "to create_model, with init_from for a model that is there"
         )
     if fit == "resize":
-        # In whole numbers: a side may be beyond what a float holds.
-        return Grid(*(max(1, round(Fraction(side, patch_size))) for side in (height, width)))
+        # As `round`, in whole numbers: a side may be beyond what a float holds, or symbolic.
+        twice = 2 * patch_size
+        return Grid(
+            *(max(1, (2 * side + patch_size - 1 + side // patch_size % 2) // twice) for side in (height, width))
+        )
     if fit == "crop":
         if min(height, width) < patch_size:
             raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch_size}x{patch_size}")

@@ -109,7 +109,9 @@ class ResultRow(Origin, Measured):
             value = getattr(self, one.name)
             try:
                 _kinds()[one.name].validate_python(value)
-            except ValueError:
+                # A tensor passes for a number, and cannot be written.
+                json.dumps(value)
+            except (TypeError, ValueError):
                 named = f"count of {self.counted}" if one.name == "count" else one.name
                 raise InputError(f"{named} {value!r}: expected {one.type}") from None
         if self.grid is not None and len(self.grid) < 2:

@@ -65,3 +65,14 @@ def test_compiling_in_place_leaves_the_names_alone() -> None:
         assert list(model.state_dict()) == names
         other.load_state_dict(model.state_dict())
         assert (other(images((3, 5))) - expected).abs().max() < 1e-5
+
+
+def test_sizes_that_are_resized_stay_symbols() -> None:
+    model = build("rope_axial", depth=1, dim=48, fit="resize")
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(model, dynamic=True, backend=counter, fullgraph=True)
+    with torch.no_grad():
+        for size in [(30, 42), (33, 57), (26, 71), (45, 37), (50, 29)]:
+            image = torch.randn(1, 3, *size)
+            assert (compiled(image) - model(image)).abs().max() < 1e-5, size
+    assert counter.frame_count <= 2

@@ -57,7 +57,7 @@ def contact_sheet(
             caption = _fitting(example.target.words(source.classes), font, cell_width - _MARGIN)
             pen.text((left, top + height), caption, fill="black", font=font)
         above += rows * cell_height
-    return np.asarray(sheet)
+    return np.array(sheet)
 
 
 def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
