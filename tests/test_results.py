@@ -97,3 +97,10 @@ def test_better_names_the_nearest_word():
 def test_a_number_that_cannot_be_written_is_refused_when_its_row_is_made(name, value):
     with pytest.raises(InputError, match=f"^{name} .*: expected float"):
         row(**{name: value})
+
+
+@pytest.mark.parametrize("count", range(1, 60))
+def test_a_fraction_lies_in_its_own_interval(count):
+    for right in (0, 1, count - 1, count):
+        low, high = wilson(right / count, count)
+        assert low <= right / count <= high

@@ -172,7 +172,8 @@ def wilson(fraction: float, count: int, deviations: float = DEVIATIONS) -> tuple
     square = deviations**2 / count
     middle = (fraction + square / 2) / (1 + square)
     reach = math.sqrt(square * (fraction * (1 - fraction) + square / 4)) / (1 + square)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+    # Rounded, either may pass the fraction itself by a last digit.
+    return max(min(middle - reach, fraction), 0.0), min(max(middle + reach, fraction), 1.0)
 
 
 def dump_rows(rows: Iterable[Origin]) -> str:
