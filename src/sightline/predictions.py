@@ -88,6 +88,8 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 def _prediction(words: list[str]) -> Prediction:
     split, view, side, index, name, label, predicted, score, correct = words
     resolution = int(side) if side else None
+    if not 0 <= float(score) <= 1:
+        raise ValueError(score)
     return Prediction(split, view, resolution, int(index), name, label, predicted, float(score), _TRUTH[correct])
 
 

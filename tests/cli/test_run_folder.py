@@ -99,3 +99,11 @@ def test_names_of_any_characters_are_read_back(tmp_path):
     assert read_predictions(tmp_path / PREDICTIONS) == lines
     assert text.startswith("split,view,resolution,index,name,label,predicted,score,correct\ntest,square,16,0,")
     assert text.endswith("true\n")
+
+
+@pytest.mark.parametrize("score", ["nan", "inf", "-0.1", "2"])
+def test_a_score_that_is_none_is_refused(score, tmp_path):
+    line = Prediction("test", "square", 16, 0, "a", "b", "c", 0.25, False)
+    (tmp_path / PREDICTIONS).write_text(dump_predictions([line]).replace("0.250000", score))
+    with pytest.raises(InputError, match=f"{PREDICTIONS}:2: not a prediction"):
+        read_predictions(tmp_path / PREDICTIONS)

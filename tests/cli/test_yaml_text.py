@@ -28,6 +28,8 @@ INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
         ("010", 10),
         ("0x10", 16),
         ("0o10", 8),
+        # Python writes no number of so many digits.
+        ("0x" + 5000 * "f", "0x" + 5000 * "f"),
         ("1_000", "1_000"),
         ("12:30", "12:30"),
         ("no", "no"),

@@ -24,7 +24,7 @@ _WORDS = {"": None, "~": None} | {
     for word, value in (("null", None), ("true", True), ("false", False))
     for form in (word, word.capitalize(), word.upper())
 }
-_WHOLE = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_WHOLE = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]{1,999}")
 _FRACTION = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
