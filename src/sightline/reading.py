@@ -122,7 +122,7 @@ def parse_json(text: str | bytes) -> Any:
             too deep.
     """
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_refuse_number)
+        return json.loads(text, parse_float=_finite, parse_int=_whole, parse_constant=_refuse_number)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -130,6 +130,11 @@ def parse_json(text: str | bytes) -> Any:
 def _finite(digits: str) -> float:
     value = float(digits)
     return value if math.isfinite(value) else _refuse_number(digits)
+
+
+def _whole(digits: str) -> int:
+    _finite(digits)
+    return int(digits)
 
 
 def _refuse_number(digits: str) -> NoReturn:

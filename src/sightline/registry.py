@@ -26,8 +26,8 @@ def modules(package: str) -> Iterator[ModuleType]:
         name = f"{plugins.__name__}.{info.name}"
         try:
             yield importlib.import_module(name)
-        # Somebody else's code may raise anything.
-        except Exception as error:
+        # Somebody else's code may raise anything, or exit.
+        except (Exception, SystemExit) as error:
             place = getattr(info.module_finder, "path", name)
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise InputError(f"{place}/{info.name}.py: cannot be imported ({said})") from error

@@ -99,3 +99,11 @@ def test_it_may_stand_anywhere_and_is_in_the_help(cli, folder, monkeypatch):
 def test_what_is_refused(words, says, refused, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(*words, says=says)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_file_that_exits_is_named(code, tmp_path):
+    (tmp_path / "leaves.py").write_text(f"import sys; sys.exit({code})")
+    done = sightline("encodings", "--plugins", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"leaves.py: cannot be imported (SystemExit: {code})" in done.stderr

@@ -104,7 +104,7 @@ def _load(file: Path) -> list[str]:
     try:
         spec.loader.exec_module(module)
         names = _register(module, str(file))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         if isinstance(error, InputError):
             raise
