@@ -55,6 +55,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"image_size": 30}, "nearest to 30: 28 or 32"),
         ({"image_size": (16, 0)}, "at least 1"),
         ({"image_size": "16"}, "image_size"),
+        ({"image_size": None, "fit": "pad"}, "image_size None"),
         ({"encoding_options": None}, "encoding_options"),
         ({"encoding": "rope_axial", "heads": 24}, "head_dim 2"),
         ({"encoding": "lookhere", "encoding_options": {"directions": "halves-diagonals-none"}, "heads": 6}, "6 heads"),

@@ -190,7 +190,7 @@ class ViTConfig:
             if len(names) != self.num_classes:
                 raise InputError(f"class_names: {len(names)} names for {self.num_classes} classes")
         for name in ("image_size", "table_grid"):
-            if getattr(self, name) is not None:
+            if name == "image_size" or getattr(self, name) is not None:
                 for side in Grid.checked(getattr(self, name), name):
                     require_whole(name, side, 1, MOST["image_size"])
         if self.fit == "exact":
