@@ -66,7 +66,7 @@ def require_number(
     if abs(value) > _LARGEST:
         raise InputError(f"{name} {value:g}: expected a number that float32 holds, at most {_LARGEST:.2g}")
     if value < low or (above and value == low):
-        raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:g}")
+        raise InputError(f"{name} {value}: expected {'more than' if above else 'at least'} {low:.7g}")
     _require_at_most(name, value, high)
 
 

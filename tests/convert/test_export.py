@@ -344,3 +344,15 @@ def test_what_navit_must_be_told() -> None:
     state["transformer.norm.beta"] += 1
     with pytest.raises(InputError, match=r"transformer\.norm\.beta follow from the configuration"):
         import_weights("navit", state, arguments)
+
+
+def test_what_cannot_be_held_is_called_as_the_model_calls_it():
+    model = create_model("vit_micro_patch4", encoding="rope_dinov3", num_classes=3, class_token=False, pool="mean")
+    with pytest.raises(InputError, match="big_vision: cannot hold encoding = 'rope_dinov3'"):
+        export_weights(model, "big_vision")
+
+
+def test_the_classifier_of_vision_transformer_is_named():
+    model = create_model("vit_micro_patch4", encoding="learned_1d", num_classes=3, gelu="tanh", pool="cls",
+                         encoding_options={"interpolation": "corner_aligned"})  # fmt: skip
+    assert export_weights(model, "vision_transformer")[1]["classifier"] == "token"

@@ -219,7 +219,7 @@ def _check_kind(name: str, default: Any, value: Any, *, may_be_zero: bool) -> No
             raise InputError(f"{name} {value!r}: expected {words}")
     if isinstance(default, bool):
         # 0 and 1 are what they are in Python.
-        require_bool(name, bool(value) if value in (0, 1) else value)
+        require_bool(name, bool(value) if isinstance(value, int) and value in (0, 1) else value)
     elif isinstance(default, float):
         require_number(name, value, low=-math.inf)
     elif isinstance(default, int):
@@ -236,9 +236,12 @@ _ASIDE = (
 
 def differences(config: ViTConfig, model: Model) -> list[str]:
     """Where a model built from `config` would not compute what `model` does, a phrase for each."""
-    wrong = _unequal(_canonical(model.config), _canonical(config))
-    if wrong:
-        return wrong
+    ours = _canonical(model.config)
+    if wrong := _unequal(ours, _canonical(config)):
+        return [
+            words.replace(f"encoding = {ours['encoding']!r}", f"encoding = {model.config.encoding!r}")
+            for words in wrong
+        ]
     with torch.device("meta"):
         there = make_model(config)
     # An embedding of no prefix tokens has none of theirs, whatever it says.

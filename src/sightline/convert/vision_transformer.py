@@ -61,6 +61,7 @@ class GoogleVit(Project):
             **self.plain_arguments(config),
             "transformer": {"num_layers": config.depth, "num_heads": config.heads, "mlp_dim": config.mlp_hidden},
             "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
+            "classifier": "token",
             "image_size": config.table_size,
         }
         # What its weights would tell.
