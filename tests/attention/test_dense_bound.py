@@ -9,6 +9,7 @@ from torch import Tensor
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.backends import dense
 from sightline.encodings import create_encoding
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 from tests.contract.randomise import randomise_parameters
@@ -89,3 +90,16 @@ def test_queries_of_their_own_within_the_bound(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(dense, "BIAS_BYTES", 2_000)
         found = attend(q[:, :, :3], k, v, what, layout, queries=probes)
     assert (found - expected).abs().max() < 1e-6
+
+
+def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bound(monkeypatch):
+    """Where as many heads as there are queries' fit into the bound, a cut of the pattern would hide the others."""
+    layout = TokenLayout.uniform((3, 5), 1)
+    q, k, v = random_qkv(layout, heads=6)
+    monkeypatch.setattr(dense, "BIAS_BYTES", 6 * 15 * 15 * 4)
+    with (
+        torch.no_grad(),
+        use_backend("dense"),
+        pytest.raises(InputError, match="a pattern of 12 heads for queries of 6"),
+    ):
+        attend(q, k, v, pattern(heads=12), layout)

@@ -111,3 +111,11 @@ def test_dropped_tokens_keep_the_bound_of_dense(monkeypatch: pytest.MonkeyPatch)
     with use_backend("dense"):
         assert torch.allclose(attend(q, k, v, pattern(), layout), expected, atol=1e-6)
     assert max(pairs) * 20 <= 101 * 101 * 12 + 20 * 101
+
+
+@pytest.mark.parametrize("name", ["lookhere_45", "alibi_2d", "rpe_learned"])
+def test_a_trace_that_checks_itself_passes(name):
+    """By default tracing runs twice, with gradients and without, and compares the graphs to the last name."""
+    model = create_model("vit_micro_patch4", encoding=name, depth=2, dim=64, heads=8, num_classes=3, pool="mean").eval()
+    images = torch.randn(1, 3, 12, 28)
+    assert torch.equal(torch.jit.trace(model, images)(images), model(images))

@@ -100,16 +100,16 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
             outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, q.shape[0], bias)))
         return torch.cat(outs, 2)
 
-    return _call(attended, q, k, v, bias=0 if spread is None else elements)
+    return _call(attended, q, k, v, elements=0 if spread is None else elements)
 
 
-def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, bias: int) -> Tensor:
+def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, elements: int) -> Tensor:
     """attended(q, *given), whose bias of so many elements is made again for the backward pass: SDPA keeps its mask, a
     bias a layer.
 
     Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms, which have
     neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and bias > 4 * q.numel() and not transforming():
+    if torch.is_grad_enabled() and elements > 4 * q.numel() and not transforming():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 
@@ -149,9 +149,9 @@ def _one_image(
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
     by_head = []
     for first in range(0, q.shape[1], step):
-        heads = slice(first, first + step)
+        heads = slice(first, first + step) if step < q.shape[1] else slice(None)
         blocks = [
-            _call(biased, q[:, heads, block], k[:, heads], v[:, heads], heads, *part, bias=q.shape[1] * pairs)
+            _call(biased, q[:, heads, block], k[:, heads], v[:, heads], heads, *part, elements=q.shape[1] * pairs)
             for block, *part in _query_blocks(run, prefix, images * k.shape[2])
         ]
         by_head.append(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2))
