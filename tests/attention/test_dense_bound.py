@@ -96,7 +96,7 @@ def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bo
     """Where as many heads as there are queries' fit into the bound, a cut of the pattern would hide the others."""
     layout = TokenLayout.uniform((3, 5), 1)
     q, k, v = random_qkv(layout, heads=6)
-    monkeypatch.setattr(dense, "BIAS_BYTES", 6 * 15 * 15 * 4)
+    monkeypatch.setattr(dense, "BIAS_BYTES", 6 * layout.slots**2 * 4)
     with (
         torch.no_grad(),
         use_backend("dense"),
