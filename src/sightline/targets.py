@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,6 +13,9 @@ from PIL import Image
 from sightline.errors import InputError
 
 Box = tuple[float, float, float, float]
+
+IGNORE = 255
+"""The class of a pixel that counts nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,15 @@ class Crop:
         return moved[:, [0, 3, 2, 1]] * [1, -1, 1, -1] + [0, width, 0, width] if self.mirrored else moved
 
 
+    @property
+    def region(self) -> tuple[slice, slice]:
+        """The rows and columns of the picture before whose centres lie in the box, at least one each."""
+        starts = [math.ceil(low - 0.5) for low in self.box[:2]]
+        ends = [math.ceil(high - 0.5) for high in self.box[2:]]
+        rows, cols = (slice(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True))
+        return rows, cols
+
+
 def _nearest(side: int, low: float, high: float, count: int) -> np.ndarray:
     """Which of `side` pixels each of `count` takes that lie between two places: int32 [count]."""
     line = Image.fromarray(np.arange(side, dtype=np.int32)[None])
@@ -60,6 +73,10 @@ class Target:
     def moved(self, crop: Crop) -> Self:
         """The same of a part of the picture; by default it is said of the whole, and stays."""
         return self
+
+    def measured(self, crop: Crop) -> Self:
+        """The same where a model's answers are measured: it may keep what the picture loses, as `Pixels`."""
+        return self.moved(crop)
 
     def words(self, classes: Sequence[str]) -> str:
         """In short, for a person; nothing by default. `classes` are their names."""
@@ -91,3 +108,71 @@ class Label(Target):
 
     def mixed(self, other: Any, share: float) -> Self:
         return replace(self, other=other.label, share=share)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pixels(Target):
+    """The class of each pixel.
+
+    Attributes:
+        pixels: uint8 [height, width], the number of a class, or `IGNORE`. In training it is as large as the picture;
+            where answers are measured it is that of the stored image's part that is shown, at its own size.
+    """
+
+    pixels: np.ndarray
+
+    def moved(self, crop: Crop) -> Self:
+        return replace(self, pixels=crop.of_map(self.pixels))
+
+    def measured(self, crop: Crop) -> Self:
+        return replace(self, pixels=self.pixels[crop.region])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Objects(Target):
+    """Where the objects of an image are.
+
+    Attributes:
+        boxes: float64 [n, 4], (y0, x0, y1, x1) in pixels of a picture of `size`.
+        things: int64 [n], which class each is.
+        size: (height, width) in pixels; where answers are measured that of the stored image's part that is shown.
+        crowd: bool [n], many objects in one box: what is found there counts neither as right nor as wrong.
+        areas: float64 [n] in square pixels of that picture, by which objects are small or large.
+        masks: bool [n, height, width], or None where they are not known.
+        absent: classes of which it is known that no object is here; None where all objects of all classes are said.
+        unfinished: classes of which not every object is said (LVIS).
+    """
+
+    boxes: np.ndarray
+    things: np.ndarray
+    size: tuple[int, int]
+    crowd: np.ndarray
+    areas: np.ndarray
+    masks: np.ndarray | None = None
+    absent: tuple[int, ...] | None = None
+    unfinished: tuple[int, ...] = ()
+
+    @property
+    def objects(self) -> Self:
+        """Itself: targets that say more have this beside it."""
+        return self
+
+    def moved(self, crop: Crop) -> Self:
+        """The same objects in the same order; one that is not on the picture any more has a box of no area."""
+        boxes = crop.of_boxes(self.boxes)
+        # Of an object that is cut, as much as of its box.
+        shares = _areas(boxes) / np.maximum(_areas(self.boxes), 1e-12)
+        masks = self.masks
+        if masks is not None:
+            masks = crop.of_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
+        return replace(self, boxes=boxes, size=crop.image_size, areas=self.areas * shares, masks=masks)
+
+    def measured(self, crop: Crop) -> Self:
+        rows, cols = crop.region
+        box = (rows.start, cols.start, rows.stop, cols.stop)
+        return self.moved(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
+
+
+def _areas(boxes: np.ndarray) -> np.ndarray:
+    """Of boxes [n, 4], in their own units, squared."""
+    return (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)

@@ -55,17 +55,24 @@ class Batch:
         return self._with(lambda tensor: tensor.to(device, non_blocking=True), self.layout.to(device))
 
     def _with(self, change: Any, layout: TokenLayout) -> Self:
-        inputs, targets, indices = (_each(one, change) for one in (self.inputs, self.targets, self.indices))
+        inputs, targets, indices = (changed(one, change) for one in (self.inputs, self.targets, self.indices))
         return dataclasses.replace(self, inputs=inputs, targets=targets, indices=indices, layout=layout)
 
 
-def _each(tree: Any, change: Any) -> Any:
-    """A tree of groups, lists and tensors with every tensor changed."""
+def changed(tree: Any, change: Any) -> Any:
+    """A tree of groups, lists and tensors with every tensor changed: of targets, or of what a model gives."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, Mapping):
-        return {name: _each(one, change) for name, one in tree.items()}
-    return [_each(one, change) for one in tree] if isinstance(tree, list | tuple) else tree
+        return {name: changed(one, change) for name, one in tree.items()}
+    return [changed(one, change) for one in tree] if isinstance(tree, list | tuple) else tree
+
+
+def is_finite(tree: Any) -> bool:
+    """Whether every number of such a tree is."""
+    seen: list[bool] = []
+    changed(tree, lambda tensor: seen.append(bool(tensor.isfinite().all())))
+    return all(seen)
 
 
 def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

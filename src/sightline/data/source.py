@@ -47,8 +47,10 @@ class Source(ABC):
     Attributes:
         name: the name it is opened by.
         task: what there is to learn, such as "glyphs", "pairs" or "classification".
-        provides: what is said of each image: `label`, or what its targets have else, as `masks`.
+        provides: what is said of each image, as attributes of its target: `label`, `pixels` (the class of each),
+            `objects` (where they are, as `Objects`).
         classes: the names of the classes, in the order of the labels.
+        pixel_classes: names of what `pixels` says; things: of what `objects` are.
         groups: name of a group of classes that are easily confused -> the labels in it; empty where there are none.
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
@@ -61,6 +63,8 @@ class Source(ABC):
     provides: ClassVar[tuple[str, ...]] = ("label",)
     task: str
     classes: tuple[str, ...]
+    pixel_classes: tuple[str, ...] = ()
+    things: tuple[str, ...] = ()
     groups: Mapping[str, tuple[int, ...]]
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
@@ -122,7 +126,8 @@ class Source(ABC):
         else:
             crop = self.transform.measured(size, image_size)
         image = cut(example.image, crop, self.transform.interpolation)
-        return replace(example, image=image, target=example.target.moved(crop))
+        target = example.target.moved(crop) if split == "train" else example.target.measured(crop)
+        return replace(example, image=image, target=target)
 
     def _with(self, **changes: Any) -> Self:
         """The same data set, shown in another way; those that show images in a way of their own stay."""

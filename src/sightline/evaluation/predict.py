@@ -6,12 +6,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from sightline.attention.products import expected_shapes
-from sightline.data.batch import Batch, stacked
+from sightline.data.batch import Batch, changed, is_finite, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
 from sightline.data.packs import size_of
 from sightline.data.sampling import Aspect
@@ -21,7 +21,7 @@ from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.tasks.base import Task, outputs_of
+from sightline.tasks.base import Task
 
 # Tokens of a batch: enough to fill the processor, little enough for the scores of the largest image.
 _TOKENS_A_BATCH = 16384
@@ -34,14 +34,14 @@ class Outputs:
     """What a model gave for some images.
 
     Attributes:
-        outputs: of the model's head, float32 and finite; it and `batch` are on the CPU.
+        outputs: of the model's head, tensors or a tree of them, float32 and finite; it and `batch` are on the CPU.
         tokens: the patches of each image.
         seconds: of the forward pass.
         reading: to read or draw the images and cut them into patches; with workers, to wait for that.
     """
 
     batch: Batch
-    outputs: Tensor
+    outputs: Any
     tokens: int
     seconds: float
     reading: float
@@ -128,21 +128,26 @@ def predict_split(
             there = batch.to(device)
             with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
                 if warm:
-                    outputs_of(model, there, precision).float().cpu()
+                    here(task.outputs(model, there, precision))
                     warm = False
                 if device.type == "cuda":
                     # What the device still does is not counted.
                     torch.cuda.synchronize(device)
                 started = time.perf_counter()
-                outputs = outputs_of(model, there, precision).float().cpu()
+                outputs = here(task.outputs(model, there, precision))
                 seconds = time.perf_counter() - started
             tokens = batch.layout.segments[0].patches
-            if not torch.isfinite(outputs).all():
+            if not is_finite(outputs):
                 each = zip(batch.names, task.each(outputs, batch.layout), strict=True)
-                bad = next(name for name, one in each if not torch.isfinite(one).all())
+                bad = next(name for name, one in each if not is_finite(one))
                 how = f"at {view} px" if isinstance(view, int) else f"with {tokens} tokens"
                 raise NonFiniteError(f"{bad} {how}: the logits are not finite")
             if advance is not None:
                 advance(len(batch))
             yield Outputs(batch, outputs, tokens, seconds, reading)
         asked = time.perf_counter()
+
+
+def here(outputs: Any) -> Any:
+    """What a model gave, in float32 on the CPU."""
+    return changed(outputs, lambda tensor: tensor.float().cpu())

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
-from sightline.data.batch import Batch, packed
+from sightline.data.batch import Batch, is_finite, packed
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Resolution, preprocessing
 from sightline.errors import NonFiniteError, UnreadableDataError
-from sightline.evaluation.predict import TOKENS_A_PACK
+from sightline.data.transforms import cut
+from sightline.evaluation.predict import TOKENS_A_PACK, here
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
-from sightline.tasks.base import Task, outputs_of
+from sightline.targets import Crop
+from sightline.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,20 @@ class _Seen:
 
     Attributes:
         image: the path as given.
-        size: (height, width) in pixels of the upright image; `seen_size` of what the model saw of it.
+        size: (height, width) in pixels of the upright image.
+        crop: what the model saw of it.
         grid: of the patches that the model saw.
     """
 
     image: str
     size: tuple[int, int]
-    seen_size: tuple[int, int]
+    crop: Crop
     grid: Grid
+
+    @property
+    def seen_size(self) -> tuple[int, int]:
+        """(height, width) in pixels of what the model saw."""
+        return self.crop.image_size
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class _Prepared(_Seen):
 class Predicted(_Seen):
     """What a model gives for one image: `output` is that of the task's head, float32 and finite, as `Task.each`."""
 
-    output: Tensor
+    output: Any
 
 
 @dataclass(frozen=True)
@@ -92,9 +101,10 @@ def predict_images(
             pixels = read_image(image, max_pixels=max_pixels)
         except UnreadableDataError as error:
             return Unpredicted(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
-        seen = prepare.view(pixels, resolution, max_tokens)
-        rows, grid = model.image_rows(seen)
-        return _Prepared(image, (pixels.shape[0], pixels.shape[1]), (seen.shape[0], seen.shape[1]), grid, rows)
+        size = (pixels.shape[0], pixels.shape[1])
+        crop = prepare.crop_of(size, resolution, max_tokens)
+        rows, grid = model.image_rows(cut(pixels, crop, prepare.interpolation))
+        return _Prepared(image, size, crop, grid, rows)
 
     pack: list[_Prepared | Unpredicted] = []
     tokens = 0
@@ -124,14 +134,14 @@ def _answered(
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=True):
-        outputs = outputs_of(model, batch.to(model.anchor.device), precision).float().cpu()
+        outputs = here(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))
     for one in pack:
         if isinstance(one, Unpredicted):
             answers.append(one)
-        elif not (output := next(each)).isfinite().all():
+        elif not is_finite(output := next(each)):
             answers.append(Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code))
         else:
-            answers.append(Predicted(one.image, one.size, one.seen_size, one.grid, output))
+            answers.append(Predicted(one.image, one.size, one.crop, one.grid, output))
     return answers

@@ -38,6 +38,11 @@ class TokenHead(nn.Module):
         """
         super().__init__()
 
+    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
+        """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others, as
+        those of several layers, or takes part in its last blocks."""
+        return self(model.encode(rows, layout), layout)
+
     @abstractmethod
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Any:
         """Normed tokens [rows, slots, dim], prefix and padding slots among them -> the task's outputs.

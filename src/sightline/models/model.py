@@ -114,8 +114,9 @@ class Model(nn.Module):
             if not isinstance(self.head, TokenHead):
                 # Whoever laid tokens out is given no token back, in whatever order.
                 rows, layout = self._in_order(rows, layout)
-        tokens = self.encode(rows, layout)
-        return self.head(tokens, layout) if isinstance(self.head, TokenHead) else self.head(self.pool(tokens, layout))
+        if isinstance(self.head, TokenHead):
+            return self.head.read(self, rows, layout)
+        return self.head(self.pool(self.encode(rows, layout), layout))
 
     @property
     def image_rows(self) -> ImageRows:

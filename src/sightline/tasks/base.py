@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+from PIL.Image import Image
 from torch import Tensor
 
 from sightline import registry
@@ -19,6 +21,7 @@ from sightline.data.source import Example, Source
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
+from sightline.targets import Crop
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,45 @@ class Task(ABC):
         """Targets of some examples together, by name: tensors, or groups and lists of them."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum of the loss in float32, and over how many units: the mean over all ranks divides the one by the
         other."""
 
-    def tuning_loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+    def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """By which a knob is tuned, as `loss`."""
         return self.loss(outputs, targets, layout)
 
-    @abstractmethod
-    def each(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:
-        """The outputs of each image by itself."""
+    def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> Any:
+        """What a model gives where it is measured, as `outputs_of`."""
+        return outputs_of(model, batch, precision)
 
     @abstractmethod
-    def answer(self, output: Tensor, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
-        """What `predict` says of one image, as JSON has it.
+    def each(self, outputs: Any, layout: TokenLayout) -> Sequence[Any]:
+        """The outputs of each image by itself."""
+
+    def decode(self, output: Any, crop: Crop) -> Any:
+        """What an output says of the stored image, a part of which the model saw; the output itself by default.
 
         Args:
             output: as `each`, float32.
+            crop: what was shown.
+        """
+        return output
+
+    def pictures(self, decoded: Any, image: np.ndarray) -> Mapping[str, Image]:
+        """What is drawn of an answer: by the end of its file's name; nothing by default.
+
+        Args:
+            decoded: as `decode`; image: uint8 [height, width, 3], as it is stored.
+        """
+        return {}
+
+    @abstractmethod
+    def answer(self, output: Any, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+        """What `predict` says of one image, as JSON has it.
+
+        Args:
+            output: as `decode`.
             image_size: (height, width) in pixels of the image as it is stored.
             topk: how much is said, where there is a choice.
         """
@@ -104,11 +128,11 @@ class Task(ABC):
         """An answer in a line."""
         return json.dumps(answer)
 
-    def judged(self, outputs: Tensor, batch: Batch) -> list[Judged]:
+    def judged(self, outputs: Any, batch: Batch) -> list[Judged]:
         """For each image a line of `predictions.csv`; none where that is not how answers look."""
         return []
 
-    def confidence(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def confidence(self, outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         """For each image whether the answer is right, bool, and how sure the model says it is, float64 from 0 to 1.
 
         Raises:
@@ -156,8 +180,9 @@ def check_provided(kind: type[Task], source: Source) -> None:
         )
 
 
-def outputs_of(model: Model, batch: Batch, precision: str = "float32") -> Tensor:
-    """What a model gives of a batch, where the model is: the one way from a batch to outputs.
+def outputs_of(model: Model, batch: Batch, precision: str = "float32") -> Any:
+    """What a model gives of a batch, a tensor or a tree of them, where the model is: the one way from a batch to
+    outputs.
 
     Args:
         batch: on the model's device.

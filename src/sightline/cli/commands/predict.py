@@ -140,7 +140,7 @@ def _say(
             return
         line = json_module.dumps({"image": outcome.image, "error": outcome.reason})
     else:
-        said = task.answer(outcome.output, outcome.size, topk)
+        said = task.answer(task.decode(outcome.output, outcome.crop), outcome.size, topk)
         sizes = {"size": outcome.size, "seen_size": outcome.seen_size, "grid": outcome.grid}
         if json:
             line = json_module.dumps({"image": outcome.image, **sizes, "precision": precision, **said})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from sightline.checks import require
 from sightline.data.randomness import generator
 from sightline.data.scenes.description import Background, Colour, Grating, Pair, Scene, SceneObject, Stroke
@@ -18,7 +20,10 @@ GLYPH_CLASSES = tuple("".join(GLYPH_GROUPS))
 RELATIONS = ("left of", "right of", "above", "below")
 PAIRS = tuple((first, second) for place, first in enumerate(SHAPES) for second in SHAPES[place + 1 :])
 PAIR_CLASSES = tuple(f"{first} {relation} {second}" for first, second in PAIRS for relation in RELATIONS)
-SPLITS = {"glyphs": ("train", "minival", "test", "heldout_fonts"), "pairs": ("train", "minival", "test")}
+_USUAL = ("train", "minival", "test")
+SPLITS = {"glyphs": (*_USUAL, "heldout_fonts"), "pairs": _USUAL, "search": _USUAL, "many": _USUAL}
+"""Task -> its splits. `search` is pairs that are drawn so many pixels large in an image of any extent; `many` is one to
+five shapes, which may hide each other in part, and its label is their number."""
 
 SIZE = (0.3, 0.95)
 ROTATION = (-15.0, 15.0)
@@ -40,7 +45,14 @@ PAIR_SHARE = (0.4, 0.6)
 PAIR_SLANT = (-0.5, 0.5)
 """Offset across the relation's axis as a fraction of the offset along it: at 1 the relation would be ambiguous."""
 
-_DRAWS = 80
+MANY = (0.25, 0.3, 0.25, 0.1, 0.1)
+"""How often there are 1, 2, ... shapes in `many`: 2.5 in the mean."""
+MANY_CLASSES = ("1 shape", *(f"{count} shapes" for count in range(2, len(MANY) + 1)))
+MANY_SIZE = (0.15, 0.45)
+"""Longest side of each shape in `many`, as a fraction of the image's shorter side."""
+_PLACES = 8
+
+_DRAWS = {"glyphs": 80, "pairs": 80, "search": 80, "many": 200}
 _TURN = (0.0, 2 * math.pi)
 
 
@@ -49,7 +61,7 @@ class _Draws:
 
     def __init__(self, task: str, split: str, seed: int, index: int) -> None:
         stream = f"scenes/{task}/{split}/{DRAW_ORDER}"
-        numbers = generator(stream, seed, index).random(_DRAWS).tolist()
+        numbers = generator(stream, seed, index).random(_DRAWS[task]).tolist()
         self.next: Callable[[], float] = iter(numbers).__next__
 
     def within(self, limits: tuple[float, float]) -> float:
@@ -110,8 +122,7 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     """The scene with this index, independent of batches, processes and resolution.
 
     Args:
-        task: "glyphs" or "pairs".
-        split: "train", "minival", "test", or for glyphs "heldout_fonts".
+        task, split: of `SPLITS`.
         index: 0 to 2**64 - 1.
         seed: 0 to 2**64 - 1; the other splits than `train` are those of seed 0 whatever it is.
 
@@ -122,7 +133,10 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     require(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
-    label, size, position, objects, offsets = _glyph(draws, split) if task == "glyphs" else _pair(draws)
+    if task == "glyphs":
+        label, size, position, objects, offsets = _glyph(draws, split)
+    else:
+        label, size, position, objects, offsets = _many(draws) if task == "many" else _pair(draws)
     background, strokes = _background(draws), _strokes(draws)
     return Scene(task, split, seed, index, label, size, position, background, strokes, objects, offsets)
 
@@ -156,3 +170,28 @@ def _pair(draws: _Draws) -> _Drawn:
     along = distance if relation % 2 == 0 else -distance
     across = distance * slant
     return label, size, position, (first, second), ((0.0, 0.0), (across, along) if axis == 1 else (along, across))
+
+
+def _many(draws: _Draws) -> _Drawn:
+    """Shapes of any kinds in the unit square, each at that of a few drawn places where it covers least of the others.
+
+    The later ones are drawn over the earlier ones.
+    """
+    share, position = draws.next(), draws.pair()
+    count = 1 + sum(share >= sum(MANY[:more]) for more in range(1, len(MANY)))
+    objects: list[SceneObject] = []
+    boxes = np.zeros((0, 4))
+    for _ in range(count):
+        item = _object(draws, ("shape", SHAPES[draws.choice(len(SHAPES))]), draws.within(MANY_SIZE))
+        extent = object_points(item)[1]
+        corners = np.array([draws.pair() for _ in range(_PLACES)]) * (1 - extent)
+        places = np.concatenate([corners, corners + extent], axis=1)
+        covered = np.maximum(
+            np.minimum(places[:, None, 2:], boxes[:, 2:]) - np.maximum(places[:, None, :2], boxes[:, :2]), 0
+        ).prod(axis=-1)
+        objects.append(item)
+        boxes = np.concatenate([boxes, places[[covered.sum(axis=1).argmin()]]])
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    offsets = tuple((float(y), float(x)) for y, x in centres - centres[0])
+    size = float((boxes[:, 2:].max(axis=0) - boxes[:, :2].min(axis=0)).max())
+    return count - 1, size, position, tuple(objects), offsets

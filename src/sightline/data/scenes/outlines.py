@@ -104,18 +104,21 @@ def object_points(item: SceneObject) -> tuple[np.ndarray, np.ndarray]:
     return (points - (low + high) * 0.5) * scale, (high - low) * scale
 
 
-def placed_points(scene: Scene, image_size: tuple[int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+def placed_points(
+    scene: Scene, image_size: tuple[int, int], unit: float | None = None
+) -> tuple[list[np.ndarray], np.ndarray]:
     """The outlines of all objects in an image.
 
     Args:
         scene: the scene.
         image_size: (height, width) in pixels.
+        unit: what lengths scale with, in pixels, at most the shorter side; that unless given.
 
     Returns:
         For each object float64 [points, 2], (y, x) in pixels from the top left corner, and float64 [objects, 4], the
         boxes (y0, x0, y1, x1) in pixels.
     """
-    shorter = min(image_size)
+    shorter = unit or min(image_size)
     shapes = [object_points(item) for item in scene.objects]
     offsets = np.array(scene.offsets)
     halves = np.array([extent for _, extent in shapes]) * 0.5

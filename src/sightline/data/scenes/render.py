@@ -29,8 +29,19 @@ class RenderedScene:
     boxes: np.ndarray
     masks: np.ndarray
 
+    def pixels(self, numbers: np.ndarray) -> np.ndarray:
+        """What each pixel shows most of, uint8 [height, width]: 0 the background, else of `numbers`, one an object;
+        an object before what it covers half of."""
+        seen, rest = np.zeros_like(self.masks), np.ones(self.masks.shape[1:], np.float32)
+        for mask, shown in zip(self.masks[::-1], seen[::-1], strict=True):
+            shown[...] = rest * mask
+            rest = rest * (1 - mask)
+        most = seen.argmax(axis=0)
+        there = np.take_along_axis(seen, most[None], axis=0)[0] >= rest
+        return np.where(there, numbers[most], 0).astype(np.uint8)
 
-def render(scene: Scene, image_size: tuple[int, int]) -> RenderedScene:
+
+def render(scene: Scene, image_size: tuple[int, int], unit: float | None = None) -> RenderedScene:
     """Draw a scene.
 
     Every pixel is the mean over its square: of the cosines and gradients in closed form, of the outlines by exact
@@ -40,17 +51,19 @@ def render(scene: Scene, image_size: tuple[int, int]) -> RenderedScene:
     Args:
         scene: what to draw.
         image_size: (height, width) in pixels; lengths scale with the shorter one.
+        unit: in pixels, what they scale with instead, at most that.
 
     Raises:
         InputError: a side is below 1.
     """
     check_image_size(image_size)
     height, width = image_size
-    canvas = _background(scene.background, height, width)
+    unit = unit or min(image_size)
+    canvas = _background(scene.background, height, width, unit)
     for stroke in scene.strokes:
-        rows, columns, covered = _inside(_stroke_corners(stroke, image_size), _STROKE_FOLLOWING, image_size)
+        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
         _paint(canvas[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
-    outlines, boxes = placed_points(scene, image_size)
+    outlines, boxes = placed_points(scene, image_size, unit)
     masks = np.zeros((len(outlines), height, width), dtype=np.float32)
     for item, points, box, mask in zip(scene.objects, outlines, boxes, masks, strict=True):
         rows, columns, covered = _inside(points, outline(item.outline).following, image_size)
@@ -79,12 +92,12 @@ def _inside(points: np.ndarray, following: np.ndarray, image_size: tuple[int, in
     return rows, columns, seen.astype(np.float32)
 
 
-def _stroke_corners(stroke: Stroke, image_size: tuple[int, int]) -> np.ndarray:
+def _stroke_corners(stroke: Stroke, image_size: tuple[int, int], unit: float) -> np.ndarray:
     """The corners of a stroke, float64 [4, 2] in pixels."""
     start, end = np.array(stroke.start) * image_size, np.array(stroke.end) * image_size
     y, x = end - start
     length = math.hypot(y, x)
-    across = np.array([-x, y]) / max(length, 1e-9) * (0.5 * stroke.width * min(image_size))
+    across = np.array([-x, y]) / max(length, 1e-9) * (0.5 * stroke.width * unit)
     return np.stack([start - across, end - across, end + across, start + across])
 
 
@@ -106,9 +119,8 @@ def _direction(angle: float) -> tuple[float, float]:
     return sin / reach, cos / reach
 
 
-def _background(background: Background, height: int, width: int) -> np.ndarray:
+def _background(background: Background, height: int, width: int, shorter: float) -> np.ndarray:
     """Colour, gradient and gratings, float32 [height, width, 3], as a sum of products of a column and a row."""
-    shorter = min(height, width)
     y = (np.arange(height) + 0.5) / shorter
     x = (np.arange(width) + 0.5) / shorter
     fy, fx = np.array([grating.frequency for grating in background.gratings]).T

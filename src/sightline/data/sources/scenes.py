@@ -1,17 +1,32 @@
-"""The embedded data set: vector scenes of glyphs or of pairs of shapes, which never run out and need no download."""
+"""The embedded data set: vector scenes of glyphs or of shapes, which never run out and need no download."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import numpy as np
+
 from sightline.checks import require
-from sightline.data.scenes.draw import GLYPH_CLASSES, GLYPH_GROUPS, PAIR_CLASSES, PAIRS, RELATIONS, SPLITS, draw
-from sightline.data.scenes.render import render
+from sightline.data.scenes.draw import (
+    GLYPH_CLASSES,
+    GLYPH_GROUPS,
+    MANY_CLASSES,
+    PAIR_CLASSES,
+    PAIRS,
+    RELATIONS,
+    SPLITS,
+    draw,
+)
+from sightline.data.scenes.outlines import SHAPES
+from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
 from sightline.data.transforms import ImageTransform
-from sightline.targets import Label
+from sightline.targets import Crop, Label, Objects
 
+# Lengths of `search` scale with so many pixels: those of the training that it is meant for.
+_SEARCHED = 32
 LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000}
 
 
@@ -22,22 +37,62 @@ _PAIRS = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn(Label):
+    """All that a scene says: its class, and exactly what is where, which is worked out where it is asked for.
+
+    Attributes:
+        seen: the scene in pixels; things: int64 [objects], which class each object is.
+    """
+
+    seen: RenderedScene | None = None
+    things: np.ndarray | None = None
+
+    def moved(self, crop: Crop) -> Self:
+        seen = self._seen
+        masks = crop.of_map(seen.masks.transpose(1, 2, 0)).transpose(2, 0, 1)
+        return replace(self, seen=replace(seen, boxes=crop.of_boxes(seen.boxes), masks=masks))
+
+    @property
+    def _seen(self) -> RenderedScene:
+        assert self.seen is not None
+        return self.seen
+
+    @property
+    def pixels(self) -> np.ndarray:
+        """As `Pixels`: 0 is the background, the others are the things."""
+        return self._seen.pixels(self.things + 1)
+
+    @property
+    def objects(self) -> Objects:
+        """Each object's whole box and mask, whatever is drawn over it."""
+        seen, count = self._seen, len(self.things)
+        height, width = seen.masks.shape[1:]
+        areas = seen.masks.sum(axis=(1, 2), dtype=np.float64)
+        crowd = np.zeros(count, bool)
+        return Objects(seen.boxes, self.things, (height, width), crowd, areas, seen.masks >= 0.5)
+
+
 class Scenes(Source):
-    """One task of the scenes: "glyphs" (24 characters in 10 confusable groups) or "pairs" (6 pairs x 4 relations).
+    """One task of the scenes: "glyphs" (24 characters in 10 confusable groups), "pairs" (6 pairs x 4 relations of two
+    shapes), "search" (pairs as large in pixels as at 32 px in an image of any extent) or "many" (1 to 5 shapes).
 
     `train` is endless: index i of seed s is always the same scene, whatever the epoch. `heldout_fonts` (glyphs only)
     is `test` with five fonts that no other split uses.
     """
 
     name: ClassVar[str] = "scenes"
+    provides: ClassVar[tuple[str, ...]] = ("label", "pixels", "objects")
     transform: ImageTransform
 
     def __init__(self, task: str = "glyphs") -> None:
-        """Raises InputError for a task that is not "glyphs" or "pairs"."""
+        """Raises InputError for a task that is none of these."""
         require("task of scenes", task, SPLITS)
         self.task = task
-        self.classes = GLYPH_CLASSES if task == "glyphs" else PAIR_CLASSES
-        self.groups = _GLYPHS if task == "glyphs" else _PAIRS
+        self.classes = {"glyphs": GLYPH_CLASSES, "many": MANY_CLASSES}.get(task, PAIR_CLASSES)
+        self.groups = {"glyphs": _GLYPHS, "many": {}}.get(task, _PAIRS)
+        self.things = GLYPH_CLASSES if task == "glyphs" else SHAPES
+        self.pixel_classes = ("background", *self.things)
         self.splits = SPLITS[task]
         # Glyphs are not mirrored.
         self.transform = ImageTransform(scale=(1.0, 1.0), flip=0.0, interpolation="bilinear")
@@ -61,11 +116,20 @@ class Scenes(Source):
         """A scene rendered at `image_size`; `epoch` changes nothing, since `train` never repeats an index."""
         self.check(split, index, image_size)
         scene = draw(self.task, split, index, seed)
-        name, group = f"scenes/{self.task}/{split}/{index}", {"group": self._group_of[scene.label]}
+        name = f"scenes/{self.task}/{split}/{index}"
+        group: dict[str, str | float] = {"group": self._group_of[scene.label]} if self.groups else {}
+        things = np.array([self.things.index(item.outline[1]) for item in scene.objects])
+
+        def drawn(size: tuple[int, int], unit: float | None) -> Example:
+            seen = render(scene, size, unit)
+            return Example(seen.image, Drawn(scene.label, seen=seen, things=things), name, group)
+
+        unit = min(_SEARCHED, *image_size) if self.task == "search" else None
         if split == "train" and self.transform.scale[0] < 1:
             # Drawn so large that no part of it is enlarged.
             times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0])
             large = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
-            whole = Example(render(scene, large).image, Label(scene.label), name, group)
+            whole = drawn(large, None if unit is None else times * unit)
             return self.shown(whole, split, index, image_size, seed=seed, epoch=0)
-        return Example(render(scene, image_size).image, Label(scene.label), name, group | {"size": scene.size})
+        example = drawn(image_size, unit)
+        return replace(example, slices=group | {"size": scene.size})

@@ -1,0 +1,34 @@
+"""A label for each token by a linear layer, enlarged to the pixels afterwards: the probe."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sightline.layout import TokenLayout
+from sightline.models.config import ViTConfig
+from sightline.models.map_head import MapHead, linear, on_grids
+
+
+class LinearMapHead(MapHead):
+    """Batch norm over all patches, then linear: a logit map on the patch grid, which is enlarged bilinearly to be
+    scored (LookHere section 4 and appendix A.4.5; with `norm=False` the linear decoder of Segmenter).
+
+    In evaluation an image's map is the same in a pack; in training its statistics are those of the whole batch.
+    """
+
+    name: ClassVar[str] = "linear_map"
+
+    def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
+        super().__init__(config)
+        self.norm = nn.BatchNorm1d(config.dim) if norm else nn.Identity()
+        self.fc = linear(config.dim, [background_bias] + [0.0] * (config.num_classes - 1))
+
+    def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
+        every = torch.cat([one.flatten(0, 1) for one in patches])
+        logits = self.fc(self.norm(every))
+        parts = logits.split([one.shape[0] * one.shape[1] for one in patches])
+        rows = [part.unflatten(0, one.shape[:2]) for part, one in zip(parts, patches, strict=True)]
+        return on_grids(rows, layout)
