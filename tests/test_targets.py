@@ -11,7 +11,7 @@ from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
 from sightline.data.transforms import ImageTransform, cut, eval_crop, whole_crop
 from sightline.errors import InputError
-from sightline.targets import Crop, Label, Target
+from sightline.targets import IGNORE, Crop, Label, Objects, Pixels, Target
 
 
 def mask_of(height, width, seed=0):
@@ -188,3 +188,76 @@ def test_an_example_s_target_moves_with_its_picture():
         assert shown.image.shape == (32, 24, 3)
         assert (shown.image == painted(shown.target.mask)).all()
         assert (stored.target.mask == mask).all()
+
+
+def crops():
+    """Parts of a picture of 24 x 40 pixels, anywhere and at any size."""
+
+    def crop(top, left, rows, cols, height, width, mirrored):
+        box = (top * (24 - rows), left * (40 - cols), top * (24 - rows) + rows, left * (40 - cols) + cols)
+        return Crop(box, (height, width), mirrored)
+
+    share, side = st.floats(0, 1), st.integers(1, 50)
+    return st.builds(crop, share, share, st.floats(2, 24), st.floats(2, 40), side, side, st.booleans())
+
+
+@given(crops(), st.integers(0, 99))
+def test_classes_of_pixels_follow_the_picture(crop, seed):
+    mask = mask_of(24, 40, seed)
+    moved = Pixels(mask).moved(crop).pixels
+    assert (cut(painted(mask), crop, "nearest") == painted(moved)).all()
+    # Where answers are measured, nothing is lost of what is shown.
+    rows, cols = crop.region
+    kept = Pixels(mask).measured(crop).pixels
+    assert (kept == mask[rows, cols]).all()
+    assert abs(kept.shape[0] - (crop.box[2] - crop.box[0])) <= 1
+    assert abs(kept.shape[1] - (crop.box[3] - crop.box[1])) <= 1
+
+
+def test_a_whole_picture_keeps_all_of_its_labels():
+    mask = mask_of(24, 40)
+    assert (Pixels(mask).measured(whole_crop((24, 40), (8, 8))).pixels == mask).all()
+    mask[3] = IGNORE
+    assert (Pixels(mask).moved(Crop((0, 0, 24, 40), (24, 40), True)).pixels[3] == IGNORE).all()
+
+
+def objects_of(boxes, size=(24, 40)):
+    boxes = np.array(boxes, float).reshape(-1, 4)
+    masks = np.zeros((len(boxes), *size), bool)
+    for mask, (y0, x0, y1, x1) in zip(masks, boxes.astype(int), strict=True):
+        mask[y0:y1, x0:x1] = True
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    return Objects(boxes, np.arange(len(boxes)), size, np.zeros(len(boxes), bool), areas, masks)
+
+
+@given(crops(), st.integers(0, 99))
+def test_objects_follow_the_picture(crop, seed):
+    draw = np.random.default_rng(seed)
+    corners = np.sort(draw.integers(0, 24, (3, 2, 2)), axis=1)
+    before = objects_of([[y0, x0, y1 + 1, x1 + 1] for (y0, x0), (y1, x1) in corners])
+    for after in (before.moved(crop), before.measured(crop)):
+        assert len(after.boxes) == 3
+        assert (after.boxes[:, :2] >= 0).all()
+        assert (after.boxes[:, 2:] <= after.size).all()
+        assert (after.boxes[:, :2] <= after.boxes[:, 2:]).all()
+        assert after.masks.shape == (3, *after.size)
+        assert np.allclose(after.areas, (after.boxes[:, 2:] - after.boxes[:, :2]).prod(axis=1))
+        for box, mask in zip(after.boxes, after.masks, strict=True):
+            rows, cols = np.nonzero(mask)
+            if len(rows):
+                # A pixel belongs to what its centre lies in.
+                assert np.abs(box - (rows.min(), cols.min(), rows.max() + 1, cols.max() + 1)).max() <= 0.5 + 1e-9
+
+
+def test_objects_by_hand():
+    there = objects_of([[4, 10, 8, 20], [0, 0, 2, 2]])
+    moved = there.moved(Crop((4, 10, 24, 30), (40, 40), mirrored=True))
+    assert moved.boxes.tolist() == [[0, 20, 8, 40], [0, 40, 0, 40]]
+    assert moved.areas.tolist() == [160, 0]
+    assert moved.size == (40, 40)
+    part = there.measured(Crop((4, 10, 24, 30), (5, 5)))
+    assert part.boxes[0].tolist() == [0, 0, 4, 10]
+    assert part.size == (20, 20)
+    none = objects_of([]).moved(Crop((0, 0, 24, 40), (12, 20)))
+    assert none.boxes.shape == (0, 4)
+    assert none.masks.shape == (0, 12, 20)

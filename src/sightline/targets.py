@@ -51,7 +51,6 @@ class Crop:
         moved = ((boxes - np.array([y0, x0, y0, x0])) * scale).clip(0, [height, width] * 2)
         return moved[:, [0, 3, 2, 1]] * [1, -1, 1, -1] + [0, width, 0, width] if self.mirrored else moved
 
-
     @property
     def region(self) -> tuple[slice, slice]:
         """The rows and columns of the picture before whose centres lie in the box, at least one each."""

@@ -82,7 +82,7 @@ def test_half_of_the_scenes_have_one_stroke(task: str) -> None:
     assert_uniform([stroke.end[1] for stroke in strokes], 0, 1)
 
 
-@pytest.mark.parametrize(("task", "split"), EVERY_SPLIT)
+@pytest.mark.parametrize(("task", "split"), [one for one in EVERY_SPLIT if one[0] != "many"])
 def test_classes_are_balanced(task: str, split: str) -> None:
     labels = [scene.label for scene in scenes(task, split)]
     counts = np.bincount(labels, minlength=24)

@@ -128,13 +128,13 @@ def predict_split(
             there = batch.to(device)
             with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
                 if warm:
-                    here(task.outputs(model, there, precision))
+                    brought(task.outputs(model, there, precision))
                     warm = False
                 if device.type == "cuda":
                     # What the device still does is not counted.
                     torch.cuda.synchronize(device)
                 started = time.perf_counter()
-                outputs = here(task.outputs(model, there, precision))
+                outputs = brought(task.outputs(model, there, precision))
                 seconds = time.perf_counter() - started
             tokens = batch.layout.segments[0].patches
             if not is_finite(outputs):
@@ -148,6 +148,6 @@ def predict_split(
         asked = time.perf_counter()
 
 
-def here(outputs: Any) -> Any:
+def brought(outputs: Any) -> Any:
     """What a model gave, in float32 on the CPU."""
     return changed(outputs, lambda tensor: tensor.float().cpu())

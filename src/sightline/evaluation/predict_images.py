@@ -14,9 +14,9 @@ from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, is_finite, packed
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Resolution, preprocessing
-from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.data.transforms import cut
-from sightline.evaluation.predict import TOKENS_A_PACK, here
+from sightline.errors import NonFiniteError, UnreadableDataError
+from sightline.evaluation.predict import TOKENS_A_PACK, brought
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
@@ -134,7 +134,7 @@ def _answered(
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
     with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=True):
-        outputs = here(task.outputs(model, batch.to(model.anchor.device), precision))
+        outputs = brought(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))
     for one in pack:

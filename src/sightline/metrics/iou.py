@@ -84,7 +84,7 @@ class MeanIou(Metric):
         return rows
 
     def _sums(self, weights: np.ndarray, kind: int) -> np.ndarray:
-        """Pixels of each class that are rightly so (0), are said to be so (1), are so (2): float64 [weights, classes]."""
+        """Pixels of each class, rightly so (0), said to be so (1) or so (2): float64 [weights, classes]."""
         classes = len(self.task.names)
         counts = np.zeros((len(self._seen), classes))
         for row, (keys, numbers) in zip(counts, self._seen, strict=True):
@@ -101,7 +101,9 @@ class MeanIou(Metric):
             both.append(numbers[(true > 0) & (said > 0)].sum())
             either.append(numbers[(true > 0) | (said > 0)].sum())
         unions = weights @ np.array(either, np.float64)
-        return np.divide(weights @ np.array(both, np.float64), unions, out=np.full(len(weights), np.nan), where=unions > 0)
+        return np.divide(
+            weights @ np.array(both, np.float64), unions, out=np.full(len(weights), np.nan), where=unions > 0
+        )
 
 
 def _mean(ious: np.ndarray) -> np.ndarray:

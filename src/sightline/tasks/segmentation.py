@@ -93,9 +93,11 @@ class Segmentation(Task):
             labels = targets["pixels"][first : first + len(maps)]
             first += len(maps)
             # Where answers are measured, images of one grid may have labels of many sizes.
-            together = [(maps, torch.stack(labels))] if len({one.shape for one in labels}) == 1 else [
-                (one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, labels, strict=True)
-            ]
+            together = (
+                [(maps, torch.stack(labels))]
+                if len({one.shape for one in labels}) == 1
+                else [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, labels, strict=True)]
+            )
             for some, wanted in together:
                 logits = enlarged(some.float(), (wanted.shape[-2], wanted.shape[-1]))
                 long = wanted.long()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -45,28 +45,23 @@ class Drawn(Label):
         seen: the scene in pixels; things: int64 [objects], which class each object is.
     """
 
-    seen: RenderedScene | None = None
-    things: np.ndarray | None = None
+    seen: RenderedScene = field(kw_only=True)
+    things: np.ndarray = field(kw_only=True)
 
     def moved(self, crop: Crop) -> Self:
-        seen = self._seen
+        seen = self.seen
         masks = crop.of_map(seen.masks.transpose(1, 2, 0)).transpose(2, 0, 1)
         return replace(self, seen=replace(seen, boxes=crop.of_boxes(seen.boxes), masks=masks))
 
     @property
-    def _seen(self) -> RenderedScene:
-        assert self.seen is not None
-        return self.seen
-
-    @property
     def pixels(self) -> np.ndarray:
         """As `Pixels`: 0 is the background, the others are the things."""
-        return self._seen.pixels(self.things + 1)
+        return self.seen.pixels(self.things + 1)
 
     @property
     def objects(self) -> Objects:
         """Each object's whole box and mask, whatever is drawn over it."""
-        seen, count = self._seen, len(self.things)
+        seen, count = self.seen, len(self.things)
         height, width = seen.masks.shape[1:]
         areas = seen.masks.sum(axis=(1, 2), dtype=np.float64)
         crowd = np.zeros(count, bool)

@@ -1,0 +1,107 @@
+"""What scenes say of their pixels and objects is what they show, at any size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline.data.scenes.draw import MANY, SPLITS, draw
+from sightline.data.scenes.render import RenderedScene
+from sightline.data.sources.scenes import Scenes
+
+SIZES = [(32, 32), (40, 24), (33, 80)]
+
+
+@pytest.mark.parametrize("task", SPLITS)
+@pytest.mark.parametrize("size", SIZES)
+def test_boxes_hold_their_masks_exactly(task, size):
+    source = Scenes(task)
+    for index in range(8):
+        said = source.example("test", index, size).target.objects
+        assert said.size == size
+        assert said.masks.shape == (len(said.boxes), *size)
+        assert ((said.things >= 0) & (said.things < len(source.things))).all()
+        for box, mask in zip(said.boxes, said.masks, strict=True):
+            rows, cols = np.nonzero(mask)
+            if len(rows):
+                seen = np.array([rows.min(), cols.min(), rows.max() + 1, cols.max() + 1])
+                assert (seen[:2] >= np.floor(box[:2]) - 1e-9).all()
+                assert (seen[2:] <= np.ceil(box[2:]) + 1e-9).all()
+
+
+@pytest.mark.parametrize("task", SPLITS)
+def test_pixels_and_objects_agree_across_sizes(task):
+    source = Scenes(task)
+    for index in range(6):
+        # What scales lengths is 32 pixels in `search`, whatever the size: it has no larger one to agree with.
+        small, large = ((32, 48), (32, 48)) if task == "search" else ((32, 48), (128, 192))
+        one, many = (source.example("test", index, size).target for size in (small, large))
+        times = large[0] / small[0]
+        assert np.allclose(one.objects.boxes * times, many.objects.boxes, atol=1e-9)
+        assert np.allclose(one.objects.areas * times**2, many.objects.areas, rtol=1e-4, atol=0.1)
+        shares = [np.bincount(each.pixels.ravel(), minlength=30) / each.pixels.size for each in (one, many)]
+        assert np.abs(shares[0] - shares[1]).max() < 0.02
+
+
+def test_a_pixel_is_what_covers_most_of_it():
+    source = Scenes("many")
+    overlaps = 0
+    for index in range(40):
+        said = source.example("test", index, (48, 48)).target
+        seen, last = said.seen, np.zeros((48, 48), int)
+        for mask, thing in zip(seen.masks, said.things, strict=True):
+            last[mask == 1] = thing + 1
+            overlaps += int((last[mask == 1] > 0).sum())
+        whole = ((seen.masks == 0) | (seen.masks == 1)).all(axis=0)
+        # The later object is drawn over the earlier one.
+        assert (said.pixels[whole] == last[whole]).all()
+        assert (said.pixels[seen.masks.max(axis=0) < 0.25] == 0).mean() > 0.99
+        half = said.objects.masks.any(axis=0)
+        assert (said.pixels[half] > 0).all()
+    assert overlaps
+
+
+def test_an_object_that_hides_another_hides_it_in_the_labels():
+    masks = np.zeros((2, 1, 4), np.float32)
+    masks[0, 0] = 1, 1, 0.6, 0
+    masks[1, 0] = 0, 0.7, 0.5, 0.4
+    seen = RenderedScene(np.zeros((1, 4, 3), np.uint8), np.zeros((2, 4)), masks)
+    # .3 of the first under .7 of the second; .3, .5 and .2; .4 against .6 of the background.
+    assert seen.pixels(np.array([7, 9])).tolist() == [[7, 9, 9, 0]]
+
+
+def test_shapes_of_many_are_as_many_as_it_says():
+    scenes = [draw("many", "test", index) for index in range(4000)]
+    counts = np.array([len(scene.objects) for scene in scenes])
+    assert np.abs(np.bincount(counts, minlength=6)[1:] / len(counts) - MANY).max() < 0.02
+    assert counts.mean() == pytest.approx(2.5, abs=0.06)
+    assert all(scene.label == len(scene.objects) - 1 for scene in scenes)
+    source = Scenes("many")
+    assert source.classes[scenes[0].label].split()[0] == str(counts[0])
+
+
+def test_search_keeps_pixels_and_grows_the_image():
+    source = Scenes("search")
+    for index in range(5):
+        small, large = (source.example("test", index, size).target.objects for size in ((32, 32), (96, 160)))
+        extents = [one.boxes[:, 2:] - one.boxes[:, :2] for one in (small, large)]
+        assert np.allclose(*extents)
+        assert large.size == (96, 160)
+        assert np.allclose(small.boxes[1] - small.boxes[0], large.boxes[1] - large.boxes[0])
+    places = [source.example("test", index, (96, 160)).target.objects.boxes.mean(axis=0) for index in range(60)]
+    assert np.ptp([place[0] for place in places]) > 50
+    assert np.ptp([place[1] for place in places]) > 90
+
+
+def test_parts_of_scenes_in_training_say_what_they_show():
+    source, seen = Scenes("many").showing_parts(0.3), 0
+    for index in range(12):
+        said = source.example("train", index, (40, 56), seed=1).target
+        assert said.pixels.shape == (40, 56)
+        assert said.objects.size == (40, 56)
+        for box, mask in zip(said.objects.boxes, said.objects.masks, strict=True):
+            rows, cols = np.nonzero(mask)
+            if len(rows):
+                seen += 1
+                assert np.abs(box - (rows.min(), cols.min(), rows.max() + 1, cols.max() + 1)).max() <= 1.5
+    assert seen > 15
