@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +12,25 @@ from torch import Tensor, nn
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.head import TokenHead, patches_of
+from sightline.segment import Segment
 
 
 class MapHead(TokenHead):
     """Logits of each class on a grid over each image: of its pixels, or coarser.
 
     `forward` gives for each segment of the layout float [rows, num_classes, height, width]: over the image and over
-    what it was padded with.
+    what it was padded with. Where patches were dropped it says nothing of use (`is_there`).
+
+    Attributes:
+        takes_parts: it says of a patch what it would say without the others, so that others may have been dropped.
     """
 
+    takes_parts: ClassVar[bool] = False
+
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
-        check_whole(self.name, layout)
+        """Raises InputError where patches were dropped that the head needs."""
+        if not self.takes_parts and not all(segment.complete for segment in layout.segments):
+            raise InputError(f"head {self.name}: takes whole images (expected no token dropping: packing.drop null)")
         return self.maps(patches_of(tokens, layout), layout)
 
     @abstractmethod
@@ -29,14 +38,18 @@ class MapHead(TokenHead):
         """Normed patches [rows, patches, dim] of each segment, row-major, to their maps."""
 
 
-def check_whole(head: str, layout: TokenLayout) -> None:
-    """Refuse images of which patches were dropped.
+def filled(patches: Tensor, segment: Segment) -> Tensor:
+    """Values [rows, patches, values] of the patches that are there as those of all of them, zero for the others."""
+    if segment.complete:
+        return patches
+    whole = patches.new_zeros(patches.shape[0], segment.grid.cells, patches.shape[2])
+    return whole.scatter(1, segment.indices.to(patches.device)[..., None].expand_as(patches), patches)
 
-    Raises:
-        InputError: there is one.
-    """
-    if not all(segment.complete for segment in layout.segments):
-        raise InputError(f"head {head}: takes whole images (expected no token dropping: packing.drop 0)")
+
+def is_there(segment: Segment) -> Tensor:
+    """Which patches of an image are there: bool [1 or rows, rows of its grid, columns]."""
+    there = torch.zeros(*segment.indices.shape[:1], segment.grid.cells, dtype=torch.bool, device=segment.indices.device)
+    return there.scatter(1, segment.indices, True).unflatten(1, tuple(segment.grid))
 
 
 def on_grids(patches: Sequence[Tensor], layout: TokenLayout) -> list[Tensor]:

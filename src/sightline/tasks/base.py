@@ -22,6 +22,7 @@ from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.targets import Crop
+from sightline.tasks.drawn import Legend
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,10 @@ class Task(ABC):
             decoded: as `decode`; image: uint8 [height, width, 3], as it is stored.
         """
         return {}
+
+    def legend(self) -> Legend:
+        """What the colours of `pictures` mean."""
+        return ()
 
     @abstractmethod
     def answer(self, output: Any, image_size: tuple[int, int], topk: int) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from sightline.checks import require_number
 from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
+from sightline.models.map_head import is_there
 from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import Task
-from sightline.tasks.colours import class_colours, overlay
+from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
 
 BACKGROUND = "background"
 # Of a logit map that is enlarged: so many classes at a time, so that a large image's are never all there.
@@ -87,9 +88,9 @@ class Segmentation(Task):
         return {"pixels": [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]}
 
     def loss(self, outputs: list[Tensor], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
-        """The sum over pixels; units are those that have a class."""
+        """The sum over pixels; units are those that have a class, in patches that are there."""
         total, units, first = outputs[0].new_zeros((), dtype=torch.float32), 0, 0
-        for maps in outputs:
+        for maps, segment in zip(outputs, layout.segments, strict=True):
             labels = targets["pixels"][first : first + len(maps)]
             first += len(maps)
             # Where answers are measured, images of one grid may have labels of many sizes.
@@ -99,8 +100,14 @@ class Segmentation(Task):
                 else [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, labels, strict=True)]
             )
             for some, wanted in together:
-                logits = enlarged(some.float(), (wanted.shape[-2], wanted.shape[-1]))
-                long = wanted.long()
+                size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
+                if segment.patches == segment.grid.cells:
+                    logits = enlarged(some.float(), size)
+                else:
+                    # Between a patch that is there and one that is not, there is nothing to interpolate.
+                    logits = F.interpolate(some.float(), size=size, mode="nearest-exact")
+                    here = F.interpolate(is_there(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
+                    long = long.where(here, IGNORE)
                 total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
                 units += int((long != IGNORE).sum())
         return total, max(units, 1)
@@ -123,6 +130,9 @@ class Segmentation(Task):
         index = Image.fromarray(decoded.labels, "P")
         index.putpalette(class_colours(256).flatten().tolist())
         return {"labels": index, "overlay": overlay(image, decoded.labels)}
+
+    def legend(self) -> Legend:
+        return class_legend(self.names)
 
     def answer(self, output: Labelled, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """The largest classes with their shares of the pixels."""

@@ -6,6 +6,7 @@ import inspect
 import json as json_module
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from cyclopts import Parameter
@@ -14,6 +15,7 @@ from sightline.cli.options import Device, MaxPixels, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
+    from sightline.cli.drawings import Drawings
     from sightline.evaluation.predict_images import Predicted, Unpredicted
     from sightline.tasks.base import Task
 
@@ -30,6 +32,8 @@ def predict(
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     device: Device = "auto",
+    out: Path | None = None,
+    overwrite: bool = False,
     json: bool = False,
 ) -> int:
     """Say what is in images, of any size and shape.
@@ -47,12 +51,15 @@ def predict(
         topk: How many classes to name.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
             it, as in evaluate. Each answer names it.
+        out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
+        overwrite: Replace what is in --out.
         json: Print a JSON object a line instead, also for an image without an answer.
     """
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.checks import require, require_whole
     from sightline.cli import next_step, progress
+    from sightline.cli.drawings import Drawings
     from sightline.cli.resolutions import parse_view
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.image_list import list_images
@@ -80,6 +87,7 @@ def predict(
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
+    drawings = None if out is None else Drawings.into(out, task, model, overwrite=overwrite)
     # A size, or a number of patches, that is hopeless on this machine.
     if isinstance(view, tuple):
         refuse_what_cannot_fit(config, view, what=model, device=where, loaded=True)
@@ -88,7 +96,7 @@ def predict(
             config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
         )
     # Before a live bar puts another stream in its place.
-    out = sys.stdout
+    screen = sys.stdout
     missing: list[Unpredicted] = []
     # A bar for less than some seconds would only flicker.
     with progress.Bars(late=_QUIET_SECONDS) as bars:
@@ -98,9 +106,11 @@ def predict(
         )
         for outcomes in answers:
             for outcome in outcomes:
-                _say(outcome, task, out, topk=topk, precision=precision, json=json)
+                _say(outcome, task, screen, drawings, topk=topk, precision=precision, json=json)
             missing += [outcome for outcome in outcomes if isinstance(outcome, Unpredicted)]
             advance(len(outcomes))
+    if drawings is not None:
+        drawings.finish()
     codes = [one.exit_code for one in missing]
     unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
     if missing and len(files) > 1:
@@ -129,7 +139,14 @@ def _refuse_options(images: tuple[str, ...]) -> None:
 
 
 def _say(
-    outcome: Predicted | Unpredicted, task: Task, out: TextIO | None, *, topk: int, precision: str, json: bool
+    outcome: Predicted | Unpredicted,
+    task: Task,
+    out: TextIO | None,
+    drawings: Drawings | None,
+    *,
+    topk: int,
+    precision: str,
+    json: bool,
 ) -> None:
     """Print what is said of an image: a line for people or a JSON object; a fault goes to stderr."""
     from sightline.evaluation.predict_images import Unpredicted
@@ -140,7 +157,10 @@ def _say(
             return
         line = json_module.dumps({"image": outcome.image, "error": outcome.reason})
     else:
-        said = task.answer(task.decode(outcome.output, outcome.crop), outcome.size, topk)
+        decoded = task.decode(outcome.output, outcome.crop)
+        said = task.answer(decoded, outcome.size, topk)
+        if drawings is not None:
+            said["pictures"] = drawings.add(outcome.image, decoded)
         sizes = {"size": outcome.size, "seen_size": outcome.seen_size, "grid": outcome.grid}
         if json:
             line = json_module.dumps({"image": outcome.image, **sizes, "precision": precision, **said})

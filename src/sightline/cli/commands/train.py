@@ -14,6 +14,8 @@ def train(
     *,
     recipe: str | None = None,
     data: str | None = None,
+    task: str | None = None,
+    head: str | None = None,
     encoding: str | None = None,
     model: str | None = None,
     init_from: str | None = None,
@@ -44,6 +46,8 @@ def train(
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
             aspect, packed), or the name of a data set; that of --data unless given.
         data: scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
+        task: What is learnt: classification, segmentation, or another file in tasks/ or of a plug-in.
+        head: What the task puts on the tokens, as pix or linear_map for segmentation.
         encoding: A position encoding (see `sightline encodings`), or two joined by +.
         model: A registered model (see `sightline models`).
         init_from: Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another
@@ -83,10 +87,11 @@ def train(
     from sightline.training.state import last_good
 
     flags = {
-        "data": data, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
+        "data": data, "task": task, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
         "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
         "skip_unreadable": skip_unreadable, "max_pixels": max_pixels,
     }  # fmt: skip
+    settings = (*settings, *(() if head is None else (f"task_options.head={head}",)))
     if accept_changed_data and not resume:
         raise InputError("--accept-changed-data: goes with --resume")
     sources = run_config.TrainingSources()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import MapHead, linear, on_grids
+from sightline.models.map_head import MapHead, filled, linear, on_grids
 
 
 class LinearMapHead(MapHead):
@@ -20,6 +20,7 @@ class LinearMapHead(MapHead):
     """
 
     name: ClassVar[str] = "linear_map"
+    takes_parts: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
         super().__init__(config)
@@ -30,5 +31,5 @@ class LinearMapHead(MapHead):
         every = torch.cat([one.flatten(0, 1) for one in patches])
         logits = self.fc(self.norm(every))
         parts = logits.split([one.shape[0] * one.shape[1] for one in patches])
-        rows = [part.unflatten(0, one.shape[:2]) for part, one in zip(parts, patches, strict=True)]
-        return on_grids(rows, layout)
+        each = zip(parts, patches, layout.segments, strict=True)
+        return on_grids([filled(part.unflatten(0, one.shape[:2]), segment) for part, one, segment in each], layout)

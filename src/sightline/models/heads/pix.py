@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
-from sightline.models.map_head import MapHead, linear
+from sightline.models.map_head import MapHead, filled, linear
 from sightline.patchify import unpatchify
 
 
@@ -16,6 +16,7 @@ class PixHead(MapHead):
     """Linear, then pixel shuffle (Shi et al. 2016): logits of every pixel, none of them interpolated."""
 
     name: ClassVar[str] = "pix"
+    takes_parts: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig, *, background_bias: float = 0.0) -> None:
         super().__init__(config)
@@ -24,5 +25,7 @@ class PixHead(MapHead):
         self.fc = linear(config.dim, biases, each=config.patch_size**2)
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
-        grids = (segment.grid for segment in layout.segments)
-        return [unpatchify(self.fc(one), grid, self.patch_size) for one, grid in zip(patches, grids, strict=True)]
+        return [
+            unpatchify(filled(self.fc(one), segment), segment.grid, self.patch_size)
+            for one, segment in zip(patches, layout.segments, strict=True)
+        ]

@@ -1,0 +1,77 @@
+"""The folder of what a task draws of images: a file each, and a sheet of all with what its colours mean."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from sightline.cli import guard
+from sightline.data.image_file import read_image
+from sightline.errors import InputError
+from sightline.replacing import write_out
+from sightline.tasks.base import Task
+from sightline.tasks.drawn import sheet
+
+SHEET = "sheet.png"
+_MOST = 24
+_SIDE = 192
+
+
+class Drawings:
+    """What was drawn so far; the sheet shows the first ones, small."""
+
+    def __init__(self, folder: Path, task: Task) -> None:
+        self._folder, self._task = folder, task
+        self._stems: Counter[str] = Counter()
+        self._small: list[tuple[str, Image.Image]] = []
+
+    @classmethod
+    def into(cls, folder: Path, task: Task, model: str, *, overwrite: bool) -> Drawings:
+        """Into a folder that is new or empty, or whose files of the same names may be replaced.
+
+        Raises:
+            InputError: it is none of these or belongs to something else; or the task draws nothing.
+        """
+        if type(task).pictures is Task.pictures:
+            raise InputError(f"--out {folder}: task {task.name} draws nothing (expected no --out)")
+        guard.guard_folder(folder, guard.Inputs(models=[model]), "--out", deletes=False)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {folder}: is a file (expected a folder)")
+        if not overwrite and folder.exists() and any(folder.iterdir()):
+            raise InputError(f"--out {folder}: is not empty (expected a new folder, or --overwrite)")
+        return cls(folder, task)
+
+    def add(self, image: str, decoded: Any) -> dict[str, str]:
+        """Draw what is said of an image file: by what it shows the path of each picture.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        stem = Path(image).stem or "image"
+        self._stems[stem] += 1
+        stem += f"-{self._stems[stem]}" if self._stems[stem] > 1 else ""
+        places = {}
+        for what, picture in self._task.pictures(decoded, read_image(image, max_pixels=2**63 - 1)).items():
+            place = self._folder / f"{stem}.{what}.png"
+            write_out(place, _as_png(picture))
+            places[what], last = str(place), picture
+            if len(self._small) < _MOST and what == "overlay":
+                small = last.convert("RGB")
+                small.thumbnail((_SIDE, _SIDE))
+                self._small.append((stem, small))
+        return places
+
+    def finish(self) -> None:
+        """Write the sheet, where anything was drawn."""
+        if self._small:
+            write_out(self._folder / SHEET, _as_png(sheet(self._small, self._task.legend())))
+
+
+def _as_png(picture: Image.Image) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, "PNG")
+    return content.getvalue()
