@@ -90,6 +90,8 @@ class ResultRow(Origin, Measured):
     their own aspect (`native`, `max:N`, `tokens:N`; see `data.views.View`), where both are None; `patches` is the mean
     of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
     (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took.
+    `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
+    them, while what is said of them stayed at their own size (None: it saw them as they are).
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
     """
 
@@ -100,6 +102,7 @@ class ResultRow(Origin, Measured):
     seconds: float
     view: str = SQUARE
     patches: float = math.nan
+    shrunk: int | None = None
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -141,7 +144,8 @@ class ResultRow(Origin, Measured):
     @property
     def shown(self) -> str:
         """How images were shown, in words: "64 px", or the view where that is no square."""
-        return self.view if self.resolution is None else f"{self.resolution} px"
+        size = self.view if self.resolution is None else f"{self.resolution} px"
+        return size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
 
 
 @functools.cache
@@ -184,6 +188,8 @@ def dump_rows(rows: Iterable[Origin]) -> str:
 def as_written(row: Origin) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
+    if record.get("shrunk", 0) is None:
+        del record["shrunk"]
     if record.get("counted") == IMAGES:
         del record["counted"]
         record[IMAGES] = record.pop("count")
@@ -263,4 +269,4 @@ def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
 
 def _measured(row: ResultRow) -> tuple[object, ...]:
     """What a row is about."""
-    return row.data, row.split, row.view, row.resolution, row.tuned
+    return row.data, row.split, row.view, row.resolution, row.tuned, row.shrunk

@@ -28,8 +28,10 @@ def test_rows_are_added_and_replaced(cli, run_copy):
     assert "testing" in err
     rows = read_rows(run_copy / "results.jsonl")
     assert rows[: len(first)] == first
-    assert [(row.resolution, row.metric, row.images, row.run) for row in rows[len(first) :]] == [
-        (side, metric, 6, "tiny") for side in (8, 24) for metric in ("top1", "top5")
+    assert [(row.resolution, row.shrunk, row.metric, row.images, row.run) for row in rows[len(first) :]] == [
+        (side, small, metric, 6, "tiny")
+        for side, small in ((8, None), (24, None), (24, 16))
+        for metric in ("top1", "top5")
     ]
     assert cli("evaluate", run_copy, "--resolutions", "8", "--images", 7, "--threads", 1)[0] == 0
     again = read_rows(run_copy / "results.jsonl")
@@ -62,7 +64,8 @@ def test_the_sizes_that_are_tested_unless_some_are_given(cli, run_copy, tmp_path
 @pytest.mark.parametrize("words", [["8,24"], ["8", "24"], ["24 8"], ["8", "24,8"]])
 def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
     assert cli("evaluate", run_copy, "--resolutions", *words, *FEW, "--out", tmp_path / "rows")[0] == 0
-    assert [row.resolution for row in read_rows(tmp_path / "rows") if row.metric == "top1"] == [8, 24]
+    rows = [row for row in read_rows(tmp_path / "rows") if row.metric == "top1"]
+    assert [(row.resolution, row.shrunk) for row in rows] == [(8, None), (24, None), (24, 16)]
 
 
 def test_a_tuned_knob_has_rows_of_its_own(cli, run_copy):
@@ -70,8 +73,9 @@ def test_a_tuned_knob_has_rows_of_its_own(cli, run_copy):
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert [(row["tuned"], row["metric"]) for row in rows] == [
-        (False, "top1"), (False, "top5"), (True, "top1"), (True, "top5"),
+        (False, "top1"), (False, "top5"), (True, "top1"), (True, "top5"), (False, "top1"), (False, "top5"),
     ]  # fmt: skip
+    assert [row.get("shrunk") for row in rows] == [None] * 4 + [16] * 2
     assert rows[0]["knob"] == 1.0
     # Without the search, the rows of it stay.
     assert cli("evaluate", run_copy, "--resolutions", "24", *FEW)[0] == 0

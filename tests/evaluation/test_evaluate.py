@@ -25,6 +25,7 @@ from sightline.evaluation.measure import (
     usual_images,
     views_as_trained,
 )
+from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model
 from sightline.results import dump_rows, merge_rows, read_rows
 from sightline.tasks.base import task_of
@@ -82,13 +83,32 @@ def test_rows_are_as_they_were_promised(model):
 def test_every_resolution_and_split(model):
     seen = []
     rows = measure(model(), resolutions=(8, 24), splits=("test", "heldout_fonts", "minival"), advance=seen.append)
-    measured = {(row.split, row.resolution): row.grid for row in rows}
+    measured = {(row.split, row.resolution): row.grid for row in rows if row.shrunk is None}
     # Held-out fonts at the training resolution alone.
     assert measured == {
         ("test", 8): (2, 2), ("test", 24): (6, 6), ("heldout_fonts", 16): (4, 4),
         ("minival", 8): (2, 2), ("minival", 24): (6, 6),
     }  # fmt: skip
-    assert sum(seen) == 50
+    # Larger than in training, the same images shrunk to that too.
+    assert {(row.split, row.resolution, row.shrunk, row.grid) for row in rows if row.shrunk is not None} == {
+        ("test", 24, 16, (4, 4)), ("minival", 24, 16, (4, 4)),
+    }  # fmt: skip
+    assert sum(seen) == 70
+
+
+def test_shrunk_images_are_those_of_their_size_made_smaller(model):
+    one, source = model(), open_source("scenes")
+    small, rows = shrunk(source, 16), measure(one, resolutions=(48,))
+    example, large = small.example("test", 3, (48, 48)), source.example("test", 3, (48, 48))
+    assert example.image.shape == (16, 16, 3)
+    assert (example.target.pixels == large.target.pixels).all()
+    assert np.abs(example.image - large.image.reshape(16, 3, 16, 3, 3).mean(axis=(1, 3))).mean() < 4
+    (row,) = (row for row in rows if row.shrunk and row.metric == "top1")
+    logits = said(one, small, "test", range(10), 48)
+    right = (logits.logits.argmax(axis=1) == logits.labels).mean()
+    assert (row.value, row.count, row.resolution) == (right, 10, 48)
+    assert not any(row.shrunk for row in measure(one, resolutions=(48,), shrink=False))
+    assert not any(row.slices for row in rows if row.shrunk)
 
 
 def test_the_progress_bar_ends_where_it_should(model):

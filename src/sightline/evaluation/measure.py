@@ -16,6 +16,7 @@ from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.errors import InputError
 from sightline.evaluation.predict import is_drawn, predict_split
+from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
 from sightline.metrics.base import metrics_of
 from sightline.models import Model
@@ -35,6 +36,7 @@ class EvaluateConfig:
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
         knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
             resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
+        shrink: measure at each square above the training size also the same images shrunk to that size.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
     """
@@ -45,6 +47,7 @@ class EvaluateConfig:
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
+    shrink: bool = True
     precision: str = "auto"
     workers: int = 0
 
@@ -82,6 +85,10 @@ class EvaluateConfig:
             return most
         return length if most is None else min(most, length)
 
+    def shrinks(self, resolution: int | View, train_resolution: int) -> bool:
+        """Whether a resolution is measured with shrunk images too."""
+        return self.shrink and isinstance(resolution, int) and resolution > train_resolution
+
     def tunes(self, split: str, knob: Knob | None) -> bool:
         """Whether a knob is searched for before a split is measured."""
         return self.knobs != "default" and split == "test" and knob is not None
@@ -113,7 +120,11 @@ def usual_images(source: Source) -> int | None:
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
     asked = measurements(source, config, train_resolution)
-    return sum(passes(source, model.knob, config, split, resolution) for split, resolution in asked)
+    return sum(
+        passes(source, model.knob, config, split, resolution)
+        + config.shrinks(resolution, train_resolution) * config.count(source.length(split), resolution)
+        for split, resolution in asked
+    )
 
 
 def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
@@ -176,27 +187,31 @@ def evaluate(
     rows: list[ResultRow] = []
     for split, view in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), view))
-        settings = [(None if model.knob is None else model.knob.value, False)]
+        own, side = None if model.knob is None else model.knob.value, identity.train_resolution
+        settings: list[tuple[float | None, bool, int | None]] = [(own, False, None)]
         if config.tunes(split, model.knob):
             searched = some_images(source, "minival", _searched(source, config))
             best = tune_knob(model, task, source, searched, view, precision=precision, advance=advance)
-            settings = [*settings, (best, True)] if config.knobs == "both" else [(best, True)]
+            settings = [*settings, (best, True, None)] if config.knobs == "both" else [(best, True, None)]
+        settings += [(own, False, side)] if config.shrinks(view, side) else []
         place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
         if isinstance(view, View):
             place |= {"view": view.name, "resolution": None}
         else:
             place["grid"] = model.config.grid_of(view)
-        for knob, tuned in settings:
+        for knob, tuned, small in settings:
+            if small is not None:
+                place["grid"] = model.config.grid_of(small)
             metrics, said, started = metrics_of(task), dict[int, Prediction](), time.perf_counter()
             tokens = images = 0
             with knob_at(model, knob):
                 for one in predict_split(
-                    model, task, source, split, indices, view,
+                    model, task, source if small is None else shrunk(source, small), split, indices, view,
                     precision=precision, workers=config.workers, advance=advance,
                 ):  # fmt: skip
                     for metric in metrics:
                         metric.update(one.outputs, one.batch)
-                    if answers is not None and (knob, tuned) == settings[0]:
+                    if answers is not None and (knob, tuned, small) == settings[0]:
                         shown, judged = (split, place["view"], place["resolution"]), task.judged(one.outputs, one.batch)
                         each = zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False)
                         said |= {index: Prediction(*shown, index, name, **vars(line)) for index, name, line in each}
@@ -208,10 +223,11 @@ def evaluate(
             rows += [
                 ResultRow(
                     **vars(measured), **where, **place, encoding=model.encoding.name, task=source.task, split=split,
-                    knob=knob, tuned=tuned, seconds=seconds,
+                    knob=knob, tuned=tuned, seconds=seconds, shrunk=small,
                 )
                 for metric in metrics
                 for measured in metric.rows()
+                if small is None or not measured.slices
             ]  # fmt: skip
     return rows
 

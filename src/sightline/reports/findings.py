@@ -37,6 +37,33 @@ def difference(one: Line, other: Line, sizes: Sequence[int], comparisons: int = 
     return gap, gap - math.hypot(p - p_low, q_high - q), gap + math.hypot(p_high - p, q - q_low)
 
 
+def shrinking(study: Study) -> list[str]:
+    """For each run that was also shown images shrunk to the size of its training: where it does better with them as
+    they are, where with the shrunk ones, and where the interval of the difference holds 0."""
+    lines, said = study.lines(), []
+    for small in (line for line in lines if line.shrunk is not None):
+        own = next((line for line in lines if _alike(line, small)), None)
+        sizes = [] if own is None else [size for size in small.points if size in own.points]
+        if own is None or not sizes or not study.main.better:
+            continue
+        found: dict[str, list[str]] = {"as they are": [], "shrunk": [], "": []}
+        for size in sizes:
+            _, low, high = difference(own, small, [size], len(sizes))
+            sign = 0 if low <= 0 <= high else 1 if (low > 0) == (study.main.better == "higher") else -1
+            found[("", "as they are", "shrunk")[sign]].append(f"{size}")
+        parts = [f"{how} at {words.listed(at)}\u00a0px" for how, at in found.items() if how and at]
+        best = f"does better with images {', and '.join(parts)}" if parts else ""
+        alike = f"no clear difference at {words.listed(found[''])}\u00a0px" if found[""] else ""
+        said.append(f"{own.name}: {'; '.join(filter(None, (best, alike)))}.")
+    return said
+
+
+def _alike(line: Line, small: Line) -> bool:
+    """Whether a line is that of the images as they are, of a run that another line shows them shrunk."""
+    same = (line.run, line.shrunk, line.tuned) == (small.run, None, False)
+    return same and ("seed" not in small.detail or line.detail.split(",")[0] == small.detail.split(",")[0])
+
+
 def _means(line: Line, sizes: Sequence[int], deviations: float = DEVIATIONS) -> tuple[float, float, float]:
     """The mean over some sizes, and the means of the limits of its intervals."""
     points = [line.points[size] for size in sizes]
@@ -64,7 +91,7 @@ def _verdict(study: Study) -> tuple[str, str]:
     Runs are compared by their means over the resolutions at which all were measured and that exceed what any of them
     saw, each with its default knob where all have it.
     """
-    everything = [line for line in study.lines() if line.points]
+    everything = [line for line in study.lines() if line.points and line.shrunk is None]
     untuned = [line for line in everything if not line.tuned]
     chosen = untuned if {line.run for line in untuned} == {line.run for line in everything} else everything
     if not chosen:

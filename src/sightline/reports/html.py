@@ -17,7 +17,7 @@ from sightline.replacing import write_file
 from sightline.reports import answers, explain, grids, page, panels, plots, series, style, training_plots, words
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow
-from sightline.reports.findings import headline
+from sightline.reports.findings import headline, shrinking
 from sightline.reports.series import Line, Study
 from sightline.results import FRACTION
 
@@ -44,7 +44,7 @@ def render(report: Report) -> str:
     main, order = study.main, study.order
     first, evidence = headline(study)
     as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
-    every = study.lines()
+    every = [line for line in study.lines() if line.shrunk is None]
     chosen = [line for line in every if line.points]
     parts = {by: grids.by_part(study, main.metric, by) for by in study.parts(main.metric)}
     # A metric whose column stands with the groups has no place of its own.
@@ -66,6 +66,7 @@ def render(report: Report) -> str:
         headline=first,
         evidence=evidence,
         cards=[_card(report, name, every, order) for name in dict.fromkeys(line.run for line in every)],
+        shrinking=shrinking(study),
         chance=None if study.chance is None else words.percent(study.chance),
         tuned=any(line.tuned for line in chosen),
         paired=any(line.paired for line in chosen),

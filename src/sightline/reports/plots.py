@@ -114,13 +114,14 @@ def _apart(count: int) -> list[float]:
 
 
 def _look(line: series.Line, order: Sequence[str]) -> dict[str, Any]:
-    """How a line is drawn: dashed and with open marks where it has the default of a knob that was tuned too."""
-    dashed = line.paired and not line.tuned
+    """How a line is drawn: dashed and with open marks where it has the default of a knob that was tuned too, thin and
+    dotted where its images were shrunk."""
+    dashed = (line.paired and not line.tuned) or line.shrunk is not None
     colour = style.colour(line.run, order)
     return {
         "color": colour,
-        "linewidth": 2,
-        "linestyle": (0, (4, 2)) if dashed else "-",
+        "linewidth": 2 if line.shrunk is None else 1.1,
+        "linestyle": "-" if not dashed else (0, (4, 2)) if line.shrunk is None else (0, (2, 2)),
         "marker": style.marker(line.run, order),
         "markersize": 5.5,
         "markerfacecolor": style.PAGE if dashed else colour,

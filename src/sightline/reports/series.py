@@ -25,7 +25,7 @@ class Line:
     `views` a way of showing images that is no square of one size to the same. `seen` are the sizes of its training.
 
     `detail` tells lines of one run apart ("tuned knob", "seed 1"), else it is empty; `paired` says that the same run
-    is there with its default and with its tuned knob.
+    is there with its default and with its tuned knob; `shrunk` is the side in pixels to which its images were shrunk.
     """
 
     run: str
@@ -36,6 +36,7 @@ class Line:
     seen: SeenSizes
     points: Mapping[int, ResultRow] = field(default_factory=dict)
     views: Mapping[str, ResultRow] = field(default_factory=dict)
+    shrunk: int | None = None
 
     @property
     def label(self) -> str:
@@ -130,14 +131,14 @@ class Study:
         what = metric or self.main.metric, split or self.main.split, slices
         chosen = [row for row in self.rows if (row.metric, row.split, row.slices) == what]
         by_knob = _runs_with_several_knobs(chosen)
-        groups: dict[tuple[str, int, bool, float | None], list[ResultRow]] = {}
+        groups: dict[tuple[str, int, bool, float | None, int], list[ResultRow]] = {}
         for row in chosen:
             fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
-            groups.setdefault((row.run, row.seed, row.tuned, fixed), []).append(row)
+            groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
         made = []
-        for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[2], key[3] or 0.0)):
-            run, seed, tuned, fixed = key
-            paired = any(other[:2] == (run, seed) and other[2] != tuned for other in groups)
+        for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[4], key[2], key[3] or 0.0)):
+            run, seed, tuned, fixed, shrunk = key
+            paired = any(other[:2] == (run, seed) and other[2] != tuned and other[4] == shrunk for other in groups)
             details = []
             if any(other[0] == run and other[1] != seed for other in groups):
                 details.append(f"seed {seed}")
@@ -145,6 +146,8 @@ class Study:
                 details.append(f"knob {fixed:g}")
             elif tuned or paired:
                 details.append("tuned knob" if tuned else "default knob")
+            if shrunk:
+                details.append(f"shrunk to {shrunk} px")
             first = groups[key][0]
             sizes = self.seen.get(run) or SeenSizes.of_one(first.train_resolution)
             points: dict[str, ResultRow] = {}
@@ -155,14 +158,16 @@ class Study:
             squares = {row.resolution: row for row in points.values() if row.resolution is not None}
             views = {row.view: row for row in points.values() if row.resolution is None}
             squares = dict(sorted(squares.items()))
-            made.append(Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views))
+            made.append(
+                Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views, shrunk or None)
+            )
         return made
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:
     found: dict[tuple[str, int, str], set[float | None]] = {}
     for row in rows:
-        if not row.tuned:
+        if not row.tuned and row.shrunk is None:
             found.setdefault((row.run, row.seed, row.shown), set()).add(row.knob)
     return {key[:2] for key, knobs in found.items() if len(knobs) > 1}
 
@@ -174,7 +179,8 @@ def resolutions(chosen: Iterable[Line]) -> list[int]:
 
 def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
     """Resolution -> (rows, cols) of its patches."""
-    return {row.resolution: row.grid for row in rows if row.resolution is not None and row.grid is not None}
+    shown = (row for row in rows if row.shrunk is None)
+    return {row.resolution: row.grid for row in shown if row.resolution is not None and row.grid is not None}
 
 
 def seen_at(size: int, chosen: Iterable[Line]) -> str:
