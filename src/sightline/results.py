@@ -91,7 +91,8 @@ class ResultRow(Origin, Measured):
     of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
     (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took.
     `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
-    them, while what is said of them stayed at their own size (None: it saw them as they are).
+    them, while what is said of them stayed at their own size (None: it saw them as they are). `picture` is the name of
+    a PNG beside the rows' file that shows some of the answers, "" where there is none.
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
     """
 
@@ -103,6 +104,7 @@ class ResultRow(Origin, Measured):
     view: str = SQUARE
     patches: float = math.nan
     shrunk: int | None = None
+    picture: str = ""
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -188,8 +190,9 @@ def dump_rows(rows: Iterable[Origin]) -> str:
 def as_written(row: Origin) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
-    if record.get("shrunk", 0) is None:
-        del record["shrunk"]
+    for name, nothing in (("shrunk", None), ("picture", "")):
+        if record.get(name, 0) == nothing:
+            del record[name]
     if record.get("counted") == IMAGES:
         del record["counted"]
         record[IMAGES] = record.pop("count")

@@ -8,6 +8,8 @@ VALIDATION = "validation.jsonl"
 RESULTS = "results.jsonl"
 PREDICTIONS = "predictions.csv"
 OWNER = "owner.json"
+PICTURES = "pictures"
+"""The folder of what is drawn of answers."""
 PAGE = "report.html"
 RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER)
 """What a run keeps in its folder; a page it may write anew."""

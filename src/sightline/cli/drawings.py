@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sightline.data.image_file import read_image
 from sightline.errors import InputError
 from sightline.replacing import write_out
 from sightline.tasks.base import Task
-from sightline.tasks.drawn import sheet
+from sightline.tasks.drawn import as_png, sheet
 
 SHEET = "sheet.png"
 _MOST = 24
@@ -57,7 +56,7 @@ class Drawings:
         places = {}
         for what, picture in self._task.pictures(decoded, read_image(image, max_pixels=2**63 - 1)).items():
             place = self._folder / f"{stem}.{what}.png"
-            write_out(place, _as_png(picture))
+            write_out(place, as_png(picture))
             places[what], last = str(place), picture
             if len(self._small) < _MOST and what == "overlay":
                 small = last.convert("RGB")
@@ -68,10 +67,4 @@ class Drawings:
     def finish(self) -> None:
         """Write the sheet, where anything was drawn."""
         if self._small:
-            write_out(self._folder / SHEET, _as_png(sheet(self._small, self._task.legend())))
-
-
-def _as_png(picture: Image.Image) -> bytes:
-    content = io.BytesIO()
-    picture.save(content, "PNG")
-    return content.getvalue()
+            write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.legend())))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sightline.errors import InputError, SightlineError
 from sightline.reading import parse_json, read_json
-from sightline.run_files import CHECKPOINT, CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, RUN_FILES, WEIGHTS
+from sightline.run_files import CHECKPOINT, CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, PICTURES, RUN_FILES, WEIGHTS
 
 # By these a folder is told from any other that has a `config.yaml`.
 _CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}
@@ -162,7 +162,7 @@ def _refuse_owned(out: Path, option: str) -> None:
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
         # By a model's own files the folder would be taken for a model, not for the run.
-        for name in (*RUN_FILES, *CHECKPOINTS, MODEL, WEIGHTS, CHECKSUMS):
+        for name in (*RUN_FILES, PICTURES, *CHECKPOINTS, MODEL, WEIGHTS, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
 

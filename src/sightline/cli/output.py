@@ -19,7 +19,7 @@ from sightline.predictions import Prediction, dump_predictions, merge_prediction
 from sightline.processes import locked
 from sightline.replacing import make_parent, storage_errors, write_file, write_out
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
-from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, RUN_FILES
+from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, PICTURES, RUN_FILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,6 +120,8 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
             continue
         if plain and entry.name in CHECKPOINTS:
             yield from _foreign_in_checkpoint(entry)
+        elif plain and entry.name == PICTURES:
+            yield from (file for file in sorted(entry.iterdir()) if file.suffix != ".png" or not file.is_file())
         elif plain and entry.name in inside:
             yield from _foreign(entry, ())
         elif not _LEFT.fullmatch(entry.name):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.fields_of_view import field_of_view
+from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.grid import Grid
@@ -20,9 +21,9 @@ from sightline.reading import read_json_lines
 from sightline.reports import content
 from sightline.reports.answers import worst
 from sightline.reports.seen import loss_kind, seen_sizes
-from sightline.reports.words import capital, short
+from sightline.reports.words import capital, quantity, short
 from sightline.results import ResultRow, read_rows
-from sightline.run_files import BEST, LOG, PREDICTIONS, RESULTS, VALIDATION
+from sightline.run_files import BEST, LOG, PICTURES, PREDICTIONS, RESULTS, VALIDATION
 from sightline.tasks.base import task_of
 from sightline.training.log import measured_in, read_log
 from sightline.training.run import Run, open_run
@@ -182,6 +183,7 @@ def compose_report(
         samples=[] if source is None else _samples(source, resolutions),
         fields=[field for run, name in shown for field in _fields(run.model, name)],
         answers=[one for one in said if one is not None],
+        pictures=[one for run, rows in zip(runs, named, strict=True) for one in _pictures(run.path, rows)],
         seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
         hardware="; ".join(dict.fromkeys(run.training["hardware"] for run in runs)),
         commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
@@ -190,6 +192,18 @@ def compose_report(
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
         chance=task_of(first.model).chance,
     )
+
+
+def _pictures(folder: Path, rows: Sequence[ResultRow]) -> list[content.Sample]:
+    """What the rows of a run name, as far as it is there."""
+    found = []
+    for row in rows:
+        place = folder / row.picture
+        # A name that leads elsewhere was written by nobody here.
+        if row.picture and Path(row.picture).parent == Path(PICTURES) and place.is_file():
+            said = f"{row.run}, {row.split} at {row.shown}: {short(row.metric)} {quantity(row.value, row.unit)}"
+            found.append(content.Sample(read_image(place), said))
+    return found
 
 
 def read_validation(folder: Path) -> list[content.ValidationPoint]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
+
+from PIL.Image import Image
 
 from sightline import runtime
 from sightline.checks import require, require_whole
@@ -15,6 +17,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.errors import InputError
+from sightline.evaluation.drawn import Drawing, picture_name
 from sightline.evaluation.predict import is_drawn, predict_split
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
@@ -23,6 +26,7 @@ from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
+from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
 
 
@@ -169,12 +173,14 @@ def evaluate(
     *,
     advance: Callable[[int], None] | None = None,
     answers: list[Prediction] | None = None,
+    pictures: dict[str, Image] | None = None,
 ) -> list[ResultRow]:
     """Rows of every metric of the model's task at each resolution, at the knob's default and tuned.
 
     Args:
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
+        pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -203,6 +209,7 @@ def evaluate(
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
             metrics, said, started = metrics_of(task), dict[int, Prediction](), time.perf_counter()
+            drawing = None if pictures is None or tuned else Drawing.of(model, task)
             tokens = images = 0
             with knob_at(model, knob):
                 for one in predict_split(
@@ -215,12 +222,14 @@ def evaluate(
                         shown, judged = (split, place["view"], place["resolution"]), task.judged(one.outputs, one.batch)
                         each = zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False)
                         said |= {index: Prediction(*shown, index, name, **vars(line)) for index, name, line in each}
+                    if drawing is not None:
+                        drawing.add(one)
                     tokens, images = tokens + one.tokens * len(one.batch), images + len(one.batch)
             if answers is not None:
                 answers += [said[index] for index in indices if index in said]
             place["patches"] = tokens / images if images else math.nan
             seconds = time.perf_counter() - started
-            rows += [
+            made: list[ResultRow] = [
                 ResultRow(
                     **vars(measured), **where, **place, encoding=model.encoding.name, task=source.task, split=split,
                     knob=knob, tuned=tuned, seconds=seconds, shrunk=small,
@@ -229,6 +238,10 @@ def evaluate(
                 for measured in metric.rows()
                 if small is None or not measured.slices
             ]  # fmt: skip
+            if made and pictures is not None and drawing is not None and (drawn := drawing.sheet()) is not None:
+                name = picture_name(PICTURES, split, made[0].shown)
+                pictures[name], made[0] = drawn, replace(made[0], picture=name)
+            rows += made
     return rows
 
 

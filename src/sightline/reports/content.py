@@ -165,6 +165,7 @@ class Report:
     samples: Sequence[SampleRow] = ()
     fields: Sequence[FieldsOfView] = ()
     answers: Sequence[Answers] = ()
+    pictures: Sequence[Sample] = ()
     seconds_total: float = 0.0
     hardware: str = ""
     commit: str = ""

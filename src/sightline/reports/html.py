@@ -83,6 +83,7 @@ def render(report: Report) -> str:
         parts=[table for tables in parts.values() for table in tables],
         held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],
+        pictures_said=[_picture(one) for one in report.pictures],
         samples=[_sample_row(row, report) for row in report.samples],
         views=_views(report.fields, report.runs),
         training=grids.training(report.runs, order) if report.runs else None,

@@ -115,8 +115,19 @@ class Task(ABC):
         """
         return {}
 
+    def compared(
+        self, output: Any, targets: Mapping[str, Any], number: int, image: np.ndarray
+    ) -> tuple[Image, Image, Image]:
+        """An image, the same with what is true of it, and with what a model says; not for every task.
+
+        Args:
+            output: as `each`, of the image that has this number in the targets; image: uint8 [height, width, 3], as the
+                model saw it.
+        """
+        raise NotImplementedError
+
     def legend(self) -> Legend:
-        """What the colours of `pictures` mean."""
+        """What the colours of `pictures` and `compared` mean."""
         return ()
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,9 +58,7 @@ def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: Legend, columns: 
     columns = min(columns, len(pictures))
     rows = -(-len(pictures) // columns)
     boxes = [_LINE + int(font.getlength(name)) + 2 * _MARGIN for name, _ in legend]
-    across = (
-        max(columns * width + _MARGIN, *(box + _MARGIN for box in boxes), 0) if boxes else columns * width + _MARGIN
-    )
+    across = max([columns * width, *boxes]) + _MARGIN
     places, left, line = [], _MARGIN, 0
     for box in boxes:
         if left + box > across and left > _MARGIN:
@@ -77,6 +76,13 @@ def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: Legend, columns: 
         pen.rectangle((x, y + 2, x + _LINE - 6, y + _LINE - 4), fill=colour, outline="grey")
         pen.text((x + _LINE, y), name, fill="black", font=font)
     return made
+
+
+def as_png(picture: Image.Image) -> bytes:
+    """The content of a PNG file."""
+    content = io.BytesIO()
+    picture.save(content, "PNG")
+    return content.getvalue()
 
 
 def _fitting(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:

@@ -131,6 +131,14 @@ class Segmentation(Task):
         index.putpalette(class_colours(256).flatten().tolist())
         return {"labels": index, "overlay": overlay(image, decoded.labels)}
 
+    def compared(
+        self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
+    ) -> tuple[Image.Image, Image.Image, Image.Image]:
+        true = targets["pixels"][number].numpy()
+        said = self.decode(output, Crop((0, 0, *true.shape), (image.shape[0], image.shape[1]))).labels
+        seen = Image.fromarray(image).resize(true.shape[::-1])
+        return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
+
     def legend(self) -> Legend:
         return class_legend(self.names)
 

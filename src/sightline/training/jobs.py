@@ -17,6 +17,7 @@ from typing import Any
 from sightline import errors, runtime, signals
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.measure import planned_images
 from sightline.owner import claim
 from sightline.predictions import Prediction, dump_predictions
@@ -186,8 +187,12 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
             observe(JobProgress(job.name, "test", done, total))
 
         answers: list[Prediction] = []
-        measured = evaluate(run.model, source, job.evaluate, run.identity, advance=advance, answers=answers)
+        pictures: dict[str, Any] = {}
+        measured = evaluate(
+            run.model, source, job.evaluate, run.identity, advance=advance, answers=answers, pictures=pictures
+        )
         with owner.held():
             # The rows last: where they are, the run is done.
             write_file(job.out / PREDICTIONS, dump_predictions(answers))
+            write_pictures(measured, pictures, job.out)
             write_file(rows, dump_rows(measured))

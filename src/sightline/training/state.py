@@ -31,7 +31,18 @@ from sightline.load import load_model, model_files, read_record
 from sightline.models import Model
 from sightline.reading import read_json_lines
 from sightline.replacing import previous_of, storage_errors
-from sightline.run_files import BEST, CHECKPOINT, CHECKSUMS, LEFT_OUT, LOG, PREDICTIONS, RESULTS, TRAINING, VALIDATION
+from sightline.run_files import (
+    BEST,
+    CHECKPOINT,
+    CHECKSUMS,
+    LEFT_OUT,
+    LOG,
+    PICTURES,
+    PREDICTIONS,
+    RESULTS,
+    TRAINING,
+    VALIDATION,
+)
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.log import older_log, text_of, unheard
 from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
@@ -134,7 +145,8 @@ def drop_previous(out: Path) -> None:
 
 def measured_files(out: Path) -> list[Path]:
     """What was measured of a run, as far as it is there."""
-    return [out / name for name in (RESULTS, PREDICTIONS) if (out / name).exists()]
+    files = [out / name for name in (RESULTS, PREDICTIONS) if (out / name).exists()]
+    return [*files, *sorted((out / PICTURES).glob("*.png"))]
 
 
 def drop_measured(out: Path, foreign: Collection[Path]) -> None:

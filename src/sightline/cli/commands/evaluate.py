@@ -56,6 +56,7 @@ def evaluate(
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
+    from sightline.evaluation.drawn import write_pictures
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
@@ -116,7 +117,10 @@ def evaluate(
         source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
         advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
         answers: list[Prediction] = []
-        rows = evaluation.evaluate(run.model, source, config, run.identity, advance=advance, answers=answers)
+        pictures: dict[str, Any] = {}
+        rows = evaluation.evaluate(
+            run.model, source, config, run.identity, advance=advance, answers=answers, pictures=pictures
+        )
         bars.say_left_out(source)
     if out is None and seal(model) != run.written:
         raise StorageError(
@@ -130,6 +134,7 @@ def evaluate(
         print(line, file=sys.stderr)
     if said is not None:
         output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+    write_pictures(rows, pictures, kept.parent)
     output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
     if json:
         print(dump_rows(rows), end="")

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
@@ -72,6 +73,7 @@ def train(
     from sightline.cli.next_step import warn
     from sightline.errors import InputError
     from sightline.evaluation import measure
+    from sightline.evaluation.drawn import write_pictures
     from sightline.predictions import Prediction
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
@@ -162,11 +164,15 @@ def train(
         measured = measure.EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=most)
         advance = bars.counter("testing", measure.planned_images(source, trained, measured, resolved.resolution))
         answers: list[Prediction] = []
-        rows = measure.evaluate(trained, source, measured, tested.identity, advance=advance, answers=answers)
+        pictures: dict[str, Any] = {}
+        rows = measure.evaluate(
+            trained, source, measured, tested.identity, advance=advance, answers=answers, pictures=pictures
+        )
         bars.say_left_out(source)
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.
             output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
+            write_pictures(rows, pictures, folder)
             output.add_rows(folder / RESULTS, rows, anew=last is not None)
     if json:
         print(dump_rows(rows), end="")

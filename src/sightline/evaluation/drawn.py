@@ -1,0 +1,71 @@
+"""What some answers look like beside what is true: pictures that rows name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from sightline.evaluation.predict import Outputs
+from sightline.models import Model
+from sightline.patchify import Cutter
+from sightline.replacing import write_out
+from sightline.results import ResultRow
+from sightline.tasks.base import Task
+from sightline.tasks.drawn import as_png, sheet
+
+IMAGES = 4
+"""Of a split at a size, so many are drawn."""
+_SIDE = 224
+_LEAST = 96
+_KINDS = ("image", "true", "said")
+
+
+class Drawing:
+    """The first images of one measurement: each as it is, with what is true of it, and with what the model says."""
+
+    def __init__(self, task: Task, cutter: Cutter) -> None:
+        self._task, self._cutter = task, cutter
+        self._pictures: list[tuple[str, Image.Image]] = []
+
+    @classmethod
+    def of(cls, model: Model, task: Task) -> Drawing | None:
+        """None for a task that draws nothing."""
+        return None if type(task).compared is Task.compared else cls(task, model.patch_embed.cutter)
+
+    def add(self, one: Outputs) -> None:
+        """Draw images of a batch of one grid, as long as there are too few."""
+        layout, each = one.batch.layout, self._task.each(one.outputs, one.batch.layout)
+        for number in range(min(len(one.batch), IMAGES - len(self._pictures) // len(_KINDS))):
+            pixels = self._cutter.uncut(one.batch.inputs[number : number + 1].float(), layout.segments[0].grid)[0]
+            image = pixels.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+            shown = self._task.compared(each[number], one.batch.targets, number, np.ascontiguousarray(image))
+            self._pictures += list(zip(_KINDS, map(_at_a_size, shown), strict=True))
+
+    def sheet(self) -> Image.Image | None:
+        """All of them, and what the colours mean."""
+        columns = 2 * len(_KINDS)
+        return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
+
+
+def picture_name(folder: str, split: str, shown: str) -> str:
+    """Of the picture of a measurement, below the folder of its rows."""
+    return f"{folder}/{split}_{shown.replace(' ', '_').replace(':', '_')}.png"
+
+
+def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:
+    """Write what rows name into the folder of their file; raises StorageError where that cannot be done."""
+    for name in dict.fromkeys(row.picture for row in rows if row.picture):
+        write_out(folder / name, as_png(pictures[name]))
+
+
+def _at_a_size(picture: Image.Image) -> Image.Image:
+    """As large as can be looked at: small ones by whole pixels, large ones made smaller."""
+    times = -(-_LEAST // max(picture.size))
+    if times > 1:
+        return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+    picture = picture.copy()
+    picture.thumbnail((_SIDE, _SIDE))
+    return picture
