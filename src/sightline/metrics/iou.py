@@ -69,18 +69,18 @@ class MeanIou(Metric):
 
         rows = []
         if np.isfinite(ious[0]).any():
-            rows.append(measured("miou", _mean(ious), images, "images", "IoU"))
+            rows.append(measured("miou", _mean(ious), images, "images", ""))
         if pixels[0]:
             correct = right.sum(axis=1) / np.maximum(pixels, 1)
             rows.append(measured("pixel_accuracy", correct, images, "images", "share of pixels"))
         if names[0] == "background":
             shapes = self._foreground(weights)
             if np.isfinite(shapes[0]):
-                rows.append(measured("foreground_iou", shapes, images, "images", "IoU"))
+                rows.append(measured("foreground_iou", shapes, images, "images", ""))
         for number, name in enumerate(names):
             if np.isfinite(ious[0, number]):
                 count = int(sum((keys // len(names) == number).any() for keys, _ in self._seen))
-                rows.append(measured("iou", ious[:, number], count, "images", "IoU", **{"class": name}))
+                rows.append(measured("iou", ious[:, number], count, "images", "", **{"class": name}))
         return rows
 
     def _sums(self, weights: np.ndarray, kind: int) -> np.ndarray:

@@ -27,7 +27,11 @@ def encoding_words(name: str, runs: Sequence[RunSummary] = ()) -> str:
 
 def data_words(row: ResultRow) -> str:
     """What is seen in the images and what has to be said about them; for unknown data only its name."""
-    known = _about()["data"]
+    about = _about()
+    if row.metric in about["asked"]:
+        seen = about["seen"].get(row.task, f"The images are those of {row.data}.")
+        return f"{seen.strip()} {about['asked'][row.metric].strip()}"
+    known = about["data"]
     said = [known[kind] for kind in dict.fromkeys((row.task, row.data)) if kind in known]
     return " ".join(said) or f"The images are those of {row.data}."
 

@@ -10,6 +10,11 @@ DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 _TITLES = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_group": "top-1 accuracy within the group"}
+# Of metrics whose name alone would not be read as it is meant.
+_NAMES = {
+    "miou": "mean IoU", "iou": "IoU", "foreground_iou": "IoU of the foreground", "boundary_iou": "boundary IoU",
+    "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar": "box AR",
+}  # fmt: skip
 # They say of the same answers what the main metric says, and are left to the page.
 ASIDE = ("top5", "top1_within_group")
 # What the highest value is called, and the lowest where that is the better one.
@@ -20,7 +25,7 @@ SEEN = {"trained": ", as trained", "seen": ", seen in training", "": ""}
 
 def title(metric: str) -> str:
     """ "top-1 accuracy": a metric in words."""
-    return _TITLES.get(metric, printable(metric.replace("_", " ")))
+    return _TITLES.get(metric) or _NAMES.get(metric) or printable(metric.replace("_", " "))
 
 
 def short(metric: str) -> str:

@@ -43,7 +43,7 @@ def overlay(image: np.ndarray, labels: np.ndarray, strength: float = 0.55) -> Im
     """
     shown = (labels != 0) & (labels != IGNORE)
     mixed = image * (1 - strength) + class_colours(256)[labels] * strength
-    return Image.fromarray(np.where(shown[..., None], mixed, image).astype(np.uint8))
+    return Image.fromarray(np.where(shown[..., None], np.rint(mixed), image).astype(np.uint8))
 
 
 def sheet(pictures: Sequence[tuple[str, Image.Image]], legend: Legend, columns: int = 6) -> Image.Image:

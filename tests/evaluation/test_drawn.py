@@ -1,0 +1,135 @@
+"""Pictures of answers: evaluation writes them, rows name them, a report shows them, and they go with their rows."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.cli.app import main
+from sightline.evaluation import measure
+from sightline.tasks.drawn import class_colours, overlay, sheet
+
+WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_options={depth: 1, dim: 48, heads: 4}",
+         "--set", "batch_size=16", "--images", "32", "--resolution", "16"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    monkeypatch.setattr(measure, "usual_images", lambda source: 12)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("drawn") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "usual_images", lambda source: 12)
+        assert main(["train", *WORDS, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def rows_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_rows_name_what_was_drawn_and_a_report_shows_it(run, tmp_path, capsys):
+    assert main(["evaluate", str(run), "--resolutions", "16,24", "--images", "6"]) == 0
+    named = [row["picture"] for row in rows_of(run / "results.jsonl") if "picture" in row]
+    assert named == ["pictures/test_16_px.png", "pictures/test_24_px.png", "pictures/test_24_px_shrunk_to_16_px.png"]
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    for name in named:
+        picture = Image.open(run / name)
+        assert picture.height > 100
+        shown = [base64.b64decode(part.split('"')[0]) for part in page.split("data:image/png;base64,")[1:]]
+        assert any((np.asarray(Image.open(io.BytesIO(one))) == np.asarray(picture)).all()
+                   for one in shown if Image.open(io.BytesIO(one)).size == picture.size)  # fmt: skip
+    # A name that leads out of the folder is not followed.
+    lines = (run / "results.jsonl").read_text().replace("pictures/test_16_px.png", "../secret.png")
+    (run / "results.jsonl").write_text(lines)
+    Image.new("RGB", (300, 20), "red").save(tmp_path / "secret.png")
+    assert main(["report", str(run), "--out", str(tmp_path / "other.html")]) == 0
+    assert 'width="300"' not in (tmp_path / "other.html").read_text()
+    capsys.readouterr()
+
+
+def test_rows_elsewhere_have_their_pictures_beside_them(run, tmp_path):
+    out = tmp_path / "elsewhere" / "rows.jsonl"
+    assert main(["evaluate", str(run), "--resolutions", "16", "--images", "6", "--out", str(out)]) == 0
+    (named,) = (row["picture"] for row in rows_of(out) if "picture" in row)
+    assert (out.parent / named).is_file()
+
+
+def test_a_run_that_is_replaced_loses_its_pictures(run):
+    assert (run / "pictures").is_dir()
+    (run / "pictures" / "old_64_px.png").write_bytes(b"")
+    assert main(["train", *WORDS, "--out", str(run), "--overwrite"]) == 0
+    assert [file.name for file in (run / "pictures").iterdir()] == ["test_16_px.png"]
+    (run / "pictures" / "mine.txt").write_text("kept")
+    assert main(["train", *WORDS, "--out", str(run), "--overwrite"]) == 2
+    assert (run / "pictures" / "mine.txt").read_text() == "kept"
+
+
+def test_what_draws_nothing_refuses_a_folder_for_it(tmp_path, capsys):
+    tiny = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--images", "32", "--resolution", "16"]
+    assert main(["train", "--data", "digits", *tiny, "--out", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run" / "pictures").exists()
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+    words = ["predict", str(tmp_path / "run"), str(tmp_path / "a.png"), "--out", str(tmp_path / "drawn")]
+    assert main(words) == 2
+    assert "task classification draws nothing" in capsys.readouterr().err
+    assert not (tmp_path / "drawn").exists()
+
+
+def test_pictures_of_predict(run, tmp_path, capsys):
+    for name, size in (("a", (20, 30)), ("b", (50, 18))):
+        Image.new("RGB", size, "green").save(tmp_path / f"{name}.png")
+    (tmp_path / "more").mkdir()
+    Image.new("RGB", (16, 16)).save(tmp_path / "more" / "a.png")
+    files = [str(tmp_path / name) for name in ("a.png", "b.png", "more/a.png")]
+    words = ["predict", str(run), *files, "--out", str(tmp_path / "drawn")]
+    assert main(words) == 0
+    names = {file.name for file in (tmp_path / "drawn").iterdir()}
+    assert names == {"sheet.png", *(f"{one}.{what}.png" for one in ("a", "b", "a-2") for what in ("labels", "overlay"))}
+    assert np.asarray(Image.open(tmp_path / "drawn" / "b.labels.png")).shape == (18, 50)
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main([*words, "--overwrite"]) == 0
+    assert main(["predict", str(run), files[0], "--out", files[1]]) == 2
+    assert Image.open(files[1]).size == (50, 18)
+
+
+def test_colours_are_told_apart():
+    colours = class_colours(256)
+    assert len(np.unique(colours, axis=0)) == 256
+    assert colours[:5].tolist() == [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128]]
+
+
+def test_an_overlay_leaves_the_background():
+    image = np.full((2, 3, 3), 200, np.uint8)
+    labels = np.array([[0, 255, 1], [2, 0, 0]], np.uint8)
+    drawn = np.asarray(overlay(image, labels))
+    assert (drawn[labels == 0] == 200).all()
+    assert (drawn[0, 1] == 200).all()
+    assert drawn[0, 2].tolist() == [160, 90, 90]
+
+
+@pytest.mark.parametrize("count", [1, 5, 13])
+def test_a_sheet_holds_all_of_its_pictures_and_its_legend(count):
+    pictures = [(f"name {number}", Image.new("RGB", (40, 30 + number), "blue")) for number in range(count)]
+    legend = [(f"class {number}", (255, 0, 0)) for number in range(30)]
+    made = np.asarray(sheet(pictures, legend))
+    blue, red = ((made == colour).all(axis=-1).sum() for colour in ([0, 0, 255], [255, 0, 0]))
+    assert blue == sum(40 * (30 + number) for number in range(count))
+    assert red >= 30 * 60
