@@ -1,0 +1,66 @@
+"""Boxes (y0, x0, y1, x1): overlaps, and the best of those that say the same thing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def areas(boxes: Tensor) -> Tensor:
+    """Of boxes [..., 4] in their own units, squared: [...]; 0 of those that are turned inside out."""
+    return (boxes[..., 2:] - boxes[..., :2]).clamp_min(0).prod(dim=-1)
+
+
+def _shared(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """What two boxes share and what they cover together, of shapes that broadcast: [...] each."""
+    # Two strips of one axis each rather than a product over the last dimension, which is slow where that is short.
+    rows = (torch.minimum(one[..., 2], other[..., 2]) - torch.maximum(one[..., 0], other[..., 0])).clamp_min_(0)
+    cols = (torch.minimum(one[..., 3], other[..., 3]) - torch.maximum(one[..., 1], other[..., 1])).clamp_min_(0)
+    both = rows * cols
+    return both, areas(one) + areas(other) - both
+
+
+def iou(one: Tensor, other: Tensor) -> Tensor:
+    """Intersection over union of boxes [..., 4] that broadcast: [...], 0 where neither has an area.
+
+    Of each with each: `iou(one[:, None], other)`.
+    """
+    both, either = _shared(one, other)
+    return torch.where(either > 0, both / either.clamp_min(torch.finfo(either.dtype).tiny), 0)
+
+
+def giou(one: Tensor, other: Tensor) -> Tensor:
+    """Generalised IoU (Rezatofighi et al. 2019, algorithm 1), shapes as `iou`: from -1 to 1, with a gradient where
+    boxes do not meet; 0 where the smallest box around both has no area."""
+    both, either = _shared(one, other)
+    low = torch.minimum(one[..., :2], other[..., :2])
+    high = torch.maximum(one[..., 2:], other[..., 2:])
+    around = (high - low).clamp_min(0).prod(dim=-1)
+    tiny = torch.finfo(either.dtype).tiny
+    overlap = torch.where(either > 0, both / either.clamp_min(tiny), 0)
+    return overlap - torch.where(around > 0, (around - either) / around.clamp_min(tiny), 0)
+
+
+def nms(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int) -> Tensor:
+    """Which boxes stay where one of a class hides those of less score that overlap it (greedy non-maximum suppression).
+
+    In torch alone, on any device. The `most` best are looked at and no others: their overlaps are one matrix, by which
+    all are judged at once, again until nothing changes, which is the greedy answer (Zheng et al. 2021, Cluster-NMS,
+    proposition 1).
+
+    Args:
+        boxes: float [n, 4]; scores: [n]; classes: int64 [n], boxes of two classes never hide each other.
+        beyond: hidden is what overlaps a better box that stays by more than this IoU.
+        most: how many are looked at, the best first; of equal scores the first.
+
+    Returns:
+        int64 [kept], the best first.
+    """
+    order = scores.argsort(descending=True, stable=True)[:most]
+    boxes, classes = boxes[order].float(), classes[order]
+    hides = (iou(boxes[:, None], boxes) > beyond) & (classes[:, None] == classes)
+    hides = hides.triu_(1).to(boxes.dtype)
+    stays = torch.ones(len(order), dtype=boxes.dtype, device=boxes.device)
+    while not torch.equal(now := (stays @ hides == 0).to(boxes.dtype), stays):
+        stays = now
+    return order[stays > 0]

@@ -1,0 +1,106 @@
+"""What wrong boxes and classes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.models.box_head import Found
+from sightline.models.boxes import giou, iou
+from sightline.tasks.matching import as_sets, by_place, side_distance
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is said of the images of one segment, padded to the most objects of one.
+
+    Attributes:
+        boxes: float32 [images, m, 4] in patch units; things: int64 [images, m]; there: bool [images, m].
+        crowds: float32 [images, k, 4], boxes of many objects: no place in them is wrong; of no area where padded.
+        known: bool [images, classes]: of which classes it is known where they are and are not.
+    """
+
+    boxes: Tensor
+    things: Tensor
+    there: Tensor
+    crowds: Tensor
+    known: Tensor
+
+
+def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.25) -> Tensor:
+    """The focal loss of each logit (Lin et al. 2017, equation 5); `wanted` 0 or 1."""
+    logits = logits.float()
+    score = logits.sigmoid()
+    miss = torch.where(wanted > 0, 1 - score, score)
+    weight = torch.where(wanted > 0, alpha, 1 - alpha)
+    return weight * miss.pow(gamma) * F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+
+
+def loss_of_places(found: Found, wanted: Wanted, *, radius: float, boxes: float) -> tuple[Tensor, int]:
+    """Focal loss of the classes, GIoU loss of the boxes, and the binary cross entropy of `quality` with their IoU,
+    which takes centre-ness' place (IoU-aware, Wu et al. 2020): the sum, and over how many places with an object.
+
+    Args:
+        radius: as `by_place`; boxes: weight of the GIoU loss.
+    """
+    logits, places = found["logits"], found["places"]
+    whose = by_place(places, wanted.boxes, wanted.there, radius)
+    has = whose >= 0
+    image, place = has.nonzero(as_tuple=True)
+    number = whose[image, place]
+    target = torch.zeros_like(logits, dtype=torch.float32)
+    target[image, place, wanted.things[image, number]] = 1
+    middle = places[:, :, None, :2]
+    inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
+    counts = has | ~inside.all(dim=-1).any(dim=-1)
+    weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
+    total = torch.where(weight, focal(logits, target), 0).sum()
+    said, true = found["boxes"][image, place].float(), wanted.boxes[image, number]
+    total = total + boxes * (1 - giou(said, true)).sum()
+    fits = iou(said, true).detach()
+    quality = found["quality"][image, place].float()
+    total = total + F.binary_cross_entropy_with_logits(quality, fits, reduction="sum")
+    # Of every output, so that each weight has a gradient where there is no object.
+    return total + _nothing(found["boxes"], found["quality"]), len(image)
+
+
+def loss_of_sets(found: Found, wanted: Wanted, *, classes: float, sides: float, overlap: float) -> tuple[Tensor, int]:
+    """Of the cheapest pairs (`as_sets`): focal loss of the classes, `side_distance` and GIoU loss of the boxes, with
+    the weights by which they were paired: the sum, and over how many objects. Of earlier layers the same, each by its
+    own pairs."""
+    total, objects = _nothing(found["boxes"]), int(wanted.there.sum())
+    weights = {"classes": classes, "sides": sides, "overlap": overlap}
+    said = [(found["logits"], found["boxes"])]
+    if "earlier_logits" in found:
+        said += list(zip(found["earlier_logits"].unbind(1), found["earlier_boxes"].unbind(1), strict=True))
+    for logits, boxes in said:
+        target = torch.zeros_like(logits, dtype=torch.float32)
+        pairs: list[tuple[Tensor, Tensor]] = []
+        for image in range(len(logits)):
+            there = wanted.there[image]
+            things, truth = wanted.things[image, there], wanted.boxes[image, there]
+            mine, its = as_sets(logits[image], boxes[image], things, truth, **weights)
+            target[image, mine, things[its]] = 1
+            pairs.append((boxes[image, mine].float(), truth[its]))
+        weight = wanted.known[:, None] | (target > 0)
+        total = total + classes * torch.where(weight, focal(logits, target), 0).sum()
+        one, other = (torch.cat(some) for some in zip(*pairs, strict=True))
+        total = total + sides * side_distance(one, other).sum() + overlap * (1 - giou(one, other)).sum()
+    return total, objects
+
+
+def _nothing(*outputs: Tensor) -> Tensor:
+    """0, with a gradient of 0 of all of them; not finite where one of them is not."""
+    return torch.stack([(one.float() * 0).sum() for one in outputs]).sum()
+
+
+def padded(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:
+    """Tensors [m, ...] of several images as one [images, most, ...], and which of it are there: bool [images, most]."""
+    most = max((len(one) for one in parts), default=0)
+    whole = torch.stack([F.pad(one, [0, 0] * (one.dim() - 1) + [0, most - len(one)], value=fill) for one in parts])
+    there = torch.stack([torch.arange(most, device=one.device) < len(one) for one in parts])
+    return whole, there

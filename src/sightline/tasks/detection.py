@@ -1,0 +1,268 @@
+"""Detection: which objects are where, at any size, in pixels of the stored image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from sightline.checks import require_number, require_whole
+from sightline.data.source import Example, Source
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models.box_head import BoxHead, Found
+from sightline.models.boxes import nms
+from sightline.models.head import head_class
+from sightline.targets import Crop, Objects
+from sightline.tasks.base import Task
+from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded
+from sightline.tasks.colours import class_colours
+
+# Of an image, so many of the best are looked at before those that say the same are left out.
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class DetectionOptions:
+    """`head`: a head that gives boxes; `head_options`: of its own.
+
+    `threshold`: score of the least sure answer that is measured; `shown`: of the least that is told and drawn; `nms`:
+    IoU beyond which the surer of two of a class hides the other (a head matched as sets needs none, and has none);
+    `most`: objects of an image that are measured. `radius`: how far from an object's middle a place answers for it, in
+    patches. Weights of the loss beside that of classes, which is 1: `box_weight` of GIoU, `side_weight` of the distance
+    of the sides, which sets have.
+    """
+
+    head: str = "fcos"
+    head_options: dict[str, Any] = field(default_factory=dict)
+    threshold: float = 0.05
+    shown: float = 0.4
+    nms: float = 0.6
+    most: int = 100
+    radius: float = 1.5
+    box_weight: float = 2.0
+    side_weight: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "shown", "nms"):
+            require_number(name, getattr(self, name), high=1)
+        require_whole("most", self.most, 1, 10_000)
+        require_number("radius", self.radius, above=True)
+        for name in ("box_weight", "side_weight"):
+            require_number(name, getattr(self, name))
+
+
+@dataclass(frozen=True, eq=False)
+class Detected:
+    """What is found in a stored image, the surest first.
+
+    Attributes:
+        boxes: float32 [n, 4], (y0, x0, y1, x1) in pixels; things: int64 [n]; scores: float32 [n], 0 to 1.
+    """
+
+    boxes: np.ndarray
+    things: np.ndarray
+    scores: np.ndarray
+
+    def at_least(self, score: float) -> Detected:
+        """Those of at least this score."""
+        sure = self.scores >= score
+        return Detected(self.boxes[sure], self.things[sure], self.scores[sure])
+
+    def as_coco(self, image_id: int | str, category_ids: Sequence[int] | None = None) -> list[dict[str, Any]]:
+        """As COCO has results: `bbox` is (x, y, width, height) in pixels.
+
+        Args:
+            category_ids: of each class; None numbers them from 1.
+        """
+        found = []
+        for box, thing, score in zip(self.boxes.tolist(), self.things.tolist(), self.scores.tolist(), strict=True):
+            y0, x0, y1, x1 = box
+            category = thing + 1 if category_ids is None else category_ids[thing]
+            size = [x0, y0, x1 - x0, y1 - y0]
+            found.append({"image_id": image_id, "category_id": category, "bbox": size, "score": score})
+        return found
+
+
+class Detection(Task):
+    """Boxes and classes of objects.
+
+    Heads answer in patch units, never in fractions of the image, so that an object at twice the size is twice as many
+    patches; `decode` maps that to pixels of the stored image. The loss is that of the head's kind (`loss_of_places`,
+    `loss_of_sets`), a mean over what answers for an object in the whole batch, whatever the image.
+    """
+
+    name: ClassVar[str] = "detection"
+    needs: ClassVar[tuple[str, ...]] = ("objects",)
+    primary: ClassVar[str] = "box_ap"
+    Options: ClassVar[type] = DetectionOptions
+
+    @property
+    def names(self) -> list[str]:
+        """Of the classes."""
+        return list(self.config.class_names or map(str, range(self.config.num_classes)))
+
+    @property
+    def matching(self) -> str:
+        """As `BoxHead.matching` of the model's head.
+
+        Raises:
+            InputError: it gives no boxes.
+        """
+        return _head(self.config.head).matching
+
+    @classmethod
+    def model_options(cls, source: Source, options: DetectionOptions) -> dict[str, Any]:
+        names = tuple(source.things)
+        _head(options.head)
+        own = dict(options.head_options)
+        return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
+
+    def on(self, source: Source, data: str) -> Detection:
+        """As `Task.on`.
+
+        Raises:
+            InputError: the data's classes are not the model's.
+        """
+        if list(source.things) != self.names:
+            here, there = len(source.things), len(self.names)
+            raise InputError(f"data {data!r}: its {here} classes of objects are not the model's {there}")
+        return self
+
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
+        """Lists of what is said of each image.
+
+        `boxes` float32 [m, 4] in patch units of the objects that are seen, `things` int64 [m], `crowds` float32 [k, 4],
+        `known` bool [classes]; for those who measure, `objects` as `Objects`, and `seen` (height, width) in pixels of
+        the picture before it was fitted to patches.
+        """
+        targets: dict[str, list[Any]] = {name: [] for name in ("boxes", "things", "crowds", "known", "objects", "seen")}
+        for example in examples:
+            said: Any = example.target
+            objects: Objects = said.objects
+            size = example.image.shape[:2]
+            boxes = torch.from_numpy(self._in_patches(objects, size))
+            # What is not on the picture any more has no area.
+            here = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+            crowd = torch.from_numpy(np.asarray(objects.crowd, bool))
+            things = torch.from_numpy(np.asarray(objects.things, np.int64))
+            targets["boxes"].append(boxes[here & ~crowd])
+            targets["things"].append(things[here & ~crowd])
+            targets["crowds"].append(boxes[here & crowd])
+            targets["known"].append(self._known(objects))
+            targets["objects"].append(replace(objects, masks=None))
+            targets["seen"].append(size)
+        return targets
+
+    def _in_patches(self, objects: Objects, seen: tuple[int, int]) -> np.ndarray:
+        """Boxes float32 [n, 4] in patch units of the picture that was seen, cut to its grid."""
+        patch, grid = self.config.patch_size, self.config.grid_of(seen)
+        # Where answers are measured, objects are those of the stored image.
+        sides = [side * patch for side in grid] if self.config.fit == "resize" else seen
+        scale = [side / (patch * whole) for side, whole in zip(sides, objects.size, strict=True)]
+        return (objects.boxes * (scale * 2)).clip(0, [*grid, *grid]).astype(np.float32)
+
+    def _known(self, objects: Objects) -> Tensor:
+        """Of which classes all objects are said, or that there is none: bool [classes] (LVIS, Gupta et al. 2019)."""
+        known = torch.full((self.config.num_classes,), objects.absent is None)
+        if objects.absent is not None:
+            known[list(objects.absent)] = True
+            known[objects.things.tolist()] = True
+        known[list(objects.unfinished)] = False
+        return known
+
+    def loss(self, outputs: list[Found], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """The sum over what answers for an object; units are how many do."""
+        options, first, sums, units = self.options, 0, [], 0
+        for found in outputs:
+            images = slice(first, first := first + len(found["logits"]))
+            boxes, there = padded(targets["boxes"][images])
+            things, _ = padded(targets["things"][images])
+            crowds, _ = padded(targets["crowds"][images])
+            wanted = Wanted(boxes, things, there, crowds, torch.stack(targets["known"][images]))
+            if self.matching == "places":
+                total, count = loss_of_places(found, wanted, radius=options.radius, boxes=options.box_weight)
+            else:
+                weights = {"classes": 1.0, "sides": options.side_weight, "overlap": options.box_weight}
+                total, count = loss_of_sets(found, wanted, **weights)
+            sums.append(total)
+            units += count
+        return torch.stack(sums).sum() if sums else torch.zeros(()), max(units, 1)
+
+    def each(self, outputs: list[Found], layout: TokenLayout) -> list[Found]:
+        """What is found in each image, without the first axis."""
+        return [
+            {name: one[row] for name, one in found.items()} for found in outputs for row in range(len(found["logits"]))
+        ]
+
+    def decode(self, output: Found, crop: Crop) -> Detected:
+        """The objects of the stored image, the surest first: scores are sigmoids, times the root of `quality`'s where
+        the head says it (as FCOS' centre-ness)."""
+        options, config = self.options, self.config
+        scores = output["logits"].sigmoid()
+        if "quality" in output:
+            scores = (scores * output["quality"].sigmoid().unsqueeze(-1)).sqrt()
+        number, thing = (scores >= options.threshold).nonzero(as_tuple=True)
+        sure = scores[number, thing]
+        patch, grid = config.patch_size, config.grid_of(crop.image_size)
+        # In patches, of the picture without what it was padded with.
+        sides = [float(side) for side in grid] if config.fit == "resize" else [one / patch for one in crop.image_size]
+        limits = torch.tensor(sides * 2)
+        boxes = torch.minimum(output["boxes"], limits).clamp_min(0)[number]
+        if self.matching == "places":
+            kept = nms(boxes, sure, thing, options.nms, _LOOKED_AT)[: options.most]
+        else:
+            kept = sure.argsort(descending=True, stable=True)[: options.most]
+        fractions = (boxes[kept] / limits).numpy()
+        return Detected(stored(fractions, crop), thing[kept].numpy(), sure[kept].numpy())
+
+    def pictures(self, decoded: Detected, image: np.ndarray) -> Mapping[str, Image.Image]:
+        """The image with the boxes that are sure enough to be shown, and their classes."""
+        picture, sure = Image.fromarray(image), decoded.at_least(self.options.shown)
+        draw, colours = ImageDraw.Draw(picture), class_colours(len(self.names) + 1)[1:]
+        width = max(1, round(min(image.shape[:2]) / 200))
+        # The surest last, over the others.
+        for box, thing, score in list(zip(sure.boxes.tolist(), sure.things, sure.scores, strict=True))[::-1]:
+            y0, x0, y1, x1 = box
+            colour = tuple(colours[thing].tolist())
+            # Pillow's corners are pixels, both inside.
+            right, bottom = max(x1 - 1, x0), max(y1 - 1, y0)
+            draw.rectangle((x0, y0, right, bottom), outline=colour, width=width)
+            draw.text((x0 + width + 1, y0 + width), f"{self.names[thing]} {score:.2f}", fill=colour)
+        return {"boxes": picture}
+
+    def answer(self, output: Detected, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+        """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (y0, x0, y1, x1) in
+        pixels."""
+        sure = output.at_least(self.options.shown)
+        each = zip(sure.things.tolist(), sure.scores.tolist(), sure.boxes.tolist(), strict=True)
+        return {"objects": [{"class": self.names[one], "score": score, "box": box} for one, score, box in each]}
+
+    def words(self, answer: Mapping[str, Any]) -> str:
+        said = [
+            f"{one['class']} {one['score']:.2f} at y {one['box'][0]:.0f}-{one['box'][2]:.0f}, "
+            f"x {one['box'][1]:.0f}-{one['box'][3]:.0f}"
+            for one in answer["objects"]
+        ]
+        return "; ".join(said) or "no object"
+
+
+def stored(fractions: np.ndarray, crop: Crop) -> np.ndarray:
+    """Boxes float32 [n, 4] as fractions of the picture that was shown, in pixels of the one that is stored."""
+    if crop.mirrored:
+        fractions = fractions[:, [0, 3, 2, 1]] * [1, -1, 1, -1] + [0, 1, 0, 1]
+    y0, x0, y1, x1 = crop.box
+    return (fractions * ([y1 - y0, x1 - x0] * 2) + [y0, x0] * 2).astype(np.float32)
+
+
+def _head(name: str) -> type[BoxHead]:
+    """The class of a head that gives boxes."""
+    found = head_class(name)
+    if not issubclass(found, BoxHead):
+        raise InputError(f"head {name}: gives no boxes (expected fcos, simple_pyramid, owlvit or detr_queries)")
+    return found
