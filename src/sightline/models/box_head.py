@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.layout import TokenLayout
+from sightline.models.boxes import wide
 from sightline.models.head import TokenHead
 from sightline.segment import Segment
 
@@ -87,7 +88,7 @@ class AtPlaces(nn.Module):
         hidden = self.hidden(features)
         places = places.expand(features.shape[0], -1, -1)
         # In float32, and bounded: a box is no larger than the largest image.
-        far = self.sides(hidden).float().clamp(max=10).exp() * places[..., 2:]
+        far = wide(self.sides(hidden)).clamp(max=10).exp() * places[..., 2:]
         centre = places[..., :2]
         boxes = torch.cat((centre - far[..., :2], centre + far[..., 2:]), dim=-1)
         return {

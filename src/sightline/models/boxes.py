@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def wide(values: Tensor) -> Tensor:
+    """The same in float32 at least: places and losses are no matter of half precision."""
+    return values.float() if values.dtype.itemsize < 4 else values
+
+
 def areas(boxes: Tensor) -> Tensor:
     """Of boxes [..., 4] in their own units, squared: [...]; 0 of those that are turned inside out."""
     return (boxes[..., 2:] - boxes[..., :2]).clamp_min(0).prod(dim=-1)
@@ -57,7 +62,7 @@ def nms(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int
         int64 [kept], the best first.
     """
     order = scores.argsort(descending=True, stable=True)[:most]
-    boxes, classes = boxes[order].float(), classes[order]
+    boxes, classes = wide(boxes[order]), classes[order]
     hides = (iou(boxes[:, None], boxes) > beyond) & (classes[:, None] == classes)
     hides = hides.triu_(1).to(boxes.dtype)
     stays = torch.ones(len(order), dtype=boxes.dtype, device=boxes.device)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.models.box_head import Found
-from sightline.models.boxes import giou, iou
+from sightline.models.boxes import giou, iou, wide
 from sightline.tasks.matching import as_sets, by_place, side_distance
 
 
@@ -33,7 +33,7 @@ class Wanted:
 
 def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.25) -> Tensor:
     """The focal loss of each logit (Lin et al. 2017, equation 5); `wanted` 0 or 1."""
-    logits = logits.float()
+    logits = wide(logits)
     score = logits.sigmoid()
     miss = torch.where(wanted > 0, 1 - score, score)
     weight = torch.where(wanted > 0, alpha, 1 - alpha)
@@ -52,17 +52,17 @@ def loss_of_places(found: Found, wanted: Wanted, *, radius: float, boxes: float)
     has = whose >= 0
     image, place = has.nonzero(as_tuple=True)
     number = whose[image, place]
-    target = torch.zeros_like(logits, dtype=torch.float32)
+    target = torch.zeros_like(wide(logits))
     target[image, place, wanted.things[image, number]] = 1
     middle = places[:, :, None, :2]
     inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
     counts = has | ~inside.all(dim=-1).any(dim=-1)
     weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
     total = torch.where(weight, focal(logits, target), 0).sum()
-    said, true = found["boxes"][image, place].float(), wanted.boxes[image, number]
+    said, true = wide(found["boxes"][image, place]), wanted.boxes[image, number]
     total = total + boxes * (1 - giou(said, true)).sum()
     fits = iou(said, true).detach()
-    quality = found["quality"][image, place].float()
+    quality = wide(found["quality"][image, place])
     total = total + F.binary_cross_entropy_with_logits(quality, fits, reduction="sum")
     # Of every output, so that each weight has a gradient where there is no object.
     return total + _nothing(found["boxes"], found["quality"]), len(image)
@@ -78,14 +78,14 @@ def loss_of_sets(found: Found, wanted: Wanted, *, classes: float, sides: float, 
     if "earlier_logits" in found:
         said += list(zip(found["earlier_logits"].unbind(1), found["earlier_boxes"].unbind(1), strict=True))
     for logits, boxes in said:
-        target = torch.zeros_like(logits, dtype=torch.float32)
+        target = torch.zeros_like(wide(logits))
         pairs: list[tuple[Tensor, Tensor]] = []
         for image in range(len(logits)):
             there = wanted.there[image]
             things, truth = wanted.things[image, there], wanted.boxes[image, there]
             mine, its = as_sets(logits[image], boxes[image], things, truth, **weights)
             target[image, mine, things[its]] = 1
-            pairs.append((boxes[image, mine].float(), truth[its]))
+            pairs.append((wide(boxes[image, mine]), truth[its]))
         weight = wanted.known[:, None] | (target > 0)
         total = total + classes * torch.where(weight, focal(logits, target), 0).sum()
         one, other = (torch.cat(some) for some in zip(*pairs, strict=True))
@@ -95,7 +95,7 @@ def loss_of_sets(found: Found, wanted: Wanted, *, classes: float, sides: float, 
 
 def _nothing(*outputs: Tensor) -> Tensor:
     """0, with a gradient of 0 of all of them; not finite where one of them is not."""
-    return torch.stack([(one.float() * 0).sum() for one in outputs]).sum()
+    return torch.stack([(wide(one) * 0).sum() for one in outputs]).sum()
 
 
 def padded(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sightline.models.boxes import areas, giou
+from sightline.models.boxes import areas, giou, wide
 
 
 def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Tensor:
@@ -66,10 +66,10 @@ def as_sets(
     from scipy.optimize import linear_sum_assignment
 
     with torch.no_grad():
-        score = logits.float().sigmoid()[:, things]
+        score = wide(logits).sigmoid()[:, things]
         found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
         missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
-        each, box = boxes.float()[:, None], wanted.float()
+        each, box = wide(boxes)[:, None], wide(wanted)
         cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
         # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
         rows, cols = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy())

@@ -13,6 +13,7 @@ from sightline.checks import require_whole
 from sightline.layout import TokenLayout
 from sightline.models.block import Mlp
 from sightline.models.box_head import BoxHead, Found, centres, grid_sides, mlp, prior_bias, small_linear
+from sightline.models.boxes import wide
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
 
@@ -91,14 +92,14 @@ class DetrQueriesHead(BoxHead):
         middles = torch.cat([centres(one) / side[:2] for one, side in zip(here, sides, strict=True)], dim=1)
         places = _sines(middles, dim).to(patches.dtype)
         x = self.queries.expand(layout.rows, images, -1, -1).flatten(1, 2)
-        anchors = self.anchors.float().expand(layout.rows, images, -1, -1).flatten(1, 2)
+        anchors = wide(self.anchors).expand(layout.rows, images, -1, -1).flatten(1, 2)
         scale = torch.stack(sides).repeat_interleave(count, dim=0)
         said: list[tuple[Tensor, Tensor]] = []
         for layer in self.layers:
             where = self.from_place(_sines(anchors[..., :2].sigmoid(), dim).to(x.dtype))
             x = layer(x, where, patches, places, queries, keys)
             normed = self.norm(x)
-            moved = anchors + self.moves(normed).float()
+            moved = anchors + wide(self.moves(normed))
             said.append((self.classes(normed), _boxes(moved, scale)))
             anchors = moved.detach()
         return [self._found(said, number * count, count) for number in range(images)]
@@ -124,6 +125,6 @@ def _sines(places: Tensor, dim: int) -> Tensor:
     """Places (y, x) as fractions of an image [..., 2] to sines and cosines of many wave lengths: [..., dim]."""
     waves = max(dim // 4, 1)
     turns = torch.logspace(0, math.log10(_FINEST), waves, device=places.device)
-    angles = (places.float().unsqueeze(-1) * turns * math.pi).flatten(-2)
+    angles = (wide(places).unsqueeze(-1) * turns * math.pi).flatten(-2)
     both = torch.cat((angles.sin(), angles.cos()), dim=-1)[..., :dim]
     return torch.nn.functional.pad(both, (0, dim - both.shape[-1]))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sightline.checks import require_whole
 from sightline.layout import TokenLayout
 from sightline.models.box_head import BoxHead, Found, grid_sides
+from sightline.models.boxes import wide
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import patches_of
 from sightline.segment import Segment
@@ -75,7 +76,7 @@ class OwlVitHead(BoxHead):
         for slots, patches, segment in images:
             whole = slots[:, :1] if self.has_class_token else patches.mean(dim=1, keepdim=True)
             merged = self.layer_norm(patches * whole)
-            centre, size = (self.box_head(merged).float() + box_bias(segment)).sigmoid().chunk(2, dim=-1)
+            centre, size = (wide(self.box_head(merged)) + box_bias(segment)).sigmoid().chunk(2, dim=-1)
             sides = grid_sides(segment, layout)
             # The formula has x first, and here y is.
             corners = torch.cat((centre - size / 2, centre + size / 2), dim=-1)[..., [1, 0, 3, 2]]

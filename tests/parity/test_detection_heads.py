@@ -1,0 +1,133 @@
+"""ViTDet's simple pyramid and OWL-ViT's heads against the public code (golden_families/).
+
+`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import ViTConfig
+from sightline.models.heads.owlvit import OwlVitHead, box_bias
+from sightline.models.heads.simple_pyramid import SimplePyramid
+
+FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
+TOLERANCE = 5e-5
+
+
+def files(start: str) -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob(f"{start}*.safetensors"))
+
+
+def read(file: str) -> tuple[dict[str, Tensor], dict]:
+    """The tensors of a file, and with which arguments they were made."""
+    path = FOLDER / f"{file}.safetensors"
+    with safe_open(path, "pt") as opened:
+        said = opened.metadata()
+    return load_file(path), json.loads(said["args"])
+
+
+def weights(tensors: dict[str, Tensor], start: str = "") -> dict[str, Tensor]:
+    start = f"sd.{start}"
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+
+
+def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
+    assert ours.shape == theirs.shape
+    # What is the same everywhere would equal anything.
+    assert theirs.numel() < 4 or theirs.std() > 1e-3
+    assert (ours - theirs).abs().max() <= tolerance
+
+
+def test_there_are_files() -> None:
+    assert files("vitdet_pyramid")
+    assert files("owlvit_heads")
+
+
+@pytest.mark.parametrize("file", files("vitdet_pyramid"))
+def test_simple_pyramid(file: str) -> None:
+    tensors, said = read(file)
+    scales = [float(scale) for scale in said["scale_factors"]]
+    names = [round(torch.log2(torch.tensor(said["stride"] / scale)).item()) for scale in scales]
+    coarsest = f"out.{next(iter(said['grids']))}.p{names[-1] + 1}" in tensors
+    pyramid = SimplePyramid(said["dim"], said["out_channels"], scales, coarsest=coarsest)
+    for name, level in zip(names, pyramid, strict=True):
+        level.load_state_dict(weights(tensors, f"simfp_{name}."))
+    assert sum(len(level.state_dict()) for level in pyramid) == len(weights(tensors))
+    for grid in said["grids"]:
+        with torch.no_grad():
+            made = pyramid(tensors[f"in.{grid}"])
+        expected = names + [names[-1] + 1] * coarsest
+        for name, ours in zip(expected, made, strict=True):
+            assert_close(ours, tensors[f"out.{grid}.p{name}"])
+        assert pyramid.strides == [2.0**name / said["stride"] for name in expected]
+
+
+@pytest.fixture(params=files("owlvit_heads"))
+def owl(request: pytest.FixtureRequest) -> tuple[dict[str, Tensor], dict, OwlVitHead]:
+    tensors, said = read(request.param)
+    dim = said["vision_hidden"]
+    config = ViTConfig(dim=dim, heads=1, depth=1, num_classes=said["queries"], pool="cls", patch_size=16)
+    head = OwlVitHead(config, query_dim=said["text_hidden"])
+    own = {key: value for key, value in weights(tensors).items() if not key.startswith("owlvit.")}
+    head.load_state_dict(own | {"queries": tensors["in.query_embeds"][0]})
+    return tensors, said, head.eval()
+
+
+def normed(tensors: dict[str, Tensor], tokens: Tensor) -> Tensor:
+    """What the trunk's own last norm gives of tokens."""
+    norm = weights(tensors, "owlvit.vision_model.post_layernorm.")
+    return F.layer_norm(tokens, tokens.shape[-1:], norm["weight"], norm["bias"], eps=1e-5)
+
+
+def test_owlvit_boxes_are_in_patches_of_each_grid(owl: tuple[dict[str, Tensor], dict, OwlVitHead]) -> None:
+    tensors, said, head = owl
+    merged: list[Tensor] = []
+    head.layer_norm.register_forward_hook(lambda module, given, made: merged.append(made))
+    for name, (rows, cols) in said["grids"].items():
+        tokens = normed(tensors, tensors[f"in.{name}.tokens"])
+        layout = TokenLayout.uniform((rows, cols), len(tokens), num_prefix_tokens=1)
+        assert_close(box_bias(layout.segments[0])[0], tensors[f"table.{name}.box_bias"])
+        with torch.no_grad():
+            (found,) = head(tokens, layout)
+        assert_close(merged[-1], tensors[f"out.{name}.merged"])
+        y0, x0, y1, x1 = (found["boxes"] / torch.tensor([rows, cols, rows, cols])).unbind(-1)
+        ours = torch.stack(((x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0), dim=-1)
+        assert_close(ours, tensors[f"out.{name}.pred_boxes"])
+
+
+def test_owlvit_classes(owl: tuple[dict[str, Tensor], dict, OwlVitHead]) -> None:
+    tensors, said, head = owl
+    for name, grid in said["grids"].items():
+        tokens = normed(tensors, tensors[f"in.{name}.tokens"])
+        for image, queries in enumerate(tensors["in.query_embeds"]):
+            with torch.no_grad():
+                head.queries.copy_(queries)
+                (found,) = head(tokens[image : image + 1], TokenLayout.uniform(grid, 1, num_prefix_tokens=1))
+                told = head.class_head.dense0(tensors[f"out.{name}.merged"][image])
+            # A query that is masked has the lowest float there; here no class is.
+            asked = ~tensors[f"out.{name}.logits_masked_is_min"][image]
+            assert asked.any()
+            assert_close(found["logits"][0][asked], tensors[f"out.{name}.logits"][image][asked])
+            assert_close(told, tensors[f"out.{name}.class_embeds_no_query"][image])
+
+
+def test_owlvit_bias_of_a_token_is_that_of_its_place() -> None:
+    """Whatever else is there: the tokens that were kept have the bias that they have in the whole image."""
+    layout = TokenLayout.packed([(3, 5), (4, 2)], num_prefix_tokens=2)
+    kept = layout.keep([[14, 2, 7], [0, 5]])
+    for whole, part, indices in zip(layout.segments, kept.segments, ([14, 2, 7], [0, 5]), strict=True):
+        assert torch.equal(box_bias(part)[0], box_bias(whole)[0][indices])
+    tiled = layout.tiled(Grid(2, 2))
+    assert torch.equal(box_bias(tiled.segments[0]), box_bias(layout.segments[0]))
