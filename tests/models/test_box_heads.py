@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -76,7 +78,7 @@ def test_an_image_is_the_same_in_a_pack(name: str, tile: Grid | None) -> None:
 
 def bounds(layout: TokenLayout) -> list[tuple[int, int]]:
     ends = torch.tensor([0, *layout.lengths]).cumsum(0).tolist()
-    return list(zip(ends, ends[1:], strict=False))
+    return list(itertools.pairwise(ends))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -148,7 +150,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     head, grid = made(name, **({"layers": 1} if name == "detr_queries" else {})).double(), (2, 3)
     layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=1)
     tokens = torch.randn(1, 7, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    parts = {key: value for key, value in head.named_parameters()}
+    parts = dict(head.named_parameters())
 
     def said() -> Tensor:
         (found,) = head(tokens, layout)
