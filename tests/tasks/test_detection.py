@@ -152,7 +152,13 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     low = torch.rand(9, 2, generator=draws) * 6
     boxes = torch.cat((low, low + 1 + torch.rand(9, 2, generator=draws) * 3), dim=1)
     wanted, things = boxes[5:8], torch.tensor([0, 2, 2])
-    mine, its = as_sets(logits, boxes[:5], things, wanted, classes=1.0, sides=2.0, overlap=3.0)
+    # Of the image there are five predictions and three objects; the rest is padding.
+    there = [torch.arange(count) < least for count, least in ((9, 5), (4, 3))]
+    logits = torch.nn.functional.pad(logits, (0, 0, 0, 4))
+    padding = [torch.nn.functional.pad(things, (0, 1)), torch.nn.functional.pad(wanted, (0, 0, 0, 1))]
+    given = (logits, boxes, there[0], *padding, there[1])
+    image, mine, its = as_sets(*(one[None] for one in given), classes=1.0, sides=2.0, overlap=3.0)
+    assert image.tolist() == [0, 0, 0]
 
     def cost(prediction: int, number: int) -> float:
         score = logits[prediction].sigmoid()[things[number]]
@@ -164,6 +170,21 @@ def test_the_pairs_of_sets_cost_the_least() -> None:
     least = min(permutations(range(5), 3), key=lambda some: sum(cost(one, number) for number, one in enumerate(some)))
     assert dict(zip(its.tolist(), mine.tolist(), strict=True)) == dict(enumerate(least))
     assert side_distance(boxes[0], boxes[0]) == 0
+
+
+def fewer(found: Found, count: int) -> Found:
+    return {key: value[:, :count] for key, value in found.items()}
+
+
+@pytest.mark.parametrize("head", ["fcos", "owlvit"])
+def test_images_with_fewer_predictions_lose_no_more(head: str) -> None:
+    """In a pack images have as many as they have patches."""
+    one, layout = task(head), TokenLayout.packed([(3, 4)] * 3, num_prefix_tokens=0)
+    cases = [random_case(head, seed, 2) for seed in range(3)]
+    parts = [(fewer(found, count), said) for (found, said), count in zip(cases, (12, 5, 8), strict=True)]
+    each = [float(one.loss([found], one.targets([said]), layout)[0]) for found, said in parts]
+    whole = one.loss([found for found, _ in parts], one.targets([said for _, said in parts]), layout)[0]
+    assert float(whole) == pytest.approx(sum(each), rel=1e-5)
 
 
 @pytest.mark.parametrize("head", ["fcos", "owlvit"])

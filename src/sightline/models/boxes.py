@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+# Boxes that are judged together: few enough for their overlaps with all others to stay in the processor's cache.
+_AT_ONCE = 128
+
 
 def wide(values: Tensor) -> Tensor:
     """The same in float32 at least: places and losses are no matter of half precision."""
@@ -49,9 +52,9 @@ def giou(one: Tensor, other: Tensor) -> Tensor:
 def nms(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int) -> Tensor:
     """Which boxes stay where one of a class hides those of less score that overlap it (greedy non-maximum suppression).
 
-    In torch alone, on any device. The `most` best are looked at and no others: their overlaps are one matrix, by which
-    all are judged at once, again until nothing changes, which is the greedy answer (Zheng et al. 2021, Cluster-NMS,
-    proposition 1).
+    In torch alone, on any device. The best are judged some at a time: among themselves by one matrix of overlaps, again
+    until nothing changes, which is the greedy answer (Zheng et al. 2021, Cluster-NMS, proposition 1); those that stay
+    hide what comes after them.
 
     Args:
         boxes: float [n, 4]; scores: [n]; classes: int64 [n], boxes of two classes never hide each other.
@@ -61,11 +64,17 @@ def nms(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: int
     Returns:
         int64 [kept], the best first.
     """
-    order = scores.argsort(descending=True, stable=True)[:most]
-    boxes, classes = wide(boxes[order]), classes[order]
-    hides = (iou(boxes[:, None], boxes) > beyond) & (classes[:, None] == classes)
-    hides = hides.triu_(1).to(boxes.dtype)
-    stays = torch.ones(len(order), dtype=boxes.dtype, device=boxes.device)
-    while not torch.equal(now := (stays @ hides == 0).to(boxes.dtype), stays):
-        stays = now
-    return order[stays > 0]
+    left = scores.argsort(descending=True, stable=True)[:most]
+    kept = [left[:0]]
+    while len(left):
+        one, others = left[:_AT_ONCE], wide(boxes[left])
+        both, either = _shared(others[: len(one), None], others)
+        # As IoU > beyond, without a division.
+        hides = both.gt(either.mul_(beyond)).logical_and_(classes[one, None] == classes[left])
+        among = hides[:, : len(one)].triu(1).to(others.dtype)
+        stays = torch.ones_like(among[0])
+        while not torch.equal(now := (stays @ among == 0).to(stays.dtype), stays):
+            stays = now
+        kept.append(one[stays > 0])
+        left = left[len(one) :][~hides[stays > 0, len(one) :].any(dim=0)]
+    return torch.cat(kept)

@@ -40,11 +40,12 @@ def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.2
     return weight * miss.pow(gamma) * F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
 
 
-def loss_of_places(found: Found, wanted: Wanted, *, radius: float, boxes: float) -> tuple[Tensor, int]:
+def loss_of_places(found: Found, wanted: Wanted, real: Tensor, *, radius: float, boxes: float) -> tuple[Tensor, int]:
     """Focal loss of the classes, GIoU loss of the boxes, and the binary cross entropy of `quality` with their IoU,
     which takes centre-ness' place (IoU-aware, Wu et al. 2020): the sum, and over how many places with an object.
 
     Args:
+        real: bool [images, predictions], those that there are, before all others.
         radius: as `by_place`; boxes: weight of the GIoU loss.
     """
     logits, places = found["logits"], found["places"]
@@ -56,7 +57,7 @@ def loss_of_places(found: Found, wanted: Wanted, *, radius: float, boxes: float)
     target[image, place, wanted.things[image, number]] = 1
     middle = places[:, :, None, :2]
     inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
-    counts = has | ~inside.all(dim=-1).any(dim=-1)
+    counts = real & (has | ~inside.all(dim=-1).any(dim=-1))
     weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
     total = torch.where(weight, focal(logits, target), 0).sum()
     said, true = wide(found["boxes"][image, place]), wanted.boxes[image, number]
@@ -68,34 +69,53 @@ def loss_of_places(found: Found, wanted: Wanted, *, radius: float, boxes: float)
     return total + _nothing(found["boxes"], found["quality"]), len(image)
 
 
-def loss_of_sets(found: Found, wanted: Wanted, *, classes: float, sides: float, overlap: float) -> tuple[Tensor, int]:
+def loss_of_sets(
+    found: Found, wanted: Wanted, real: Tensor, *, classes: float, sides: float, overlap: float
+) -> tuple[Tensor, int]:
     """Of the cheapest pairs (`as_sets`): focal loss of the classes, `side_distance` and GIoU loss of the boxes, with
     the weights by which they were paired: the sum, and over how many objects. Of earlier layers the same, each by its
-    own pairs."""
-    total, objects = _nothing(found["boxes"]), int(wanted.there.sum())
-    weights = {"classes": classes, "sides": sides, "overlap": overlap}
-    said = [(found["logits"], found["boxes"])]
+    own pairs; `real` as `loss_of_places`."""
+    logits, boxes, layers = found["logits"], found["boxes"], 1
     if "earlier_logits" in found:
-        said += list(zip(found["earlier_logits"].unbind(1), found["earlier_boxes"].unbind(1), strict=True))
-    for logits, boxes in said:
-        target = torch.zeros_like(wide(logits))
-        pairs: list[tuple[Tensor, Tensor]] = []
-        for image in range(len(logits)):
-            there = wanted.there[image]
-            things, truth = wanted.things[image, there], wanted.boxes[image, there]
-            mine, its = as_sets(logits[image], boxes[image], things, truth, **weights)
-            target[image, mine, things[its]] = 1
-            pairs.append((wide(boxes[image, mine]), truth[its]))
-        weight = wanted.known[:, None] | (target > 0)
-        total = total + classes * torch.where(weight, focal(logits, target), 0).sum()
-        one, other = (torch.cat(some) for some in zip(*pairs, strict=True))
-        total = total + sides * side_distance(one, other).sum() + overlap * (1 - giou(one, other)).sum()
-    return total, objects
+        layers += found["earlier_logits"].shape[1]
+        # Each layer is one more batch of the same images.
+        logits = torch.cat((logits, *found["earlier_logits"].unbind(1)))
+        boxes = torch.cat((boxes, *found["earlier_boxes"].unbind(1)))
+    said = (wanted.things, wanted.boxes, wanted.there, wanted.known, real)
+    things, truths, there, known, real = (one.repeat(layers, *[1] * (one.dim() - 1)) for one in said)
+    weights = {"classes": classes, "sides": sides, "overlap": overlap}
+    image, mine, its = as_sets(logits, boxes, real, things, truths, there, **weights)
+    target = torch.zeros_like(wide(logits))
+    target[image, mine, things[image, its]] = 1
+    counts = (known[:, None] & real[..., None]) | (target > 0)
+    total = _nothing(boxes) + classes * torch.where(counts, focal(logits, target), 0).sum()
+    one, other = wide(boxes[image, mine]), truths[image, its]
+    total = total + sides * side_distance(one, other).sum() + overlap * (1 - giou(one, other)).sum()
+    return total, int(wanted.there.sum())
 
 
 def _nothing(*outputs: Tensor) -> Tensor:
     """0, with a gradient of 0 of all of them; not finite where one of them is not."""
     return torch.stack([(wide(one) * 0).sum() for one in outputs]).sum()
+
+
+def together(outputs: Sequence[Found]) -> tuple[Found, Tensor]:
+    """What is found in the images of all segments as one, padded to the most predictions of one, and which are
+    predictions: bool [images, predictions]. Images go one after the other, segment by segment."""
+    if len(outputs) == 1:
+        return outputs[0], torch.ones_like(outputs[0]["boxes"][..., 0], dtype=torch.bool)
+    whole, real = {}, torch.empty(0)
+    for name in outputs[0]:
+        # Predictions of earlier layers are no first axis of theirs.
+        first = name.startswith("earlier")
+        rows = [row.transpose(0, 1) if first else row for found in outputs for row in found[name]]
+        whole[name], real = padded(rows)
+        whole[name] = whole[name].transpose(1, 2) if first else whole[name]
+    if "places" in whole:
+        # Far from everything, with a reach that there is.
+        away = torch.stack((*[torch.tensor(-1e6)] * 2, whole["places"][0, 0, 2].cpu()))
+        whole["places"] = torch.where(real[..., None], whole["places"], away.to(real.device))
+    return whole, real
 
 
 def padded(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:

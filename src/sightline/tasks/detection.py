@@ -20,7 +20,7 @@ from sightline.models.boxes import nms
 from sightline.models.head import head_class
 from sightline.targets import Crop, Objects
 from sightline.tasks.base import Task
-from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded
+from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
 from sightline.tasks.colours import class_colours
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
@@ -178,21 +178,19 @@ class Detection(Task):
 
     def loss(self, outputs: list[Found], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over what answers for an object; units are how many do."""
-        options, first, sums, units = self.options, 0, [], 0
-        for found in outputs:
-            images = slice(first, first := first + len(found["logits"]))
-            boxes, there = padded(targets["boxes"][images])
-            things, _ = padded(targets["things"][images])
-            crowds, _ = padded(targets["crowds"][images])
-            wanted = Wanted(boxes, things, there, crowds, torch.stack(targets["known"][images]))
-            if self.matching == "places":
-                total, count = loss_of_places(found, wanted, radius=options.radius, boxes=options.box_weight)
-            else:
-                weights = {"classes": 1.0, "sides": options.side_weight, "overlap": options.box_weight}
-                total, count = loss_of_sets(found, wanted, **weights)
-            sums.append(total)
-            units += count
-        return torch.stack(sums).sum() if sums else torch.zeros(()), max(units, 1)
+        if not outputs:
+            return torch.zeros(()), 1
+        options = self.options
+        found, real = together(outputs)
+        boxes, there = padded(targets["boxes"])
+        (things, _), (crowds, _) = padded(targets["things"]), padded(targets["crowds"])
+        wanted = Wanted(boxes, things, there, crowds, torch.stack(targets["known"]))
+        if self.matching == "places":
+            total, count = loss_of_places(found, wanted, real, radius=options.radius, boxes=options.box_weight)
+        else:
+            weights = {"classes": 1.0, "sides": options.side_weight, "overlap": options.box_weight}
+            total, count = loss_of_sets(found, wanted, real, **weights)
+        return total, max(count, 1)
 
     def each(self, outputs: list[Found], layout: TokenLayout) -> list[Found]:
         """What is found in each image, without the first axis."""

@@ -49,31 +49,49 @@ def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Ten
 
 
 def as_sets(
-    logits: Tensor, boxes: Tensor, things: Tensor, wanted: Tensor, *, classes: float, sides: float, overlap: float
-) -> tuple[Tensor, Tensor]:
-    """The pairs of predictions and objects of one image that cost the least together (DETR, Carion et al. 2020,
+    logits: Tensor,
+    boxes: Tensor,
+    real: Tensor,
+    things: Tensor,
+    wanted: Tensor,
+    there: Tensor,
+    *,
+    classes: float,
+    sides: float,
+    overlap: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs of predictions and objects of each image that cost the least together (DETR, Carion et al. 2020,
     equation 1, with the focal cost of classes of Zhu et al. 2021).
 
     Args:
-        logits: [n, classes]; boxes: [n, 4] in patch units.
-        things: int64 [m]; wanted: [m, 4].
+        logits: [images, n, classes]; boxes: [images, n, 4] in patch units; real: bool [images, n], the predictions
+            that there are, before all others.
+        things: int64 [images, m]; wanted: [images, m, 4]; there: bool [images, m], the objects that there are, before
+            all others.
         classes, sides, overlap: weights of the focal loss, of `side_distance` and of 1 - GIoU.
 
     Returns:
-        int64 [pairs] of predictions and of objects, min(n, m) pairs.
+        int64 [pairs] of images, predictions and objects, of each image as many pairs as it has of the fewer.
     """
     # Slow to load, and nothing else needs it.
     from scipy.optimize import linear_sum_assignment
 
     with torch.no_grad():
-        score = wide(logits).sigmoid()[:, things]
+        score = wide(logits).sigmoid().gather(2, things[:, None].expand(-1, logits.shape[1], -1))
         found = 0.25 * (1 - score).square() * -(score + 1e-8).log()
         missed = 0.75 * score.square() * -(1 - score + 1e-8).log()
-        each, box = wide(boxes)[:, None], wide(wanted)
+        each, box = wide(boxes)[:, :, None], wide(wanted)[:, None]
         cost = classes * (found - missed) + sides * side_distance(each, box) - overlap * giou(each, box)
         # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
-        rows, cols = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy())
-    return torch.from_numpy(rows).to(logits.device), torch.from_numpy(cols).to(logits.device)
+        costs = cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy()
+    pairs = [
+        linear_sum_assignment(one[:predictions, :objects])
+        for one, predictions, objects in zip(costs, real.sum(dim=1).tolist(), there.sum(dim=1).tolist(), strict=True)
+    ]
+    images = [torch.full((len(rows),), number) for number, (rows, _) in enumerate(pairs)]
+    parts = [images, *([torch.from_numpy(one) for one in kind] for kind in zip(*pairs, strict=True))]
+    image, mine, its = (torch.cat(part).to(logits.device) for part in parts)
+    return image, mine, its
 
 
 def side_distance(boxes: Tensor, wanted: Tensor) -> Tensor:
