@@ -9,10 +9,11 @@ box after the other. One round is one call.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from measure import Parser, interleave, print_table, row
+from measure import Parser, Work, interleave, print_table, row
 from torch import Tensor
 
 from sightline.models.boxes import iou, nms
@@ -50,7 +51,10 @@ def suppression(rounds: int, quick: bool) -> list[dict[str, Any]]:
         given = boxes_of(objects, count, 80)
         kept = nms(*given, _BEYOND, count)
         assert torch.equal(kept, one_by_one(*given))
-        works = {"matrix": lambda: nms(*given, _BEYOND, count), "one by one": lambda: one_by_one(*given)}  # noqa: B023
+        works: dict[str, Work] = {
+            "matrix": partial(nms, *given, _BEYOND, count),
+            "one by one": partial(one_by_one, *given),
+        }
         times = interleave(works, rounds)
         rows.append(row("dense", "matrix", "one by one", times, {}, part="nms", boxes=count, kept=len(kept)))
     return rows

@@ -48,7 +48,7 @@ def random_case(seed: int, classes: int) -> list[Seen]:
     draws = np.random.default_rng(seed)
     seen = []
     for _ in range(10):
-        count, found = draws.integers(0, 8), draws.integers(0, 30)
+        count, found = int(draws.integers(0, 8)), int(draws.integers(0, 30))
         low = draws.uniform(0, 90, (count, 2))
         boxes = np.concatenate([low, low + draws.uniform(2, 200, (count, 2))], axis=1)
         things = draws.integers(0, max(classes - 1, 1), count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -94,7 +95,11 @@ def normed(tensors: dict[str, Tensor], tokens: Tensor) -> Tensor:
 def test_owlvit_boxes_are_in_patches_of_each_grid(owl: tuple[dict[str, Tensor], dict, OwlVitHead]) -> None:
     tensors, said, head = owl
     merged: list[Tensor] = []
-    head.layer_norm.register_forward_hook(lambda module, given, made: merged.append(made))
+
+    def keep(module: object, given: object, made: Any) -> None:
+        merged.append(made)
+
+    head.layer_norm.register_forward_hook(keep)
     for name, (rows, cols) in said["grids"].items():
         tokens = normed(tensors, tensors[f"in.{name}.tokens"])
         layout = TokenLayout.uniform((rows, cols), len(tokens), num_prefix_tokens=1)

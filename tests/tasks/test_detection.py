@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -310,10 +311,14 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     assert not drawn[14:, :].any()
 
 
+def data_of(things: tuple[str, ...]) -> Any:
+    return SimpleNamespace(things=things)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match=r"head pix: gives no boxes \(expected fcos, "):
-        Detection.model_options(type("Data", (), {"things": NAMES})(), Detection.Options(head="pix"))
-    data = type("Data", (), {"things": NAMES[:2]})()
+        Detection.model_options(data_of(NAMES), Detection.Options(head="pix"))
+    data = data_of(NAMES[:2])
     with pytest.raises(InputError, match="data 'few': its 2 classes of objects are not the model's 3"):
         task().on(data, "few")
     for key, value in (("threshold", 2.0), ("nms", -0.1), ("most", 0), ("radius", 0.0), ("box_weight", -1.0)):

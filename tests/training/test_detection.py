@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,12 @@ import torch
 
 from sightline import registry
 from sightline.cli.app import main
-from sightline.data.batch import stacked
+from sightline.data.batch import Batch, stacked
 from sightline.data.discovery import open_source
 from sightline.data.loader import Maker, load, uniform
 from sightline.evaluation import measure
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
-from sightline.models.box_head import BoxHead
+from sightline.models.box_head import BoxHead, Found
 from sightline.models.create import make_model, model_config
 from sightline.targets import Crop
 from sightline.tasks.base import outputs_of
@@ -54,7 +53,7 @@ def test_detection_trains_is_measured_and_predicts(
     assert isinstance(said["objects"], list)
 
 
-def average_precision(task: Detection, outputs: Sequence, batch) -> float:
+def average_precision(task: Detection, outputs: list[Found], batch: Batch) -> float:
     """AP50 of one batch."""
     seen = []
     each = zip(task.each(outputs, batch.layout), batch.targets["objects"], batch.targets["seen"], strict=True)

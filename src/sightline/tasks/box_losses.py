@@ -40,13 +40,15 @@ def focal(logits: Tensor, wanted: Tensor, gamma: float = 2.0, alpha: float = 0.2
     return weight * miss.pow(gamma) * F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
 
 
-def loss_of_places(found: Found, wanted: Wanted, real: Tensor, *, radius: float, boxes: float) -> tuple[Tensor, int]:
+def loss_of_places(
+    found: Found, wanted: Wanted, real: Tensor, *, radius: float, classes: float, overlap: float
+) -> tuple[Tensor, int]:
     """Focal loss of the classes, GIoU loss of the boxes, and the binary cross entropy of `quality` with their IoU,
     which takes centre-ness' place (IoU-aware, Wu et al. 2020): the sum, and over how many places with an object.
 
     Args:
         real: bool [images, predictions], those that there are, before all others.
-        radius: as `by_place`; boxes: weight of the GIoU loss.
+        radius: as `by_place`; classes, overlap: weights of the focal loss and of the GIoU loss.
     """
     logits, places = found["logits"], found["places"]
     whose = by_place(places, wanted.boxes, wanted.there, radius)
@@ -59,9 +61,9 @@ def loss_of_places(found: Found, wanted: Wanted, real: Tensor, *, radius: float,
     inside = (middle > wanted.crowds[:, None, :, :2]) & (middle < wanted.crowds[:, None, :, 2:])
     counts = real & (has | ~inside.all(dim=-1).any(dim=-1))
     weight = (counts[..., None] & wanted.known[:, None]) | (target > 0)
-    total = torch.where(weight, focal(logits, target), 0).sum()
+    total = classes * torch.where(weight, focal(logits, target), 0).sum()
     said, true = wide(found["boxes"][image, place]), wanted.boxes[image, number]
-    total = total + boxes * (1 - giou(said, true)).sum()
+    total = total + overlap * (1 - giou(said, true)).sum()
     fits = iou(said, true).detach()
     quality = wide(found["quality"][image, place])
     total = total + F.binary_cross_entropy_with_logits(quality, fits, reduction="sum")

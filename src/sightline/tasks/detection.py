@@ -34,8 +34,8 @@ class DetectionOptions:
     `threshold`: score of the least sure answer that is measured; `shown`: of the least that is told and drawn; `nms`:
     IoU beyond which the surer of two of a class hides the other (a head matched as sets needs none, and has none);
     `most`: objects of an image that are measured. `radius`: how far from an object's middle a place answers for it, in
-    patches. Weights of the loss beside that of classes, which is 1: `box_weight` of GIoU, `side_weight` of the distance
-    of the sides, which sets have.
+    patches. Weights of the loss: `class_weight` of the focal one, `box_weight` of GIoU, `side_weight` of the distance of
+    the sides, which sets have.
     """
 
     head: str = "fcos"
@@ -45,6 +45,7 @@ class DetectionOptions:
     nms: float = 0.6
     most: int = 100
     radius: float = 1.5
+    class_weight: float = 1.0
     box_weight: float = 2.0
     side_weight: float = 2.0
 
@@ -53,7 +54,7 @@ class DetectionOptions:
             require_number(name, getattr(self, name), high=1)
         require_whole("most", self.most, 1, 10_000)
         require_number("radius", self.radius, above=True)
-        for name in ("box_weight", "side_weight"):
+        for name in ("class_weight", "box_weight", "side_weight"):
             require_number(name, getattr(self, name))
 
 
@@ -186,9 +187,10 @@ class Detection(Task):
         (things, _), (crowds, _) = padded(targets["things"]), padded(targets["crowds"])
         wanted = Wanted(boxes, things, there, crowds, torch.stack(targets["known"]))
         if self.matching == "places":
-            total, count = loss_of_places(found, wanted, real, radius=options.radius, boxes=options.box_weight)
+            weights = {"classes": options.class_weight, "overlap": options.box_weight}
+            total, count = loss_of_places(found, wanted, real, radius=options.radius, **weights)
         else:
-            weights = {"classes": 1.0, "sides": options.side_weight, "overlap": options.box_weight}
+            weights = {"classes": options.class_weight, "sides": options.side_weight, "overlap": options.box_weight}
             total, count = loss_of_sets(found, wanted, real, **weights)
         return total, max(count, 1)
 
