@@ -23,6 +23,8 @@ from sightline.tasks.base import make_task
 
 # Made by pycocotools of random boxes: crowds, classes that are absent, areas that are not the box's, equal scores.
 CASES = json.loads((Path(__file__).parent / "coco_cases" / "pycocotools.json").read_text())
+# By hotcoco's LVISeval, of images that say of which classes no object is there, and of which not all are said.
+LVIS = json.loads((Path(__file__).parent / "coco_cases" / "lvis_hotcoco.json").read_text())
 SIZES = [Sizes(), Sizes(0, 32**2), Sizes(32**2, 96**2), Sizes(96**2)]
 
 
@@ -134,6 +136,20 @@ def test_of_what_is_not_said_nothing_counts() -> None:
     assert average(1, absent=()) == pytest.approx(1)
     assert average(0, absent=()) == pytest.approx(0.75)
     assert average(0, absent=(), unfinished=(0,)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("case", LVIS["cases"], ids=lambda case: f"{len(case['images'])}_images")
+def test_committed_cases_of_lvis(case: dict[str, Any]) -> None:
+    seen = []
+    for image in case["images"]:
+        there, boxes = (
+            np.array(image[key], np.float64).reshape(-1, width) for key, width in (("there", 5), ("found", 6))
+        )
+        more = {"absent": tuple(image["absent"]), "unfinished": tuple(image["unfinished"])}
+        objects = said(there[:, :4], there[:, 4], tuple(LVIS["size"]), **more)
+        seen.append(found(boxes[:, :4], boxes[:, 4].astype(np.int64), boxes[:, 5] / 1000, objects))
+    average, _ = mean_precision(judge(seen, case["classes"], [Sizes()], limit=300))
+    assert [average.mean(), average[0], average[5]] == pytest.approx(case["ap_ap50_ap75"], abs=1e-9)
 
 
 def test_an_image_that_counts_twice_is_there_twice() -> None:

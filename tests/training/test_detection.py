@@ -30,7 +30,10 @@ def run(*words: str | Path) -> None:
     assert main(list(map(str, words))) == 0
 
 
-@pytest.mark.parametrize(("head", "packed"), [("fcos", False), ("fcos", True), ("detr_queries", True)])
+@pytest.mark.parametrize(
+    ("head", "packed"),
+    [("fcos", False), *(pytest.param(head, True, marks=pytest.mark.slow) for head in HEADS)],
+)
 def test_detection_trains_is_measured_and_predicts(
     head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +42,7 @@ def test_detection_trains_is_measured_and_predicts(
     size = ["--recipe", "navit_scenes", "--set", "packing.tokens=256"] if packed else ["--set", "batch_size=16"]
     what = ["--data", "scenes:pairs", "--set", "task=detection", "--set", f"task_options={{head: {head}}}", *TINY]
     what += ["--set", "validation.images=16", "--set", "validation.times=1"]
-    run("train", *what, *size, "--resolution", "16", "--images", "256", "--encoding", "rope_axial", "--out", out)
+    run("train", *what, *size, "--resolution", "16", "--images", "128", "--encoding", "rope_axial", "--out", out)
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert losses[-1] < losses[0]
     run("evaluate", out, "--resolutions", "16,24", "--images", "12")

@@ -31,11 +31,11 @@ _LOOKED_AT = 1000
 class DetectionOptions:
     """`head`: a head that gives boxes; `head_options`: of its own.
 
-    `threshold`: score of the least sure answer that is measured; `shown`: of the least that is told and drawn; `nms`:
-    IoU beyond which the surer of two of a class hides the other (a head matched as sets needs none, and has none);
-    `most`: objects of an image that are measured. `radius`: how far from an object's middle a place answers for it, in
-    patches. Weights of the loss: `class_weight` of the focal one, `box_weight` of GIoU, `side_weight` of the distance of
-    the sides, which sets have.
+    `threshold`: score of the class of the least sure answer that is measured; `shown`: score of the least that is told
+    and drawn; `nms`: IoU beyond which the surer of two of a class hides the other (a head matched as sets needs none,
+    and has none); `most`: objects of an image that are measured. `radius`: how far from an object's middle a place answers for it, in
+    patches. Weights of the loss: `class_weight` of the focal one, `box_weight` of GIoU, `side_weight` of the distance
+    of the sides, which sets have.
     """
 
     head: str = "fcos"
@@ -205,10 +205,10 @@ class Detection(Task):
         the head says it (as FCOS' centre-ness)."""
         options, config = self.options, self.config
         scores = output["logits"].sigmoid()
-        if "quality" in output:
-            scores = (scores * output["quality"].sigmoid().unsqueeze(-1)).sqrt()
         number, thing = (scores >= options.threshold).nonzero(as_tuple=True)
         sure = scores[number, thing]
+        if "quality" in output:
+            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
         patch, grid = config.patch_size, config.grid_of(crop.image_size)
         # In patches, of the picture without what it was padded with.
         sides = [float(side) for side in grid] if config.fit == "resize" else [one / patch for one in crop.image_size]
