@@ -134,6 +134,10 @@ def test_every_object_gets_a_place() -> None:
     assert whose[1, 0] == 2
     assert (whose == 0).sum() > 3
     assert 3 not in whose
+    # Of patches that were dropped no other takes the place.
+    rest = places((3, 4))[:4]
+    far = by_place(rest[None], torch.tensor([[[2.1, 0.1, 2.9, 0.9]]]), torch.ones(1, 1, dtype=torch.bool), 1.5)
+    assert (far == -1).all()
     nothing = by_place(places((3, 4))[None], torch.zeros(1, 0, 4), torch.zeros(1, 0, dtype=torch.bool), 1.5)
     assert (nothing == -1).all()
 

@@ -71,7 +71,8 @@ class AtPlaces(nn.Module):
     the four sides of the box, and how well that box fits.
 
     Distances are exp(x) times the reach of the place, in patch units: an object at twice the size is as many more
-    patches, wherever it is.
+    patches, wherever it is. Each is measured from the far side of the place's own patch rather than from its middle, so
+    that a box beside the middle can be said too: whatever lies around a point of the patch. All begin as that patch.
     """
 
     def __init__(self, dim: int, num_classes: int, hidden: int) -> None:
@@ -88,7 +89,7 @@ class AtPlaces(nn.Module):
         hidden = self.hidden(features)
         places = places.expand(features.shape[0], -1, -1)
         # In float32, and bounded: a box is no larger than the largest image.
-        far = wide(self.sides(hidden)).clamp(max=10).exp() * places[..., 2:]
+        far = (wide(self.sides(hidden)).clamp(max=10).exp() - 0.5) * places[..., 2:]
         centre = places[..., :2]
         boxes = torch.cat((centre - far[..., :2], centre + far[..., 2:]), dim=-1)
         return {

@@ -33,9 +33,9 @@ class DetectionOptions:
 
     `threshold`: score of the class of the least sure answer that is measured; `shown`: score of the least that is told
     and drawn; `nms`: IoU beyond which the surer of two of a class hides the other (a head matched as sets needs none,
-    and has none); `most`: objects of an image that are measured. `radius`: how far from an object's middle a place answers for it, in
-    patches. Weights of the loss: `class_weight` of the focal one, `box_weight` of GIoU, `side_weight` of the distance
-    of the sides, which sets have.
+    and has none); `most`: objects of an image that are measured. `radius`: how far from an object's middle a place
+    answers for it, in patches. Weights of the loss: `class_weight` of the focal one, `box_weight` of GIoU,
+    `side_weight` of the distance of the sides, which sets have.
     """
 
     head: str = "fcos"

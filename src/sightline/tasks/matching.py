@@ -15,7 +15,7 @@ def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Ten
     A place takes an object in whose box it lies within `radius` reaches of the middle, and whose farthest side is as
     far away as its map is meant for (up to 8 reaches, from 4 on where there is a finer map, without end on the
     coarsest). An object that gets no place so takes the one that is nearest to its middle, of the map that is meant
-    for its size, whatever else that could take.
+    for its size, whatever else that could take; none where patches were dropped and no place is within its reach.
 
     Args:
         places: float [images, n, 3], the middle (y, x) and the reach of each, in patch units.
@@ -38,7 +38,8 @@ def by_place(places: Tensor, boxes: Tensor, there: Tensor, radius: float) -> Ten
     half = (box[..., 2:] - box[..., :2]).amax(dim=-1) / 2
     for_size = ((half > 4 * reach) | finest) & ((half <= 8 * reach) | coarsest)
     nearest = torch.where(for_size, off, torch.inf).argmin(dim=1)
-    alone = there & ~takes.any(dim=1)
+    close = (torch.where(for_size, off, torch.inf) <= reach).any(dim=1)
+    alone = there & close & ~takes.any(dim=1)
     only = torch.zeros_like(takes).scatter_(1, nearest[:, None], alone[:, None])
     size = areas(boxes)[:, None]
     cost = torch.where(takes, size, torch.inf)
