@@ -306,7 +306,7 @@ def test_an_answer_as_json_words_coco_and_a_picture() -> None:
     coco = found.as_coco(7, [10, 20, 30])[0]
     assert coco == {"image_id": 7, "category_id": 30, "bbox": [3, 2, 6, 10], "score": pytest.approx(0.9)}
     assert found.as_coco("a")[1]["category_id"] == 1
-    picture = np.asarray(one.pictures(found, np.full((20, 30, 3), 128, np.uint8))["boxes"])
+    picture = np.asarray(one.pictures(found, np.full((20, 30, 3), 128, np.uint8))["overlay"])
     drawn = (picture != 128).any(axis=2)
     assert drawn[2, 3:9].all()
     assert drawn[11, 3:9].all()

@@ -21,10 +21,11 @@ from sightline.models.head import head_class
 from sightline.targets import Crop, Objects
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
-from sightline.tasks.colours import class_colours
+from sightline.tasks.drawn import Legend, class_colours, class_legend
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
 _LOOKED_AT = 1000
+_ROOM_FOR_WORDS = 96
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,24 @@ class Detection(Task):
 
     def pictures(self, decoded: Detected, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The image with the boxes that are sure enough to be shown, and their classes."""
-        picture, sure = Image.fromarray(image), decoded.at_least(self.options.shown)
+        return {"overlay": self._drawn(image, decoded.at_least(self.options.shown))}
+
+    def compared(
+        self, output: Found, targets: Mapping[str, Any], number: int, image: np.ndarray
+    ) -> tuple[Image.Image, Image.Image, Image.Image]:
+        objects: Objects = targets["objects"][number]
+        found = self.decode(output, Crop((0, 0, *objects.size), (image.shape[0], image.shape[1])))
+        true = Detected(objects.boxes, objects.things, np.ones(len(objects.boxes)))
+        seen = Image.fromarray(image).resize(objects.size[::-1])
+        drawn = (self._drawn(np.asarray(seen), one) for one in (true, found.at_least(self.options.shown)))
+        return seen, next(drawn), next(drawn)
+
+    def legend(self) -> Legend:
+        return class_legend(self.names, first=1)
+
+    def _drawn(self, image: np.ndarray, sure: Detected) -> Image.Image:
+        """An image with boxes, and on one that is large enough for words their classes and scores."""
+        picture = Image.fromarray(image)
         draw, colours = ImageDraw.Draw(picture), class_colours(len(self.names) + 1)[1:]
         width = max(1, round(min(image.shape[:2]) / 200))
         # The surest last, over the others.
@@ -233,8 +251,9 @@ class Detection(Task):
             # Pillow's corners are pixels, both inside.
             right, bottom = max(x1 - 1, x0), max(y1 - 1, y0)
             draw.rectangle((x0, y0, right, bottom), outline=colour, width=width)
-            draw.text((x0 + width + 1, y0 + width), f"{self.names[thing]} {score:.2f}", fill=colour)
-        return {"boxes": picture}
+            if min(image.shape[:2]) >= _ROOM_FOR_WORDS:
+                draw.text((x0 + width + 1, y0 + width), f"{self.names[thing]} {score:.2f}", fill=colour)
+        return picture
 
     def answer(self, output: Detected, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
         """Every object that is sure enough to be shown, whatever `topk`: its class, score and box (y0, x0, y1, x1) in
