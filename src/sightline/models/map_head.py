@@ -29,13 +29,19 @@ class MapHead(TokenHead):
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Tensor]:
         """Raises InputError where patches were dropped that the head needs."""
-        if not self.takes_parts and not all(segment.complete for segment in layout.segments):
-            raise InputError(f"head {self.name}: takes whole images (expected no token dropping: packing.drop null)")
+        if not self.takes_parts:
+            check_whole(self.name, layout)
         return self.maps(patches_of(tokens, layout), layout)
 
     @abstractmethod
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         """Normed patches [rows, patches, dim] of each segment, row-major, to their maps."""
+
+
+def check_whole(head: str, layout: TokenLayout) -> None:
+    """Raise InputError for an image of which patches were dropped."""
+    if not all(segment.complete for segment in layout.segments):
+        raise InputError(f"head {head}: takes whole images (expected no token dropping: packing.drop null)")
 
 
 def filled(patches: Tensor, segment: Segment) -> Tensor:
