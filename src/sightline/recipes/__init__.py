@@ -7,16 +7,18 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import embedded, folders
+from sightline.recipes import dense, embedded, folders
 from sightline.training.config import TrainConfig
 
 # The data set that each is for. What is measured of a folder before its recipe chooses, no other one asks.
 _RECIPES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "detect_scenes": ("scenes", dense.detect_scenes),
     "digits": ("digits", embedded.digits),
     "imagefolder": ("imagefolder", folders.imagefolder),
     "navit_imagefolder": ("imagefolder", folders.navit_imagefolder),
     "navit_scenes": ("scenes", embedded.navit_scenes),
     "scenes": ("scenes", embedded.scenes),
+    "segment_scenes": ("scenes", dense.segment_scenes),
     "vit_scenes": ("scenes", embedded.vit_scenes),
 }
 

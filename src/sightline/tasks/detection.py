@@ -232,7 +232,7 @@ class Detection(Task):
         objects: Objects = targets["objects"][number]
         found = self.decode(output, Crop((0, 0, *objects.size), (image.shape[0], image.shape[1])))
         true = Detected(objects.boxes, objects.things, np.ones(len(objects.boxes)))
-        seen = Image.fromarray(image).resize(objects.size[::-1])
+        seen = Image.fromarray(image).resize((objects.size[1], objects.size[0]))
         drawn = (self._drawn(np.asarray(seen), one) for one in (true, found.at_least(self.options.shown)))
         return seen, next(drawn), next(drawn)
 
