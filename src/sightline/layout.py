@@ -181,6 +181,10 @@ class TokenLayout:
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
         return self._like(windows_of(self.segments, size, shift))
 
+    def with_prefix(self, count: int) -> TokenLayout:
+        """The same images, each with `count` prefix tokens more, which stand before those that it has."""
+        return self._like(num_prefix_tokens=self.num_prefix_tokens + count)
+
     def patches_only(self) -> TokenLayout:
         """The same images without their prefix tokens and the padding."""
         return self._like(num_prefix_tokens=0, padding=0)

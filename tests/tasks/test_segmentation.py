@@ -21,7 +21,7 @@ from sightline.models.map_head import MapHead
 from sightline.patchify import patchify
 from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import make_task
-from sightline.tasks.segmentation import enlarged, likeliest
+from sightline.tasks.maps import enlarged, likeliest
 from tests.tiny import MODEL
 
 HEADS = ["pix", "linear_map"]

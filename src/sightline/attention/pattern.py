@@ -180,6 +180,38 @@ class Table(Term):
 
 
 @dataclass(frozen=True, eq=False)
+class OfImages(Term):
+    """A bias of prefix queries that was computed of what each image shows, as of queries that look at their own masks
+    alone (Mask2Former, Cheng et al. 2022, equation 2). Patches that ask have none.
+
+    Attributes:
+        values: for each segment of the layout float [1 or rows, 1 or heads, prefix slots, its slots], in the order of
+            the slots; -inf masks.
+        heads: how many there are.
+    """
+
+    values: Sequence[Tensor]
+    heads: int
+
+    def relative(self, grid: Grid, device: torch.device) -> Tensor:
+        """Nothing hangs on displacements."""
+        return torch.zeros(self.heads, *(2 * side - 1 for side in grid), device=device)
+
+    def of_image(self, image: int, heads: slice, num_prefix_queries: int, patches: int) -> Tensor:
+        """The bias of some queries of one image on all of its slots: [1 or rows, heads, queries, slots].
+
+        Args:
+            num_prefix_queries: all prefix slots or, of a block of the patches that ask, none.
+            patches: how many patches ask.
+        """
+        values = self.values[image][:, :, :num_prefix_queries]
+        if values.shape[1] > 1:
+            values = values[:, heads]
+        count = len(range(*heads.indices(self.heads)))
+        return F.pad(values, (0, 0, 0, patches)).expand(-1, count, -1, -1)
+
+
+@dataclass(frozen=True, eq=False)
 class Pattern:
     """The sum of its terms. Which tokens meet at all is the layout's business.
 
@@ -213,6 +245,11 @@ class Pattern:
         visible = relative > -BFLOAT16_MAX
         return visible if self.prune_below is None else visible & (relative >= -self.prune_below)
 
+    @property
+    def of_images(self) -> bool:
+        """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
+        return any(isinstance(term, OfImages) for term in self.terms)
+
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
         """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
         centre or its greatest distance plays a part."""
@@ -230,6 +267,7 @@ class Pattern:
         num_prefix_keys: int,
         dtype: torch.dtype = torch.float32,
         heads: slice = slice(None),
+        image: int = 0,
     ) -> Tensor:
         """The bias of one image's scores.
 
@@ -238,6 +276,7 @@ class Pattern:
             num_prefix_queries, num_prefix_keys: prefix slots, which stand first.
             dtype: of the result; the sum of several terms is rounded once.
             heads: which heads it is for.
+            image: the number of the segment in its layout, for terms of images.
 
         Returns:
             `dtype` [1 or rows, heads, prefix + patches of queries, prefix + patches of keys].
@@ -247,6 +286,8 @@ class Pattern:
         grid, device = keys.grid, keys.coords.device
 
         def rendered(term: Term) -> Tensor:
+            if isinstance(term, OfImages):
+                return term.of_image(image, heads, num_prefix_queries, queries.patches)
             table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
             if by_key is None:
                 table = table.to(early)

@@ -27,9 +27,12 @@ class TokenHead(nn.Module):
 
     Attributes:
         name: as `create_model(head=)` and `config.json` say it.
+        done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
+            the way.
     """
 
     name: ClassVar[str]
+    done: float = 0.0
 
     def __init__(self, config: ViTConfig, **options: Any) -> None:
         """Args:

@@ -22,7 +22,7 @@ class MapHead(TokenHead):
     what it was padded with. Where patches were dropped it says nothing of use (`is_there`).
 
     Attributes:
-        takes_parts: it says of a patch what it would say without the others, so that others may have been dropped.
+        takes_parts: it says something of the patches that are there where others were dropped.
     """
 
     takes_parts: ClassVar[bool] = False

@@ -105,12 +105,12 @@ class TimmSurface(Model):
             raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")
         wanted = self._layers_taken(indices)
         patches, layout = self.prepare(images)
-        tokens = self.embed(patches, layout)
-        taken = []
-        for layer in range(wanted[-1] + 1 if stop_early else len(self.blocks)):
-            tokens = self.blocks.layer(layer, tokens, layout, self.encoding)
-            if layer in wanted:
-                taken.append(self._unlay(self.norm(tokens) if norm else tokens, layout, images, output_fmt))
+        last = wanted[-1] if stop_early else len(self.blocks) - 1
+        outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding)
+        tokens = outputs[-1]
+        taken = [
+            self._unlay(self.norm(one) if norm else one, layout, images, output_fmt) for one in outputs[: len(wanted)]
+        ]
         maps, prefixes = map(list, zip(*taken, strict=True))
         with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
         if output_dict:

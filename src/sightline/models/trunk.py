@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from functools import partial
 
@@ -28,6 +29,21 @@ class Trunk(nn.ModuleList):
         for layer in range(len(self)):
             tokens = self.layer(layer, tokens, layout, encoding)
         return tokens
+
+    def taken(
+        self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: PositionEncoding
+    ) -> list[Tensor]:
+        """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
+
+        Args:
+            tokens: [rows, slots, dim], as embedded.
+        """
+        found = []
+        for layer in range(max(layers) + 1):
+            tokens = self.layer(layer, tokens, layout, encoding)
+            if layer in layers:
+                found.append(tokens)
+        return found
 
     def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """One block alone."""

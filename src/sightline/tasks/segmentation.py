@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from sightline.checks import require_number
+from sightline.checks import configure, require_number
+from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
-from sightline.models.map_head import is_there
+from sightline.models import Model
+from sightline.models.head import head_class
 from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
+from sightline.tasks.maps import reading_of
+from sightline.tasks.windows import Inference, outputs_by
 
 BACKGROUND = "background"
-# Of a logit map that is enlarged: so many classes at a time, so that a large image's are never all there.
-_CLASSES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class SegmentationOptions:
     """`head`: a head that gives maps; `head_options`: of its own; `background_bias`: of the logit of a class called
-    background, before the first step; None leaves it at 0."""
+    background, before the first step, of heads that have it as an option; None leaves it at 0; `inference`: fields of
+    `Inference`, how images are looked at where the model is measured."""
 
     head: str = "pix"
     head_options: dict[str, Any] = field(default_factory=dict)
     background_bias: float | None = 2.0
+    inference: Inference | Mapping[str, Any] = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
+        if isinstance(self.inference, Mapping):
+            object.__setattr__(self, "inference", configure(Inference, self.inference, "inference"))
+        if not isinstance(self.inference, Inference):
+            raise InputError(f"inference {self.inference!r}: expected names and values, as kind and window")
         if self.background_bias is not None:
             require_number("background_bias", self.background_bias, low=-1e6)
 
@@ -50,8 +58,7 @@ class Labelled:
 class Segmentation(Task):
     """The class of each pixel.
 
-    The loss is the softmax cross entropy, a mean over all pixels of a batch that have a class, whatever their image:
-    maps are enlarged bilinearly (`align_corners` False) to the labels.
+    Heads give maps of logits (`Maps`) or sets of masks (`MaskSets`), which say what their loss is a mean of.
     """
 
     name: ClassVar[str] = "segmentation"
@@ -67,7 +74,8 @@ class Segmentation(Task):
     @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:
         names, own = tuple(source.pixel_classes), dict(options.head_options)
-        if names[:1] == (BACKGROUND,) and options.background_bias is not None:
+        takes_bias = "background_bias" in inspect.signature(head_class(options.head)).parameters
+        if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
 
@@ -87,43 +95,25 @@ class Segmentation(Task):
         said: Any = [example.target for example in examples]
         return {"pixels": [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]}
 
-    def loss(self, outputs: list[Tensor], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
-        """The sum over pixels; units are those that have a class, in patches that are there."""
-        total, units, first = outputs[0].new_zeros((), dtype=torch.float32), 0, 0
-        for maps, segment in zip(outputs, layout.segments, strict=True):
-            labels = targets["pixels"][first : first + len(maps)]
-            first += len(maps)
-            # Where answers are measured, images of one grid may have labels of many sizes.
-            together = (
-                [(maps, torch.stack(labels))]
-                if len({one.shape for one in labels}) == 1
-                else [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, labels, strict=True)]
-            )
-            for some, wanted in together:
-                size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
-                if segment.patches == segment.grid.cells:
-                    logits = enlarged(some.float(), size)
-                else:
-                    # Between a patch that is there and one that is not, there is nothing to interpolate.
-                    logits = F.interpolate(some.float(), size=size, mode="nearest-exact")
-                    here = F.interpolate(is_there(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
-                    long = long.where(here, IGNORE)
-                total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
-                units += int((long != IGNORE).sum())
-        return total, max(units, 1)
+    def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> list[Any]:
+        how = self.options.inference
+        return super().outputs(model, batch, precision) if how.plain else outputs_by(model, batch, how, precision)
 
-    def each(self, outputs: list[Tensor], layout: TokenLayout) -> list[Tensor]:
-        """Logits [classes, height, width] of each image."""
-        return [one for maps in outputs for one in maps]
+    def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        return reading_of(outputs).loss(outputs, targets["pixels"], layout)
 
-    def decode(self, output: Tensor, crop: Crop) -> Labelled:
+    def each(self, outputs: list[Any], layout: TokenLayout) -> list[Any]:
+        """Logits [classes, height, width] of each image, or what queries say of it (`Asked`)."""
+        return reading_of(outputs).each(outputs)
+
+    def decode(self, output: Any, crop: Crop) -> Labelled:
         """The likeliest class of each pixel of the stored image's part that was shown."""
-        rows, cols = crop.region
+        (rows, cols), reading = crop.region, reading_of([output])
         if self.config.fit == "pad":
             # What it was padded with is no part of the image.
             patch, shown = self.config.patch_size, crop.image_size
-            output = _within(output, shown, [-(-side // patch) * patch for side in shown])
-        return Labelled(likeliest(output, (rows.stop - rows.start, cols.stop - cols.start)))
+            output = reading.within(output, shown, (-(-shown[0] // patch) * patch, -(-shown[1] // patch) * patch))
+        return Labelled(reading.likeliest(output, (rows.stop - rows.start, cols.stop - cols.start)))
 
     def pictures(self, decoded: Labelled, image: np.ndarray) -> Mapping[str, Image.Image]:
         """The index PNG, with a palette, and the image under its colours."""
@@ -151,29 +141,3 @@ class Segmentation(Task):
 
     def words(self, answer: Mapping[str, Any]) -> str:
         return ", ".join(f"{one['class']} {100 * one['share']:.1f} %" for one in answer["classes"])
-
-
-def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """Maps [images, classes, height, width] at another size, bilinear."""
-    if maps.shape[-2:] == size:
-        return maps
-    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)
-
-
-def likeliest(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
-    """The class of the highest of logits [classes, height, width] at each of (height, width) pixels, the first of those
-    that are alike: uint8."""
-    best, which = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
-    for first in range(0, len(logits), _CLASSES_AT_ONCE):
-        some = enlarged(logits[None, first : first + _CLASSES_AT_ONCE].float(), size)[0]
-        highest, index = some.max(dim=0)
-        better = highest > best
-        best, which = torch.where(better, highest, best), torch.where(better, (index + first).to(torch.uint8), which)
-    return which.numpy()
-
-
-def _within(output: Tensor, shown: tuple[int, int], padded: Sequence[int]) -> Tensor:
-    """The part of a map that lies over the image, which was padded at the bottom and right."""
-    if list(shown) == list(padded):
-        return output
-    return enlarged(output[None], (padded[0], padded[1]))[0, :, : shown[0], : shown[1]]

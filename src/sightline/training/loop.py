@@ -20,6 +20,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.load import read_record
 from sightline.models import Model
+from sightline.models.head import TokenHead
 from sightline.owner import Owner, claim
 from sightline.replacing import write_file
 from sightline.results import Measured
@@ -240,6 +241,8 @@ def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Ste
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)
+    if isinstance(model.head, TokenHead):
+        model.head.done = step.begins
     outputs = outputs_of(model, batch, config.precision)
     total, units = task.loss(outputs, batch.targets, batch.layout)
     loss = total / units

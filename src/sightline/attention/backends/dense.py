@@ -46,11 +46,13 @@ class Dense(Backend):
 
 
 class _Run(NamedTuple):
-    """So many images of a pack, one after the other, that differ in nothing but their content: one call."""
+    """So many images of a pack, one after the other, that differ in nothing but their content: one call; `first` is the
+    number of the first of them."""
 
     query: Segment
     key: Segment
     images: int
+    first: int = 0
 
     def batch(self, x: Tensor) -> Tensor:
         """[rows, heads, slots of all, head_dim] -> [rows * images, heads, slots of one, head_dim]."""
@@ -68,8 +70,8 @@ def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> l
         return [one.patches if pattern is None else one.kind for one in pair]
 
     pairs = list(zip(queries.segments, keys.segments, strict=True))
-    if torch.compiler.is_compiling():
-        return [_Run(*pair, 1) for pair in pairs]
+    if torch.compiler.is_compiling() or (pattern is not None and pattern.of_images):
+        return [_Run(*pair, 1, number) for number, pair in enumerate(pairs)]
     alike = [list(run) for _, run in itertools.groupby(pairs, kind)]
     return [_Run(*run[0], len(run)) for run in alike]
 
@@ -77,7 +79,8 @@ def _runs(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> l
 def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout) -> Tensor:
     """Run by run, with the biases of all made at once where they fit."""
     if queries is keys:
-        runs = keys.once(("runs", pattern is None), lambda: _runs(pattern, queries, keys))
+        kind = pattern is None, pattern is not None and pattern.of_images
+        runs = keys.once(("runs", *kind), lambda: _runs(pattern, queries, keys))
     else:
         runs = _runs(pattern, queries, keys)
     lengths = [
@@ -135,7 +138,7 @@ def _one_image(
     def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = bias
         if made is None:
-            made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads)
+            made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads, run.first)
         if made.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
         return form(q, k, v, made.to(dtype))
@@ -143,7 +146,7 @@ def _one_image(
     # What a short image keeps for the backward pass costs less than making it again.
     if bias is not None or torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
-    images = max(run.query.coords.shape[0], run.key.coords.shape[0])
+    images = q.shape[0] if pattern.of_images else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))

@@ -1,0 +1,184 @@
+"""Queries as tokens of the last blocks, each of which names a class and a mask: the encoder is all there is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.attention.pattern import OfImages, Pattern
+from sightline.attention.rotation import Rotation
+from sightline.checks import require_bool, require_number, require_whole
+from sightline.encodings.base import PositionEncoding
+from sightline.layout import TokenLayout
+from sightline.models.config import ViTConfig
+from sightline.models.head import TokenHead, patches_of
+from sightline.models.heads.simple_pyramid import ChannelNorm
+from sightline.models.map_head import check_whole, on_grids
+
+Asked = dict[str, Tensor]
+"""What queries say of the images of one segment:
+
+`masks` [rows, queries, height, width]: logits of whether a place is theirs, over the image;
+`classes` [rows, queries, classes + 1]: logits, of which the last is that of nothing;
+`earlier_masks`, `earlier_classes` [rows, blocks, queries, ...]: the same before each of the last blocks, where asked.
+"""
+
+
+class ScaleBlock(nn.Module):
+    """Twice as fine: transposed convolution, GELU, a convolution of each channel, layer norm of the channels."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.conv1 = nn.ConvTranspose2d(dim, dim, 2, 2)
+        self.conv2 = nn.Conv2d(dim, dim, 3, padding=1, groups=dim, bias=False)
+        self.norm = ChannelNorm(dim, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.conv2(F.gelu(self.conv1(x))))
+
+
+class Queried(PositionEncoding):
+    """An encoding of a model whose images have queries before their prefix tokens: these are turned by nothing and get
+    nothing added; between them and all others a pattern says what it says of prefix slots.
+
+    Attributes:
+        plain: the layout without the queries; count: of an image.
+        first: the first layer that has queries, before which what is added to its tokens was added already.
+        hidden: what the queries of the next block may not see, as `OfImages.values`; None for nothing.
+    """
+
+    def __init__(self, encoding: PositionEncoding, plain: TokenLayout, count: int, first: int) -> None:
+        nn.Module.__init__(self)
+        # Not its module: it is the model's.
+        self._under = (encoding,)
+        self.plain, self.count, self.first = plain, count, first
+        self.hidden: list[Tensor] | None = None
+        self.shape = encoding.shape
+
+    def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
+        added = None if layer == self.first else self._under[0].added(layer, self.plain)
+        return None if added is None else put_before(added, added.new_zeros(self.count, added.shape[-1]), self.plain)
+
+    def rotation(self, layer: int, layout: TokenLayout) -> Rotation | None:
+        return self._under[0].rotation(layer, layout)
+
+    def pattern(self, layer: int, layout: TokenLayout) -> Pattern | None:
+        pattern = self._under[0].pattern(layer, layout)
+        if self.hidden is None:
+            return pattern
+        masked = Pattern((OfImages(self.hidden, self.shape.heads),))
+        return masked if pattern is None else pattern + masked
+
+
+def put_before(tokens: Tensor, first: Tensor, layout: TokenLayout) -> Tensor:
+    """Tokens [rows, slots, dim] with `first` [count, dim] before those of each image."""
+    first = first.to(tokens.dtype).expand(tokens.shape[0], -1, -1)
+    return torch.cat([part for image in layout.split(tokens) for part in (first, image)], dim=1)
+
+
+class EomtHead(TokenHead):
+    """Encoder-only mask transformer (Kerssies et al. 2025, section 3; tue-mps/eomt).
+
+    Learned queries join an image's tokens, as prefix tokens of its own, before the last `blocks` blocks of the trunk. A
+    query's mask is the product of its embedding with the patches, made finer by `ScaleBlock`s to a quarter of a pixel's
+    stride (to half a patch at least). While `masked`, a query sees in a block only the patches of its mask before it;
+    in training that fades (section 3.3): in block i of n, a query is masked with probability (1 - t)^0.9, where t runs
+    from 0 to 1 between (i + 1) / (n + 2) and (i + 2) / (n + 2) of the training (`done`), so that the last part of it is
+    plain attention, as evaluation is. Draws are from torch's generator, seeded by the step.
+
+    Gives `Asked` for each segment; takes whole images.
+    """
+
+    name: ClassVar[str] = "eomt"
+
+    def __init__(
+        self,
+        config: ViTConfig,
+        *,
+        queries: int = 100,
+        blocks: int | None = None,
+        masked: bool = True,
+        masked_in_evaluation: bool = False,
+        power: float = 0.9,
+    ) -> None:
+        """Args: queries: of each image; blocks: how many see them, None for a third of the trunk; masked: in training;
+        power: of the fading."""
+        super().__init__(config)
+        blocks = max(1, config.depth // 3) if blocks is None else blocks
+        require_whole("head_options.queries", queries, 1, 10_000)
+        require_whole("head_options.blocks", blocks, 1, config.depth)
+        require_bool("head_options.masked", masked)
+        require_bool("head_options.masked_in_evaluation", masked_in_evaluation)
+        require_number("head_options.power", power, above=True)
+        self.blocks, self.power = blocks, power
+        self.masked, self.masked_in_evaluation = masked, masked_in_evaluation
+        dim = config.dim
+        self.q = nn.Embedding(queries, dim)
+        self.class_head = nn.Linear(dim, config.num_classes + 1)
+        layers = [layer for _ in range(3) for layer in (nn.Linear(dim, dim), nn.GELU())]
+        self.mask_head = nn.Sequential(*layers[:-1])
+        doublings = max(1, int(math.log2(config.patch_size)) - 2)
+        self.upscale = nn.Sequential(*(ScaleBlock(dim) for _ in range(doublings)))
+
+    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[Asked]:
+        check_whole(self.name, layout)
+        tokens, first = model.embed(rows, layout), len(model.blocks) - self.blocks
+        if first:
+            tokens = model.blocks.taken(tokens, [first - 1], layout, model.encoding)[-1]
+        # What queries say before the first block is read of tokens that know where they stand.
+        added = model.encoding.added(first, layout) if layout.segments else None
+        tokens = tokens if added is None else tokens + added.to(tokens.dtype)
+        plain, count = layout.unpadded, self.q.num_embeddings
+        joined = plain.with_prefix(count)
+        tokens = put_before(tokens, self.q.weight, layout)
+        encoding, said = Queried(model.encoding, plain, count, first), []
+        masks = self.masked if self.training else self.masked_in_evaluation
+        for number in range(self.blocks):
+            if masks:
+                said.append(self(model.norm(tokens), joined))
+                encoding.hidden = self._hidden(said[-1], joined, number)
+            tokens = model.blocks.layer(first + number, tokens, joined, encoding)
+        last = self(model.norm(tokens), joined)
+        for segment, found in enumerate(last if said else []):
+            for name in ("masks", "classes"):
+                found[f"earlier_{name}"] = torch.stack([one[segment][name] for one in said], dim=1)
+        return last
+
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Asked]:
+        """Normed tokens [rows, slots, dim], each image's queries first, to what they say."""
+        found = []
+        for image, patches in zip(layout.split(tokens), on_grids(patches_of(tokens, layout), layout), strict=True):
+            queries = image[:, : self.q.num_embeddings]
+            masks = torch.einsum("bqc,bchw->bqhw", self.mask_head(queries), self.upscale(patches))
+            found.append({"masks": masks, "classes": self.class_head(queries)})
+        return found
+
+    def masked_share(self, number: int) -> float:
+        """With which probability a query is masked in the last blocks' block of this number, from 0."""
+        if not self.training:
+            return 1.0
+        # From (number + 1) parts of the training on, within one part of it.
+        behind = self.done * (self.blocks + 2) - (number + 1)
+        return (1 - min(max(behind, 0.0), 1.0)) ** self.power
+
+    def _hidden(self, said: list[Asked], layout: TokenLayout, number: int) -> list[Tensor] | None:
+        """The patches that are not in a query's mask, and their bias; None where every query sees all."""
+        share = self.masked_share(number)
+        if not share:
+            return None
+        values = []
+        for one, segment in zip(said, layout.segments, strict=True):
+            masks = one["masks"].detach().float()
+            seen = F.interpolate(masks, size=tuple(segment.grid), mode="bilinear", align_corners=False).flatten(2) > 0
+            if share < 1:
+                seen = seen | (torch.rand(*seen.shape[:2], 1, device=seen.device) > share)
+            if not segment.row_major:
+                seen = seen[..., segment.indices[0]]
+            bias = torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, -torch.inf)
+            prefix = layout.num_prefix_tokens
+            values.append(F.pad(bias, (prefix, 0, 0, prefix - bias.shape[1])).unsqueeze(1))
+        return values

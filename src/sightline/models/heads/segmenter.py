@@ -1,0 +1,88 @@
+"""A mask for each class by tokens of the classes, which attend to the patches: Segmenter's decoder."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from sightline.checks import require_whole
+from sightline.encodings import create_encoding
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models.block import Block
+from sightline.models.config import MOST, ViTConfig
+from sightline.models.map_head import MapHead, filled, on_grids
+from sightline.models.trunk import Trunk
+
+
+class SegmenterHead(MapHead):
+    """The mask transformer (Strudel et al. 2021, section 3.2; rstrudel/segmenter, `MaskTransformer`).
+
+    A token of each class goes through blocks together with the projected patches of one image. A class's logit of a
+    patch is the cosine of their projections, normed over the classes afterwards; maps are on the patch grid. Without
+    the public code's dropout. Patches that were dropped are not attended to.
+    """
+
+    name: ClassVar[str] = "segmenter"
+    takes_parts: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        config: ViTConfig,
+        *,
+        layers: int = 2,
+        dim: int | None = None,
+        heads: int | None = None,
+        hidden: int | None = None,
+        background_bias: float = 0.0,
+    ) -> None:
+        """Args: layers: of the decoder; dim, heads, hidden: its width (None takes the trunk's), attention heads (None
+        takes heads of 64 channels) and hidden channels of its MLPs (None takes 4 dim); background_bias: of the first
+        class."""
+        super().__init__(config)
+        require_whole("head_options.layers", layers, 1, MOST["depth"])
+        dim = config.dim if dim is None else dim
+        require_whole("head_options.dim", dim, 1, MOST["dim"])
+        heads = max(dim // 64, 1) if heads is None else heads
+        require_whole("head_options.heads", heads, 1, MOST["heads"])
+        if dim % heads:
+            raise InputError(f"head_options.heads {heads}: must divide the decoder's dim {dim}")
+        hidden = 4 * dim if hidden is None else hidden
+        require_whole("head_options.hidden", hidden, 1, MOST["head_hidden"])
+        classes = config.num_classes
+        own = ViTConfig(dim=dim, depth=layers, heads=heads, mlp_ratio=hidden / dim, norm_eps=1e-5)
+        self.proj_dec = nn.Linear(config.dim, dim)
+        self.cls_emb = nn.Parameter(torch.randn(classes, dim) * 0.02)
+        self.blocks = Trunk(Block(own, layer) for layer in range(layers))
+        self.decoder_norm = nn.LayerNorm(dim, eps=1e-5)
+        self.proj_patch, self.proj_classes = (nn.Linear(dim, dim, bias=False) for _ in range(2))
+        self.mask_norm = nn.LayerNorm(classes, eps=1e-5)
+        # Nothing says where a patch stands: the trunk did.
+        self.encoding = create_encoding("none", depth=layers, heads=heads, dim=dim)
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.trunc_normal_(part.weight, std=0.02)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
+        for layer in (self.proj_patch, self.proj_classes):
+            nn.init.normal_(layer.weight, std=dim**-0.5)
+        with torch.no_grad():
+            self.mask_norm.bias[0] = background_bias
+
+    def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
+        # Attention without positions does not ask for an order: classes may stand before the patches.
+        every = layout.patches_only().with_prefix(len(self.cls_emb))
+        tokens = every.join(self.proj_dec(torch.cat(patches, dim=1)), self.cls_emb)
+        tokens = self.decoder_norm(self.blocks(tokens, every, self.encoding))
+        found = []
+        for image, segment in zip(every.split(tokens), every.segments, strict=True):
+            classes, here = image.split((len(self.cls_emb), segment.patches), dim=1)
+            logits = _unit(self.proj_patch(here)) @ _unit(self.proj_classes(classes)).mT
+            found.append(filled(self.mask_norm(logits), segment))
+        return on_grids(found, layout)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -1,0 +1,211 @@
+"""Maps of four layers at four strides, joined from coarse to fine: UperNet on a plain vision transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.checks import require_whole
+from sightline.errors import InputError, choose
+from sightline.layout import TokenLayout
+from sightline.models.config import MOST, ViTConfig
+from sightline.models.head import TokenHead, patches_of
+from sightline.models.map_head import check_whole, on_grids
+
+RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)
+POOLS = (1, 2, 3, 6)
+
+Maps = list[Tensor]
+"""[rows, channels, height, width] of each segment of a layout."""
+
+
+class JointBatchNorm(nn.BatchNorm2d):
+    """Batch norm whose statistics are those of all places of all maps together, whatever their sizes: a pack is one
+    batch. Where there is but one place, those that were kept are taken, as in evaluation."""
+
+    def of(self, maps: Maps) -> Maps:
+        # [1, channels, places of all maps, 1].
+        places = [one.transpose(0, 1).flatten(1) for one in maps]
+        every = torch.cat(places, dim=1)[None, ..., None]
+        normed = self._kept(every) if self.training and every.shape[2] == 1 else self(every)
+        parts = normed[0, ..., 0].split([one.shape[1] for one in places], dim=1)
+        pairs = zip(parts, maps, strict=True)
+        return [part.unflatten(1, (one.shape[0], *one.shape[2:])).transpose(0, 1) for part, one in pairs]
+
+    def _kept(self, every: Tensor) -> Tensor:
+        return F.batch_norm(every, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+
+class NormedConv(nn.Module):
+    """A convolution without bias, batch norm and ReLU (mmcv's ConvModule)."""
+
+    def __init__(self, inputs: int, outputs: int, side: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, side, padding=side // 2, bias=False)
+        self.bn = JointBatchNorm(outputs)
+
+    def forward(self, maps: Maps) -> Maps:
+        return [F.relu(one) for one in self.bn.of([self.conv(one) for one in maps])]
+
+
+class Feature2Pyramid(nn.Module):
+    """Four maps of one stride as maps of four (mmsegmentation's neck of that name): finer by transposed convolutions,
+    coarser by max pooling, which leaves out what is left over at the edge.
+
+    A map whose sides are less than what is pooled is continued by its edge.
+    """
+
+    def __init__(self, dim: int, rescales: Sequence[float] = RESCALES[:4]) -> None:
+        """Args: rescales: how many times finer than the patch grid each map is, of 4, 2, 1, 0.5 and 0.25.
+
+        Raises:
+            InputError: another, or not four.
+        """
+        super().__init__()
+        if len(rescales) != 4:
+            raise InputError(f"head_options.rescales {list(rescales)}: expected four")
+        for scale in rescales:
+            if scale not in RESCALES:
+                raise choose("head_options.rescales", str(scale), [f"{one:g}" for one in RESCALES])
+        self.rescales = tuple(rescales)
+        if 4 in rescales:
+            first, last = (nn.ConvTranspose2d(dim, dim, 2, 2) for _ in range(2))
+            self.upsample_4x = nn.ModuleList([first, JointBatchNorm(dim), nn.GELU(), last])
+        if 2 in rescales:
+            self.upsample_2x = nn.ModuleList([nn.ConvTranspose2d(dim, dim, 2, 2)])
+
+    def forward(self, levels: Sequence[Maps]) -> list[Maps]:
+        return [self._rescaled(maps, scale) for maps, scale in zip(levels, self.rescales, strict=True)]
+
+    def _rescaled(self, maps: Maps, scale: float) -> Maps:
+        if scale < 1:
+            return [_pooled(one, round(1 / scale)) for one in maps]
+        if scale == 1:
+            return maps
+        for part in self.upsample_4x if scale == 4 else self.upsample_2x:
+            maps = part.of(maps) if isinstance(part, JointBatchNorm) else [part(one) for one in maps]
+        return maps
+
+
+def _pooled(one: Tensor, side: int) -> Tensor:
+    missing = [max(side - length, 0) for length in one.shape[-2:]]
+    if any(missing):
+        one = F.pad(one, (0, missing[1], 0, missing[0]), mode="replicate")
+    return F.max_pool2d(one, side)
+
+
+class PyramidDecoder(nn.Module):
+    """UperNet's head (Xiao et al. 2018, section 3.1; mmsegmentation's UPerHead): pyramid pooling of the coarsest map
+    (PSPNet), sums from coarse to fine (FPN), and all levels joined at the finest. Without its dropout."""
+
+    def __init__(self, inputs: int, channels: int, classes: int, pools: Sequence[int] = POOLS) -> None:
+        super().__init__()
+        self.pools = tuple(pools)
+        self.psp_modules = nn.ModuleList(NormedConv(inputs, channels, 1) for _ in pools)
+        self.bottleneck = NormedConv(inputs + len(pools) * channels, channels, 3)
+        self.lateral_convs = nn.ModuleList(NormedConv(inputs, channels, 1) for _ in range(3))
+        self.fpn_convs = nn.ModuleList(NormedConv(channels, channels, 3) for _ in range(3))
+        self.fpn_bottleneck = NormedConv(4 * channels, channels, 3)
+        self.conv_seg = nn.Conv2d(channels, classes, 1)
+        nn.init.normal_(self.conv_seg.weight, std=0.01)
+        nn.init.zeros_(self.conv_seg.bias)  # type: ignore[arg-type]
+
+    def forward(self, levels: Sequence[Maps]) -> Maps:
+        """Four levels, the finest first, to logits of its size."""
+        laterals = [conv(maps) for conv, maps in zip(self.lateral_convs, levels[:3], strict=True)]
+        laterals.append(self.pooled(levels[3]))
+        for level in (2, 1, 0):
+            laterals[level] = _each(_summed, laterals[level], laterals[level + 1])
+        joined = [conv(maps) for conv, maps in zip(self.fpn_convs, laterals[:3], strict=True)] + laterals[3:]
+        every = _each(lambda *maps: torch.cat([_as_large(one, maps[0]) for one in maps], dim=1), *joined)
+        return [self.conv_seg(one) for one in self.fpn_bottleneck(every)]
+
+    def pooled(self, maps: Maps) -> Maps:
+        """The coarsest level with means of its parts beside it: the topmost lateral."""
+        means = [
+            conv([F.adaptive_avg_pool2d(one, side) for one in maps])
+            for side, conv in zip(self.pools, self.psp_modules, strict=True)
+        ]
+        beside = _each(lambda one, *parts: torch.cat([one, *(_as_large(x, one) for x in parts)], dim=1), maps, *means)
+        return self.bottleneck(beside)
+
+
+def _each(made: Callable[..., Tensor], *levels: Maps) -> Maps:
+    """Segment by segment."""
+    return [made(*maps) for maps in zip(*levels, strict=True)]
+
+
+def _summed(one: Tensor, above: Tensor) -> Tensor:
+    return one + _as_large(above, one)
+
+
+def _as_large(one: Tensor, other: Tensor) -> Tensor:
+    size = other.shape[-2:]
+    return one if one.shape[-2:] == size else F.interpolate(one, size=size, mode="bilinear", align_corners=False)
+
+
+class UperNetHead(TokenHead):
+    """UperNet on four layers of the trunk.
+
+    Level i takes the i-th of `layers`; the trunk's last layer is normed as its outputs are, the others are not (as
+    mmsegmentation's vision transformer with `final_norm`). Maps are as fine as the finest level, `patch_size /
+    rescales[0]` pixels. Takes whole images; each map is of one image alone, so that convolutions never see its
+    neighbours in a pack. In training the statistics of its norms are those of the whole batch.
+    """
+
+    name: ClassVar[str] = "upernet"
+
+    def __init__(
+        self,
+        config: ViTConfig,
+        *,
+        layers: Sequence[int] | None = None,
+        channels: int = 256,
+        rescales: Sequence[float] = RESCALES[:4],
+        pools: Sequence[int] = POOLS,
+        background_bias: float = 0.0,
+    ) -> None:
+        """Args: layers: four, counted from 0 and rising, the same ones twice where there are fewer; None takes the
+        ends of the four quarters of the trunk; channels: of each level; rescales: as `Feature2Pyramid`; pools: sides
+        of the pyramid pooling; background_bias: of the first class."""
+        super().__init__(config)
+        depth = config.depth
+        if layers is None:
+            layers = [max(depth * quarter // 4 - 1, 0) for quarter in (1, 2, 3, 4)]
+        if len(layers) != 4 or list(layers) != sorted(layers):
+            raise InputError(f"head_options.layers {list(layers)}: expected four that rise, from 0 to {depth - 1}")
+        for layer in layers:
+            require_whole("head_options.layers", layer, 0, depth - 1)
+        require_whole("head_options.channels", channels, 1, MOST["dim"])
+        if not pools:
+            raise InputError("head_options.pools: expected at least one side, as 1, 2, 3, 6")
+        for side in pools:
+            require_whole("head_options.pools", side, 1, MOST["image_size"])
+        self.layers, self.depth = tuple(layers), depth
+        self.neck = Feature2Pyramid(config.dim, rescales)
+        self.decode_head = PyramidDecoder(config.dim, channels, config.num_classes, pools)
+        with torch.no_grad():
+            self.decode_head.conv_seg.bias[0] = background_bias  # type: ignore[index]
+
+    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Maps:
+        check_whole(self.name, layout)
+        outputs = model.blocks.taken(model.embed(rows, layout), set(self.layers), layout, model.encoding)
+        if self.layers[-1] == self.depth - 1:
+            outputs[-1] = model.norm(outputs[-1])
+        by_layer = dict(zip(sorted(set(self.layers)), outputs, strict=True))
+        return self([by_layer[layer] for layer in self.layers], layout)
+
+    def forward(self, tokens: Sequence[Tensor] | Tensor, layout: TokenLayout) -> Maps:
+        """Args: tokens: those of the four layers, each [rows, slots, dim].
+
+        Raises:
+            InputError: they are those of one layer.
+        """
+        if isinstance(tokens, Tensor):
+            layers = ", ".join(map(str, self.layers))
+            raise InputError(f"head {self.name}: reads layers {layers}, got the last alone (expected model(images))")
+        return self.decode_head(self.neck([on_grids(patches_of(one, layout), layout) for one in tokens]))

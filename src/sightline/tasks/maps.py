@@ -1,0 +1,108 @@
+"""Outputs that are maps of logits, one for each class: their loss, and what they say of each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.layout import TokenLayout
+from sightline.models.map_head import is_there
+from sightline.targets import IGNORE
+
+# Of a logit map that is enlarged: so many classes at a time, so that a large image's are never all there.
+_CLASSES_AT_ONCE = 16
+
+
+class Maps:
+    """How outputs of a `MapHead` are read: for each segment float [rows, classes, height, width].
+
+    The loss is the softmax cross entropy, over all pixels that have a class, whatever their image: maps are enlarged
+    bilinearly (`align_corners` False) to the labels.
+    """
+
+    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
+        """The sum over pixels; units are those that have a class, in patches that are there.
+
+        Args:
+            labels: uint8 [height, width] of each image, of any size.
+        """
+        total, units, first = outputs[0].new_zeros((), dtype=torch.float32), 0, 0
+        for maps, segment in zip(outputs, layout.segments, strict=True):
+            own = labels[first : first + len(maps)]
+            first += len(maps)
+            # Where answers are measured, images of one grid may have labels of many sizes.
+            together = (
+                [(maps, torch.stack(list(own)))]
+                if len({one.shape for one in own}) == 1
+                else [(one.unsqueeze(0), label.unsqueeze(0)) for one, label in zip(maps, own, strict=True)]
+            )
+            for some, wanted in together:
+                size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
+                if segment.patches == segment.grid.cells:
+                    logits = enlarged(some.float(), size)
+                else:
+                    # Between a patch that is there and one that is not, there is nothing to interpolate.
+                    logits = F.interpolate(some.float(), size=size, mode="nearest-exact")
+                    here = F.interpolate(is_there(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
+                    long = long.where(here, IGNORE)
+                total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
+                units += int((long != IGNORE).sum())
+        return total, max(units, 1)
+
+    def each(self, outputs: list[Any]) -> list[Any]:
+        """The output of each image by itself."""
+        return [one for maps in outputs for one in maps]
+
+    def within(self, output: Any, shown: tuple[int, int], padded: tuple[int, int]) -> Any:
+        """The part that lies over an image of `shown` (height, width), which was padded at the bottom and right."""
+        return _within(output, shown, padded)
+
+    def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
+        """Of each class at each pixel, the higher the likelier: float32 [classes, height, width]."""
+        return enlarged(output[None].float(), size)[0]
+
+    def chances(self, scores: Tensor) -> Tensor:
+        """Scores as probabilities, as images that are mirrored or scaled average them."""
+        return scores.softmax(dim=0)
+
+    def likeliest(self, output: Any, size: tuple[int, int]) -> np.ndarray:
+        """The class of each pixel: uint8 (height, width)."""
+        return likeliest(output, size)
+
+
+def reading_of(outputs: Sequence[Any]) -> Maps:
+    """How these outputs, of segments or of images, are read."""
+    # Loaded where it is needed, as it needs this file.
+    from sightline.tasks.mask_sets import MaskSets
+
+    return MaskSets() if len(outputs) and isinstance(outputs[0], Mapping) else Maps()
+
+
+def enlarged(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """Maps [images, classes, height, width] at another size, bilinear."""
+    if maps.shape[-2:] == size:
+        return maps
+    return F.interpolate(maps, size=size, mode="bilinear", align_corners=False)
+
+
+def likeliest(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
+    """The class of the highest of logits [classes, height, width] at each of (height, width) pixels, the first of those
+    that are alike: uint8."""
+    best, which = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
+    for first in range(0, len(logits), _CLASSES_AT_ONCE):
+        some = enlarged(logits[None, first : first + _CLASSES_AT_ONCE].float(), size)[0]
+        highest, index = some.max(dim=0)
+        better = highest > best
+        best, which = torch.where(better, highest, best), torch.where(better, (index + first).to(torch.uint8), which)
+    return which.numpy()
+
+
+def _within(output: Tensor, shown: tuple[int, int], padded: tuple[int, int]) -> Tensor:
+    if shown == padded:
+        return output
+    return enlarged(output[None], padded)[0, :, : shown[0], : shown[1]]

@@ -1,0 +1,125 @@
+"""Outputs that are sets of masks, each with a class: matched with the classes of an image, and read as a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.layout import TokenLayout
+from sightline.models.boxes import wide
+from sightline.targets import IGNORE
+from sightline.tasks.maps import Maps, enlarged
+
+# Mask2Former's weights of the class, of the cross entropy of masks and of their overlap, in the costs and in the loss.
+CLASS, PIXELS, DICE = 2.0, 5.0, 5.0
+# The weight of queries that answer for nothing.
+NOTHING = 0.1
+# The most pixels of an image that are looked at (Mask2Former, section 4.2: 112 x 112 points).
+POINTS = 12544
+
+
+class MaskSets(Maps):
+    """How outputs of `EomtHead` are read: `Asked` for each segment.
+
+    The loss is that of mask classification (Mask2Former, Cheng et al. 2022, section 4; EoMT's weights). Of each image
+    every class that its labels show is one mask; masks and queries are paired at the least cost; a pair has the binary
+    cross entropy of its pixels and the dice loss, a query the cross entropy of its class or of nothing, and so at each
+    of the last blocks. All pixels that have a class are looked at, at the labels' size; beyond 12544 of an image so
+    many are drawn evenly (Mask2Former draws more where masks are unsure). It is a mean over images, each of which
+    divides by its own masks: Mask2Former divides by those of the whole batch.
+    """
+
+    def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
+        """The sum over images; units are those that have a pixel with a class."""
+        total, units = outputs[0]["classes"].new_zeros((), dtype=torch.float32), 0
+        for output, label in zip(self.each(outputs), labels, strict=True):
+            there = (label.flatten() != IGNORE).nonzero()[:, 0]
+            # Nothing that was said is left out of the graph.
+            total = total + 0 * sum(one.sum() for one in output.values())
+            if not len(there):
+                continue
+            units += 1
+            if len(there) > POINTS:
+                there = there[torch.randperm(len(there), device=there.device)[:POINTS]]
+            wanted = label.flatten()[there].long()
+            present = wanted.unique()
+            true = (wanted == present[:, None]).float()
+            for masks, classes in _said(output):
+                total = total + _image_loss(_at(masks, there, label.shape), wide(classes), true, present)
+        return total, max(units, 1)
+
+    def each(self, outputs: list[Any]) -> list[Any]:
+        rows = [len(one["classes"]) for one in outputs]
+        return [
+            {name: value[row] for name, value in one.items()}
+            for one, count in zip(outputs, rows, strict=True)
+            for row in range(count)
+        ]
+
+    def within(self, output: Any, shown: tuple[int, int], padded: tuple[int, int]) -> Any:
+        return {**output, "masks": super().within(output["masks"], shown, padded)}
+
+    def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
+        """Of all queries, the sum of how sure the mask is times how sure the class is (tue-mps/eomt,
+        `to_per_pixel_logits_semantic`)."""
+        sure = output["classes"].float().softmax(dim=-1)[:, :-1]
+        return torch.einsum("qhw,qc->chw", enlarged(output["masks"][None].float(), size)[0].sigmoid(), sure)
+
+    def chances(self, scores: Tensor) -> Tensor:
+        return scores / scores.sum(dim=0, keepdim=True).clamp_min(1e-12)
+
+    def likeliest(self, output: Any, size: tuple[int, int]) -> np.ndarray:
+        return self.scores(output, size).argmax(dim=0).to(torch.uint8).numpy()
+
+
+def _said(output: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """(masks, classes) of the last block, and of those before where they were asked."""
+    said = [(output["masks"], output["classes"])]
+    if "earlier_masks" in output:
+        said += zip(output["earlier_masks"], output["earlier_classes"], strict=True)
+    return said
+
+
+def _at(masks: Tensor, pixels: Tensor, size: Sequence[int]) -> Tensor:
+    """Masks [queries, height, width] at some pixels of an image of `size`, as bilinear enlargement gives them: float32
+    [queries, pixels]."""
+    y, x = (pixels // size[1] + 0.5) * (2 / size[0]) - 1, (pixels % size[1] + 0.5) * (2 / size[1]) - 1
+    places = torch.stack((x, y), dim=-1)[None, None].to(wide(masks).dtype)
+    return F.grid_sample(wide(masks)[None], places, padding_mode="border", align_corners=False)[0, :, 0]
+
+
+def _image_loss(logits: Tensor, classes: Tensor, true: Tensor, present: Tensor) -> Tensor:
+    """Of one image: mask logits [queries, n], class logits [queries, classes + 1], masks [m, n] of m classes."""
+    mine, its = _matched(logits, classes, true, present)
+    answers = torch.full((len(classes),), classes.shape[1] - 1, device=classes.device)
+    answers[mine] = present[its]
+    weights = torch.ones(classes.shape[1], dtype=classes.dtype, device=classes.device)
+    weights[-1] = NOTHING
+    loss = CLASS * F.cross_entropy(classes, answers, weights)
+    own, wanted = logits[mine], true[its].to(logits.dtype)
+    pixels = F.binary_cross_entropy_with_logits(own, wanted, reduction="none").mean(dim=1)
+    sure = own.sigmoid()
+    dice = 1 - (2 * (sure * wanted).sum(dim=1) + 1) / (sure.sum(dim=1) + wanted.sum(dim=1) + 1)
+    return loss + (PIXELS * pixels + DICE * dice).sum() / len(present)
+
+
+def _matched(logits: Tensor, classes: Tensor, true: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs of queries and classes that cost the least together: int64 [pairs] of each."""
+    # Slow to load, and nothing else needs it.
+    from scipy.optimize import linear_sum_assignment
+
+    with torch.no_grad():
+        wanted = true.to(logits.dtype)
+        # Where a pixel is in the mask its cross entropy is softplus(-x), elsewhere softplus(x) = softplus(-x) + x.
+        pixels = (F.softplus(-logits).sum(dim=1, keepdim=True) + logits @ (1 - wanted).mT) / logits.shape[1]
+        sure = logits.sigmoid()
+        dice = 1 - (2 * sure @ wanted.mT + 1) / (sure.sum(dim=1)[:, None] + wanted.sum(dim=1) + 1)
+        cost = PIXELS * pixels + DICE * dice - CLASS * classes.softmax(dim=-1)[:, present]
+        # Whatever a model gives, there is an answer: what is not finite is stopped by its loss.
+        rows, cols = linear_sum_assignment(cost.nan_to_num(1e6, 1e6, -1e6).cpu().numpy())
+    return torch.from_numpy(rows).to(logits.device), torch.from_numpy(cols).to(logits.device)

@@ -1,0 +1,159 @@
+"""How an image is looked at where a model is measured: whole, in windows, mirrored, and at several sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.data.batch import Batch, normalised
+from sightline.errors import InputError
+from sightline.models import Model
+from sightline.patchify import nearest_multiples
+from sightline.tasks.maps import Maps, enlarged, reading_of
+
+_WINDOWS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How an image is looked at.
+
+    Attributes:
+        kind: `whole` images; or windows of one size by `segmenter`'s rule, which enlarges an image whose shorter side
+            is less than a window, or by `mmseg`'s, whose windows are then smaller.
+        window, stride: side of a window, and how far apart they begin, in pixels.
+        scales: the image is looked at so many times as large.
+        flip: also mirrored.
+    """
+
+    kind: Literal["whole", "segmenter", "mmseg"] = "whole"
+    window: int = 512
+    stride: int = 341
+    scales: tuple[float, ...] = (1.0,)
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        require("inference.kind", self.kind, ("whole", "segmenter", "mmseg"))
+        require_whole("inference.window", self.window, 1)
+        require_whole("inference.stride", self.stride, 1, self.window)
+        require_bool("inference.flip", self.flip)
+        object.__setattr__(self, "scales", tuple(self.scales))
+        if not self.scales:
+            raise InputError("inference.scales: expected at least one, as 1.0")
+        for scale in self.scales:
+            require_number("inference.scales", scale, above=True)
+
+    @property
+    def plain(self) -> bool:
+        """One pass of the whole image is all."""
+        return self.kind == "whole" and self.scales == (1.0,) and not self.flip
+
+
+def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "float32") -> list[Tensor]:
+    """What a model says of each image of a batch when it is looked at so: logarithms of probabilities, for each segment
+    float32 [rows, classes, height, width] in pixels of what the model would be given.
+
+    Args:
+        precision: as `outputs_of`.
+
+    Raises:
+        InputError: a window is no multiple of the patch, and nothing is padded; or patches were dropped.
+    """
+    config = model.config
+    if how.kind != "whole" and config.fit == "exact" and how.window % config.patch_size:
+        near = " or ".join(map(str, nearest_multiples(how.window, config.patch_size)))
+        raise InputError(
+            f"inference.window {how.window}: must be a multiple of the patch, {config.patch_size} px (nearest: {near})"
+        )
+    with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        every = model.patch_embed.images(normalised(batch.inputs, config.mean, config.std), batch.layout)
+        return [torch.stack([looked_at(model, image, how) for image in images]) for images in every]
+
+
+def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int] | None = None) -> Tensor:
+    """Logarithms of the probabilities of each class: float32 [classes, height, width].
+
+    Scores of windows are added and divided by how many there are at a pixel, then enlarged bilinearly to `size`,
+    mirrored back, and made probabilities, whose mean over sizes and mirror images is taken (rstrudel/segmenter,
+    `inference`; mmsegmentation, `slide_inference` and `SegTTAModel`).
+
+    Args:
+        image: normalised [channels, height, width].
+        size: (height, width) of what is returned; None for those of the image.
+    """
+    size = (image.shape[-2], image.shape[-1]) if size is None else size
+    total, count = None, 0
+    for scale in how.scales:
+        scaled = _scaled(model, image, scale)
+        for mirrored in (False, True)[: 1 + how.flip]:
+            shown = scaled.flip(-1) if mirrored else scaled
+            scores, reading = scores_of(model, shown[None]) if how.kind == "whole" else _slid(model, shown, how)
+            scores = enlarged(scores, size)[0]
+            said = reading.chances(scores.flip(-1) if mirrored else scores)
+            total, count = said if total is None else total + said, count + 1
+    assert total is not None
+    return (total / count).clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def scores_of(model: Model, images: Tensor) -> tuple[Tensor, Maps]:
+    """The scores of normalised images [images, channels, height, width] of one size, float32 [images, classes, height,
+    width], and how they are read; what an image is padded with is cut off."""
+    outputs, patch = model(images), model.config.patch_size
+    reading, (height, width) = reading_of(outputs), images.shape[-2:]
+    each = reading.each(outputs)
+    if model.config.fit == "pad":
+        padded = -(-height // patch) * patch, -(-width // patch) * patch
+        each = [reading.within(one, (height, width), padded) for one in each]
+    return torch.stack([reading.scores(one, (height, width)) for one in each]), reading
+
+
+def anchors(side: int, window: int, stride: int) -> list[int]:
+    """Where windows begin along a side, in pixels: every `stride`, and the last where it ends with the image."""
+    last = max(side - window, 0)
+    return [*range(0, last, stride), last]
+
+
+def enlarged_to_window(image: Tensor, window: int) -> Tensor:
+    """An image [channels, height, width] whose shorter side is less than a window as one whose shorter side is it
+    (bilinear, downwards to whole pixels); others as they are."""
+    height, width = image.shape[-2:]
+    if min(height, width) >= window:
+        return image
+    size = (window, int(width / height * window)) if height < width else (int(height / width * window), window)
+    return enlarged(image[None], size)[0]
+
+
+def _slid(model: Model, image: Tensor, how: Inference) -> tuple[Tensor, Maps]:
+    """Means over windows of an image's scores: [1, classes, height, width] of the image, enlarged if need be."""
+    if how.kind == "segmenter":
+        image = enlarged_to_window(image, how.window)
+    sides = image.shape[-2], image.shape[-1]
+    height, width = (min(side, how.window) for side in sides)
+    rows, cols = (anchors(side, how.window, how.stride) for side in sides)
+    places = [(y, x) for y in rows for x in cols]
+    total, count, reading = image.new_zeros(()), image.new_zeros(sides), None
+    for first in range(0, len(places), _WINDOWS_AT_ONCE):
+        some = places[first : first + _WINDOWS_AT_ONCE]
+        scores, reading = scores_of(model, torch.stack([image[:, y : y + height, x : x + width] for y, x in some]))
+        if not total.dim():
+            total = scores.new_zeros(scores.shape[1], *sides)
+        for one, (y, x) in zip(scores, some, strict=True):
+            total[:, y : y + height, x : x + width] += one
+            count[y : y + height, x : x + width] += 1
+    assert reading is not None
+    return (total / count)[None], reading
+
+
+def _scaled(model: Model, image: Tensor, scale: float) -> Tensor:
+    """An image `scale` times as large: sides of whole pixels, and of whole patches where nothing fits others."""
+    if scale == 1:
+        return image
+    unit = model.config.patch_size if model.config.fit == "exact" else 1
+    size = [max(round(side * scale / unit), 1) * unit for side in image.shape[-2:]]
+    wide = image.float()[None]
+    return F.interpolate(wide, size=size, mode="bilinear", align_corners=False, antialias=scale < 1)[0].to(image.dtype)

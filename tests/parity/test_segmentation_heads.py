@@ -1,0 +1,241 @@
+"""Segmenter, UperNet and EoMT against the public code (golden_families/).
+
+`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sightline.layout import TokenLayout
+from sightline.models import Model, make_model
+from sightline.models.config import ViTConfig
+from sightline.models.heads.eomt import EomtHead
+from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder
+from sightline.tasks.maps import Maps, enlarged
+from sightline.tasks.mask_sets import MaskSets
+from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at, scores_of
+
+FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
+TOLERANCE = 5e-5
+
+
+def files(start: str) -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob(f"{start}*.safetensors"))
+
+
+def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and with which arguments they were made."""
+    path = FOLDER / f"{file}.safetensors"
+    with safe_open(path, "pt") as opened:
+        said = opened.metadata()
+    return load_file(path), json.loads(said["args"])
+
+
+def weights(tensors: dict[str, Tensor], start: str = "") -> dict[str, Tensor]:
+    start = f"sd.{start}"
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+
+
+def assert_close(ours: Tensor, theirs: Tensor) -> None:
+    assert ours.shape == theirs.shape
+    # What is the same everywhere would equal anything.
+    assert theirs.std() > 1e-3
+    assert (ours - theirs).abs().max() <= TOLERANCE
+
+
+def test_there_are_files() -> None:
+    for start in ("segmenter", "upernet", "eomt"):
+        assert files(start)
+
+
+def trunk(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """timm's names of a trunk's weights as ours; the position table apart."""
+    ours = {}
+    for name, value in theirs.items():
+        if name == "patch_embed.proj.weight":
+            ours[name] = value.flatten(1)
+        elif name.startswith(("patch_embed.", "blocks.", "norm.", "cls_token")):
+            ours[name] = value
+    registers = [theirs[name] for name in ("dist_token", "reg_token") if name in theirs]
+    return ours | ({"reg_token": registers[0]} if registers else {})
+
+
+def segmenter(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
+    tensors, said = read(file)
+    encoder, decoder = said["encoder"], said["decoder_args"]
+    prefix = 2 if encoder["distilled"] else 1
+    options = {"norm": False} if decoder is None else {
+        "layers": decoder["n_layers"], "heads": decoder["n_heads"], "dim": decoder["d_model"],
+        "hidden": decoder["d_ff"],
+    }  # fmt: skip
+    model = make_model(
+        ViTConfig(
+            patch_size=encoder["patch_size"], dim=encoder["d_model"], depth=encoder["n_layers"],
+            heads=encoder["n_heads"], mlp_ratio=encoder["d_ff"] / encoder["d_model"], norm_eps=1e-5,
+            num_registers=prefix - 1, num_classes=said["n_cls"], image_size=tuple(encoder["image_size"]), fit="pad",
+            encoding="learned_1d", task="segmentation", head="linear_map" if decoder is None else "segmenter",
+            head_options=options,
+        )
+    )  # fmt: skip
+    theirs = weights(tensors, "encoder.")
+    ours = trunk(theirs)
+    ours["encoding.prefix"], ours["encoding.table"] = theirs["pos_embed"][0, :prefix], theirs["pos_embed"][0, prefix:]
+    for name, value in weights(tensors, "decoder.").items():
+        if name in ("proj_patch", "proj_classes"):
+            # Theirs multiply from the right.
+            ours[f"head.{name}.weight"] = value.T
+        elif name == "cls_emb":
+            ours["head.cls_emb"] = value[0]
+        else:
+            ours["head." + (name.replace("head.", "fc.") if decoder is None else name)] = value
+    model.load_state_dict(ours)
+    return model.eval(), tensors, said
+
+
+SEGMENTERS = files("segmenter")
+
+
+@pytest.mark.parametrize("file", SEGMENTERS)
+@torch.no_grad()
+def test_segmenter(file: str) -> None:
+    model, tensors, said = segmenter(file)
+    sides = said["encoder"]["patch_size"]
+    for size in [*said["sizes"], *(["swapped"] if "in.swapped" in tensors else [])]:
+        images = tensors[f"in.{size}"]
+        maps = model(images)[0]
+        grid = tuple(-(-side // sides) for side in images.shape[-2:])
+        if f"out.{size}.encoder" in tensors:
+            tokens = tensors[f"out.{size}.encoder"]
+            assert_close(model.encode(*model.prepare(images)), tokens)
+            layout = TokenLayout.uniform(grid, len(images), num_prefix_tokens=model.num_prefix_tokens)
+            assert_close(model.head(tokens, layout)[0], tensors[f"out.{size}.masks"])
+            assert_close(maps, tensors[f"out.{size}.masks"])
+        if f"out.{size}.logits" in tensors:
+            shown, padded = tuple(images.shape[-2:]), (grid[0] * sides, grid[1] * sides)
+            logits = torch.stack([Maps().within(enlarged(one[None], padded)[0], shown, padded) for one in maps])
+            assert_close(logits, tensors[f"out.{size}.logits"])
+            assert_close(scores_of(model, images)[0], tensors[f"out.{size}.logits"])
+
+
+SLIDES = [(file, tag) for file in SEGMENTERS for tag in read(file)[1]["slide"]]
+
+
+@pytest.mark.parametrize(("file", "tag"), SLIDES)
+@torch.no_grad()
+def test_segmenter_slides(file: str, tag: str) -> None:
+    model, tensors, said = segmenter(file)
+    how, (image,) = said["slide"][tag], tensors[f"in.slide.{tag}"]
+    window, stride = how["window_size"], how["window_stride"]
+    resized = enlarged_to_window(image, window)
+    if f"resized.slide.{tag}" in tensors:
+        assert_close(resized[None], tensors[f"resized.slide.{tag}"])
+    rows, cols = (anchors(side, window, stride) for side in resized.shape[-2:])
+    assert tensors[f"index.slide.{tag}.anchors"].tolist() == [[y, x] for y in rows for x in cols]
+    for name, flip in (("probs", False), ("probs_flip", True)):
+        if f"out.slide.{tag}.{name}" in tensors:
+            inference = Inference("segmenter", window=window, stride=stride, flip=flip)
+            found = looked_at(model, image, inference, size=tuple(how["ori_shape"]))
+            assert_close(found.exp(), tensors[f"out.slide.{tag}.{name}"])
+
+
+@pytest.mark.parametrize("file", files("upernet"))
+@torch.no_grad()
+def test_upernet(file: str) -> None:
+    tensors, said = read(file)
+    neck = Feature2Pyramid(said["embed_dim"], said["rescales"]).eval()
+    neck.load_state_dict(weights(tensors, "neck."))
+    head = PyramidDecoder(said["embed_dim"], said["channels"], said["num_classes"], said["pool_scales"]).eval()
+    # Their pooled branches are sequences that begin with the pooling itself.
+    theirs = weights(tensors, "decode_head.")
+    head.load_state_dict({re.sub(r"^(psp_modules\.\d+)\.1\.", r"\1.", name): one for name, one in theirs.items()})
+    for grid in said["grids"]:
+        maps = [tensors[f"in.{grid}.{level}"] for level in range(4)]
+        # Beside a map of another size, as in a pack.
+        beside = [torch.randn(1, said["embed_dim"], 3, 7) for _ in range(4)]
+        levels = neck([[one, other] for one, other in zip(maps, beside, strict=True)])
+        for level in range(4):
+            if f"out.{grid}.neck.{level}" in tensors:
+                assert_close(levels[level][0], tensors[f"out.{grid}.neck.{level}"])
+        assert_close(head.pooled(levels[3])[0], tensors[f"out.{grid}.psp"])
+        logits = head(levels)[0]
+        assert_close(logits, tensors[f"out.{grid}.logits"])
+        if f"out.{grid}.upsampled" in tensors:
+            large = tensors[f"out.{grid}.upsampled"]
+            assert_close(enlarged(logits, tuple(large.shape[-2:])), large)
+
+
+def eomt(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
+    tensors, said = read(file)
+    theirs = weights(tensors, "encoder.backbone.")
+    registers = theirs["reg_token"].shape[1] if "reg_token" in theirs else 0
+    patches, grid = theirs["pos_embed"].shape[1], [side // said["patch_size"] for side in said["img_size"]]
+    prefixed = patches > grid[0] * grid[1]
+    model = make_model(
+        ViTConfig(
+            patch_size=said["patch_size"], dim=said["embed_dim"], depth=said["depth"], heads=said["num_heads"],
+            mlp_ratio=said["mlp_ratio"], num_registers=registers, num_classes=said["num_classes"],
+            image_size=tuple(said["img_size"]), encoding="learned_1d", encoding_options={"prefix": prefixed},
+            layer_scale=1.0 if "blocks.0.ls1.gamma" in theirs else None, task="segmentation", head="eomt",
+            head_options={
+                "queries": said["num_q"], "blocks": said["num_blocks"], "masked": said["masked_attn_enabled"],
+                "masked_in_evaluation": said["masked_attn_enabled"],
+            },
+        )
+    )  # fmt: skip
+    ours = trunk(theirs)
+    ours["encoding.table"] = theirs["pos_embed"][0, patches - grid[0] * grid[1] :]
+    if prefixed:
+        ours["encoding.prefix"] = theirs["pos_embed"][0, : patches - grid[0] * grid[1]]
+    heads = ("q.", "class_head.", "mask_head.", "upscale.")
+    ours |= {f"head.{name}": value for name, value in weights(tensors).items() if name.startswith(heads)}
+    model.load_state_dict(ours)
+    return model.eval(), tensors, said
+
+
+@pytest.mark.parametrize("file", files("eomt"))
+@pytest.mark.parametrize("packed", [False, True])
+@torch.no_grad()
+def test_eomt(file: str, packed: bool) -> None:
+    model, tensors, said = eomt(file)
+    head, theirs = model.head, weights(tensors, "encoder.")
+    assert isinstance(head, EomtHead)
+    image = (tensors["in.x"] - theirs["pixel_mean"]) / theirs["pixel_std"]
+    hidden: list[list[Tensor]] = []
+    given = head._hidden
+
+    def keep(*arguments: Any) -> list[Tensor] | None:
+        made = given(*arguments)
+        assert made is not None
+        hidden.append(made)
+        return made
+
+    head._hidden = keep  # type: ignore[method-assign]
+    patch = said["patch_size"]
+    outputs = model([torch.randn(3, 2 * patch, patch), image[0]]) if packed else model(image)
+    found = outputs[-1]
+    every = [*found.get("earlier_masks", torch.empty(1, 0))[0], found["masks"][0]]
+    classes = [*found.get("earlier_classes", torch.empty(1, 0))[0], found["classes"][0]]
+    assert len(every) == len([key for key in tensors if key.startswith("out.mask_logits.")])
+    for block, (masks, logits) in enumerate(zip(every, classes, strict=True)):
+        assert_close(masks[None], tensors[f"out.mask_logits.{block}"])
+        assert_close(logits[None], tensors[f"out.class_logits.{block}"])
+    assert len(hidden) == len([key for key in tensors if key.startswith("mask.")])
+    for block, values in enumerate(hidden):
+        allowed = tensors[f"mask.{block}"]
+        ours = torch.ones_like(allowed)
+        ours[:, : model.num_prefix_tokens + said["num_q"]] = values[-1][:, 0] == 0
+        assert torch.equal(ours, allowed)
+        assert not allowed.all()
+    one = MaskSets().each(outputs)[-1]
+    assert_close(MaskSets().scores(one, tuple(said["img_size"]))[None], tensors["out.semantic"])
