@@ -23,6 +23,8 @@ DEVIATIONS = 1.959964
 FRACTION = "fraction"
 IMAGES = "images"
 SQUARE = "square"
+INFERENCE = "inference"
+"""The slice that says how images were looked at, where that was not once and whole: a measurement of its own."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # What a row of 0.1 lacks, which knew accuracies alone.
 _OLD = {"unit": FRACTION, "better": "higher"}
@@ -272,4 +274,4 @@ def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
 
 def _measured(row: ResultRow) -> tuple[object, ...]:
     """What a row is about."""
-    return row.data, row.split, row.view, row.resolution, row.tuned, row.shrunk
+    return row.data, row.split, row.view, row.resolution, row.tuned, row.shrunk, row.slices.get(INFERENCE)

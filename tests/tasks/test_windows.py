@@ -11,13 +11,17 @@ from torch import Tensor
 
 from sightline import create_model
 from sightline.data.batch import Batch, packed, stacked
+from sightline.data.discovery import open_source
 from sightline.errors import InputError
+from sightline.evaluation import evaluate
+from sightline.evaluation.measure import EvaluateConfig, RunIdentity
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.patchify import patchify
+from sightline.results import merge_rows
 from sightline.targets import Crop
 from sightline.tasks.base import make_task, outputs_of
-from sightline.tasks.segmentation import SegmentationOptions
+from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at
 
 
@@ -133,6 +137,21 @@ def test_the_task_looks_as_it_is_told(head: str) -> None:
     for one, other in zip(plain.outputs(model, pack), outputs_of(model, pack), strict=True):
         same = [torch.equal(one[name], other[name]) for name in one] if head == "eomt" else [torch.equal(one, other)]
         assert all(same)
+
+
+def test_rows_say_how_images_were_looked_at() -> None:
+    source = open_source("scenes:pairs")
+    model = model_of(**{**Segmentation.model_options(source, SegmentationOptions()), "head": "pix"})
+    identity = RunIdentity("run", "scenes:pairs", 16, 0)
+    rows = []
+    for inference in ({}, {"kind": "mmseg", "window": 16, "stride": 12, "scales": [1.0, 1.5], "flip": True}):
+        config = EvaluateConfig((32,), images=4, shrink=False, task_options={"inference": inference})
+        rows.append([row for row in evaluate(model, source, config, identity) if row.metric == "miou"])
+    ((whole,), (windows,)) = rows
+    assert "inference" not in whole.slices
+    assert windows.slices["inference"] == "mmseg 16/12, scales 1 1.5, mirrored too"
+    assert windows.value != whole.value
+    assert merge_rows([whole], [windows]) == [whole, windows]
 
 
 @torch.no_grad()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from PIL.Image import Image
@@ -40,6 +40,7 @@ class EvaluateConfig:
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
         knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
             resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
+        task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
@@ -51,6 +52,7 @@ class EvaluateConfig:
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
+    task_options: Mapping[str, Any] = field(default_factory=dict)
     shrink: bool = True
     precision: str = "auto"
     workers: int = 0
@@ -186,7 +188,7 @@ def evaluate(
         InputError: a split, a class or a resolution does not fit the model.
     """
     check_sizes(model, config)
-    task = task_of(model).on(source, identity.data)
+    task = task_of(model, config.task_options).on(source, identity.data)
     device = model.anchor.device
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
-from sightline.results import Measured
+from sightline.results import INFERENCE, Measured
 from sightline.targets import IGNORE, Crop
 
 _DRAWS = 1000
@@ -21,7 +21,7 @@ class MeanIou(Metric):
     is so; a class that is neither in the labels nor in the answers of the whole split has none, and is left out of the
     mean; one that is only answered has 0. `foreground_iou` is that of all classes but the first, as one class, where
     the first is called background. Intervals are those of resampled images (bootstrap, percentiles, 1000 draws by a
-    seed of their own).
+    seed of their own). Where images were looked at otherwise than whole, rows say how (slice `inference`).
     """
 
     name: ClassVar[str] = "miou"
@@ -60,6 +60,8 @@ class MeanIou(Metric):
         pixels = true.sum(axis=1)
 
         def measured(metric: str, values: np.ndarray, count: int, counted: str, unit: str, **slices: str) -> Measured:
+            if self.task.looked:
+                slices[INFERENCE] = self.task.looked
             low, high = np.nanpercentile(values, (2.5, 97.5))
             interval = (min(float(low), float(values[0])), max(float(high), float(values[0])))
             return Measured(

@@ -71,6 +71,11 @@ class Segmentation(Task):
         """Of the classes."""
         return list(self.config.class_names or map(str, range(self.config.num_classes)))
 
+    @property
+    def looked(self) -> str:
+        """In words how images are looked at where the model is measured; "" for whole, as they are."""
+        return self.options.inference.words
+
     @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:
         names, own = tuple(source.pixel_classes), dict(options.head_options)

@@ -49,6 +49,13 @@ class Inference:
             require_number("inference.scales", scale, above=True)
 
     @property
+    def words(self) -> str:
+        """In short; "" for one pass of the whole image."""
+        parts = [] if self.kind == "whole" else [f"{self.kind} {self.window}/{self.stride}"]
+        parts += [] if self.scales == (1.0,) else ["scales " + " ".join(f"{scale:g}" for scale in self.scales)]
+        return ", ".join([*parts, *(["mirrored too"] if self.flip else [])])
+
+    @property
     def plain(self) -> bool:
         """One pass of the whole image is all."""
         return self.kind == "whole" and self.scales == (1.0,) and not self.flip

@@ -54,20 +54,20 @@ class SegmenterHead(MapHead):
         classes = config.num_classes
         own = ViTConfig(dim=dim, depth=layers, heads=heads, mlp_ratio=hidden / dim, norm_eps=1e-5)
         self.proj_dec = nn.Linear(config.dim, dim)
-        self.cls_emb = nn.Parameter(torch.randn(classes, dim) * 0.02)
+        self.cls_emb = nn.Parameter(torch.randn(classes, dim))
         self.blocks = Trunk(Block(own, layer) for layer in range(layers))
         self.decoder_norm = nn.LayerNorm(dim, eps=1e-5)
         self.proj_patch, self.proj_classes = (nn.Linear(dim, dim, bias=False) for _ in range(2))
         self.mask_norm = nn.LayerNorm(classes, eps=1e-5)
         # Nothing says where a patch stands: the trunk did.
         self.encoding = create_encoding("none", depth=layers, heads=heads, dim=dim)
+        # As the trunk's: the public code's std of 0.02 is for wide models.
         for part in self.modules():
             if isinstance(part, nn.Linear):
-                nn.init.trunc_normal_(part.weight, std=0.02)
+                std = part.in_features**-0.5
+                nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
-        for layer in (self.proj_patch, self.proj_classes):
-            nn.init.normal_(layer.weight, std=dim**-0.5)
         with torch.no_grad():
             self.mask_norm.bias[0] = background_bias
 

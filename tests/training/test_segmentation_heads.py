@@ -1,0 +1,92 @@
+"""Segmentation heads through the commands, uniform and packed, and every head on a few images until it knows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sightline import registry
+from sightline.cli.app import main
+from sightline.data.batch import stacked
+from sightline.data.discovery import open_source
+from sightline.data.loader import Maker, load, uniform
+from sightline.evaluation import measure
+from sightline.metrics.iou import MeanIou
+from sightline.models.create import make_model, model_config
+from sightline.models.head import TokenHead
+from sightline.models.map_head import MapHead
+from sightline.tasks.base import outputs_of
+from sightline.tasks.segmentation import Segmentation, SegmentationOptions
+
+HEADS = sorted({*registry.classes(MapHead, "sightline.models.heads"), "upernet", "eomt"})
+SMALL: dict[str, dict[str, Any]] = {
+    "segmenter": {"layers": 1},
+    "upernet": {"channels": 16},
+    "eomt": {"queries": 8, "blocks": 1},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("head", SMALL)
+def test_a_head_trains_is_measured_and_predicts(
+    head: str, packed: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "usual_images", lambda source: 12)
+    out = tmp_path / "run"
+    size = ["--recipe", "navit_scenes", "--set", "packing={tokens: 256, resolutions: [16, 32], aspect: square}"]
+    options = json.dumps({"head": head, "head_options": SMALL[head]})
+    words = ["train", *(size if packed else ["--set", "batch_size=16"]), "--data", "scenes:many"]
+    words += ["--set", "model_options={depth: 2, dim: 48, heads: 4}", "--set", "precision=float32", "--task"]
+    words += ["segmentation", "--set", f"task_options={options}", "--images", "192", "--out", str(out)]
+    assert main(words) == 0, capsys.readouterr().err
+    losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0]
+    assert main(["evaluate", str(out), "--resolutions", "32,48", "--images", "12"]) == 0
+    rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert {"miou", "pixel_accuracy"} <= {row["metric"] for row in rows}
+    capsys.readouterr()
+    photo = Path(__file__).parents[1] / "faults" / "inputs" / "good.jpg"
+    assert main(["predict", str(out), str(photo), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sum(one["share"] for one in answer["classes"]) == pytest.approx(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_learns_eight_images_by_heart(head: str) -> None:
+    source = open_source("scenes:many")
+    options = SegmentationOptions(
+        head=head, head_options={"upernet": {"channels": 32}, "eomt": {"queries": 16}}.get(head, {})
+    )
+    torch.manual_seed(0)
+    config = model_config(
+        "vit_micro_patch4", encoding="rope_axial", image_size=32, depth=2, task="segmentation",
+        **Segmentation.model_options(source, options),
+    )  # fmt: skip
+    model, task = make_model(config), Segmentation(config, options)
+    assert isinstance(model.head, TokenHead)
+    make = Maker(source, "train", model.image_rows, task.targets, stacked, model.num_prefix_tokens)
+    (batch,) = load(make, uniform(range(8), (32, 32), 64, 8))
+    steps = 800
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.5e-3, betas=(0.9, 0.99), weight_decay=0)
+    best = 0.0
+    for step in range(steps):
+        model.head.done = step / steps
+        total, units = task.loss(outputs_of(model.train(), batch), batch.targets, batch.layout)
+        optimizer.zero_grad()
+        (total / units).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 25 == 24:
+            with torch.no_grad():
+                metric = MeanIou(task)
+                metric.update(outputs_of(model.eval(), batch), batch)
+            best = next(row.value for row in metric.rows() if row.metric == "miou")
+            if best >= 0.95:
+                return
+    raise AssertionError(f"{head}: mIoU {best:.3f} after {steps} steps")
