@@ -50,7 +50,7 @@ def test_parts_have_the_least_area_that_was_asked_for(
         Image.fromarray(_rows_of_ramps((120, 120))).save(tmp_path / "train" / label / "0.png")
     drawn = type("Drawn", (), {})
     drawn.image = _rows_of_ramps((120, 120))
-    monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size: drawn)
+    monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size, unit: drawn)
     source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").keeping_aspect()
 
     def areas(least: float) -> np.ndarray:

@@ -38,7 +38,7 @@ def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
     seen = []
     run_job(job(tmp_path), seen.append)
     assert [(at.phase, at.done, at.total) for at in seen] == [
-        ("train", 32, 64), ("train", 64, 64), ("test", 8, 16), ("test", 16, 16),
+        ("train", 32, 64), ("train", 64, 64), ("test", 8, 24), ("test", 16, 24), ("test", 24, 24),
     ]  # fmt: skip
     assert seen[0].loss is not None
     assert seen[-1].loss is None
@@ -48,7 +48,7 @@ def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
     }
     before = tree(tmp_path)
     run_job(job(tmp_path), seen.append)
-    assert len(seen) == 4
+    assert len(seen) == 5
     assert tree(tmp_path) == before
 
 
@@ -79,7 +79,7 @@ def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):
     run_jobs([job(tmp_path), job(tmp_path, "b", encoding="rope_axial")], lambda at: None)
     train(tiny_config(encoding="rope_axial"), tmp_path / "alone")
     assert weights(tmp_path / "b") == weights(tmp_path / "alone")
-    assert [row.encoding for row in read_rows(tmp_path / "a" / "results.jsonl")] == ["lookhere_90"] * 4
+    assert [row.encoding for row in read_rows(tmp_path / "a" / "results.jsonl")] == ["lookhere_90"] * 6
 
 
 def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
