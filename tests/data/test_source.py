@@ -11,6 +11,7 @@ from PIL import Image
 
 from sightline.data.discovery import list_sources, open_source, source_class
 from sightline.data.randomness import generator
+from sightline.data.scenes.render import RenderedScene
 from sightline.data.source import Source
 from sightline.errors import InputError
 
@@ -48,8 +49,7 @@ def test_parts_have_the_least_area_that_was_asked_for(
     for label in "ab":
         (tmp_path / "train" / label).mkdir(parents=True)
         Image.fromarray(_rows_of_ramps((120, 120))).save(tmp_path / "train" / label / "0.png")
-    drawn = type("Drawn", (), {})
-    drawn.image = _rows_of_ramps((120, 120))
+    drawn = RenderedScene(_rows_of_ramps((120, 120)), np.zeros((0, 4)), np.zeros((0, 120, 120), np.float32))
     monkeypatch.setattr("sightline.data.sources.scenes.render", lambda scene, size, unit: drawn)
     source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").keeping_aspect()
 
