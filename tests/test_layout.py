@@ -218,3 +218,17 @@ def test_found_33_keep_takes_lists() -> None:
     ):
         with pytest.raises(InputError, match=words):
             pack.keep(wrong)
+
+
+def test_more_prefix_tokens_stand_before_those_that_are_there() -> None:
+    for layout in (
+        TokenLayout.packed([(2, 3), (3, 1)], num_prefix_tokens=1).pad_to(14),
+        TokenLayout.uniform((2, 3), 2, num_prefix_tokens=2).keep(torch.tensor([[4, 1], [0, 2]])),
+    ):
+        more = layout.with_prefix(3)
+        assert more.num_prefix_tokens == layout.num_prefix_tokens + 3
+        assert (more.rows, more.padding, more.segments) == (layout.rows, layout.padding, layout.segments)
+        assert more.slots == layout.slots + 3 * len(layout.segments)
+        for before, after in zip(layout.split(layout.coords), more.split(more.coords), strict=True):
+            assert torch.equal(after[:, 3:], before)
+            assert (after[:, :3] == 0).all()

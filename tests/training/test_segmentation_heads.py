@@ -19,9 +19,12 @@ from sightline.evaluation import measure
 from sightline.metrics.iou import MeanIou
 from sightline.models.create import make_model, model_config
 from sightline.models.head import TokenHead
+from sightline.models.heads.eomt import EomtHead
 from sightline.models.map_head import MapHead
 from sightline.tasks.base import outputs_of
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
+from sightline.training import train
+from tests.tiny import tiny_config
 
 HEADS = sorted({*registry.classes(MapHead, "sightline.models.heads"), "upernet", "eomt"})
 SMALL: dict[str, dict[str, Any]] = {
@@ -55,6 +58,15 @@ def test_a_head_trains_is_measured_and_predicts(
     assert main(["predict", str(out), str(photo), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert sum(one["share"] for one in answer["classes"]) == pytest.approx(1)
+
+
+def test_the_loop_says_how_much_is_done(tmp_path: Path) -> None:
+    """So that masks fade with the run, also where it goes on."""
+    options = {"head": "eomt", "head_options": {"queries": 4, "blocks": 1}}
+    config = tiny_config(data="scenes:pairs", task="segmentation", task_options=options, images=64, batch_size=16)
+    model = train(config, tmp_path / "run")
+    assert isinstance(model.head, EomtHead)
+    assert model.head.done == 0.75
 
 
 # Maps as fine as patches need more of them for thin shapes: (image size, patch size), options of the head.
