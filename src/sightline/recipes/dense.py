@@ -20,8 +20,10 @@ def segment_scenes(data: str = "scenes:pairs") -> TrainConfig:
 
 
 def detect_scenes(data: str = "scenes:pairs") -> TrainConfig:
-    """Boxes of the objects of 16,000 scenes at 32 px by the head `fcos`, all else as `segment_scenes`.
+    """Boxes of the objects of 16,000 scenes at 32 px by the head `fcos`, classes weighed 4 times, all else as
+    `segment_scenes`.
 
-    `sightline train --recipe detect_scenes --encoding lookhere_90 --out runs/detect`: about 5 minutes on one core.
+    `sightline train --recipe detect_scenes --encoding lookhere_90 --out runs/detect`: about 5 minutes on one core;
+    AP of .65 and AP50 of .94 at 32 px (2,000 scenes), AP50 of .94 at 64 px (600 scenes; one seed).
     """
-    return dataclasses.replace(segment_scenes(data), task="detection")
+    return dataclasses.replace(segment_scenes(data), task="detection", task_options={"class_weight": 4.0})

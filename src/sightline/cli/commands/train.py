@@ -45,10 +45,10 @@ def train(
 
     Args:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
-            aspect, packed), or the name of a data set; that of --data unless given.
+            aspect, packed), segment_scenes, detect_scenes, or the name of a data set; that of --data unless given.
         data: scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
-        task: What is learnt: classification, segmentation, or another file in tasks/ or of a plug-in.
-        head: What the task puts on the tokens, as pix or linear_map for segmentation.
+        task: What is learnt: classification, segmentation, detection, or a plug-in's task.
+        head: What the task puts on the tokens, as pix for segmentation, fcos for detection.
         encoding: A position encoding (see `sightline encodings`), or two joined by +.
         model: A registered model (see `sightline models`).
         init_from: Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another
