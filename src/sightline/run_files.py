@@ -11,6 +11,8 @@ OWNER = "owner.json"
 PICTURES = "pictures"
 """The folder of what is drawn of answers."""
 PAGE = "report.html"
+OTHER_PAGES = ("search.html",)
+"""Of the other data sets that a demonstration is measured on, in their order."""
 RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER)
 """What a run keeps in its folder; a page it may write anew."""
 

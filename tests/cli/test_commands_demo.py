@@ -8,9 +8,10 @@ import shutil
 
 import pytest
 
+from sightline.cli import output
 from sightline.cli.commands import demo as module
 from sightline.recipes.demo import ENCODINGS, RESOLUTIONS
-from sightline.results import FRACTION, Measured
+from sightline.results import FRACTION, Measured, read_rows
 from sightline.training import estimate, jobs
 from sightline.training.jobs import JobProgress
 from tests.tiny import tree
@@ -38,6 +39,7 @@ def no_work(monkeypatch):
         (["--device", "tpu"], ["device 'tpu'"]),
         (["--resume", "--overwrite"], ["--resume and --overwrite"]),
         (["--encoding", "none"], ["--encoding"]),
+        (["--task", "segmentaton"], ["task 'segmentaton'", "did you mean 'segmentation'?"]),
     ],
 )
 def test_what_is_refused(words, says, refused, tmp_path):
@@ -139,3 +141,29 @@ def test_a_quick_demonstration(cli, tmp_path):
     assert cli("demo", "--quick", "--out", out, "--resume")[0] == 0
     weights = "rope_axial/checkpoint/model.safetensors"
     assert tree(out)[weights] == before[weights]
+
+
+@pytest.mark.slow
+def test_a_quick_demonstration_of_segmentation(cli, tmp_path):
+    out = tmp_path / "d"
+    code, said, _ = cli("demo", "--task", "segmentation", "--quick", "--out", out)
+    assert code == 0
+    assert "then tested on scenes:search at 32, 64, 96, 128 px." in said
+    rows = read_rows(out / "results.jsonl")
+    whole = {(row.run, row.data, row.resolution, row.shrunk) for row in rows if row.metric == "miou"}
+    sides = {"scenes:pairs": (32, 64, 108), "scenes:search": (32, 64, 96, 128)}
+    assert whole == {
+        (name, data, side, shrunk)
+        for name in ENCODINGS
+        for data, some in sides.items()
+        for side in some
+        for shrunk in ((None,) if side == 32 else (None, 32))
+    }
+    for page, other in (("report.html", "search.html"), ("search.html", "report.html")):
+        text = (out / page).read_text()
+        assert f'<a href="{other}">' in text
+        assert text.count("data:image/png") > 3 * len(ENCODINGS)
+    assert "objects stay as large in pixels" in (out / "search.html").read_text()
+    # All of it is the demonstration's own: it can be deleted, and made again.
+    assert cli("demo", "--task", "segmentation", "--quick", "--out", out, "--resume")[0] == 0
+    assert list(output._foreign(out, ENCODINGS)) == []

@@ -103,3 +103,24 @@ def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
     assert cli("train", *config, "--out", tmp_path / "scenes")[0] == 0
     refused("report", tiny_run, tmp_path / "scenes", "--out", tmp_path / "a.html", says=["digits, scenes", "same data"])
     assert not (tmp_path / "a.html").exists()
+
+
+def test_a_page_shows_one_data_set(cli, refused, tmp_path):
+    """That of the training, where it was measured; what else was measured is named, and shown where it is asked for."""
+    run, page, other = tmp_path / "r", tmp_path / "a.html", tmp_path / "b.html"
+    small = ["--set", "model_options.depth=1", "--set", "model_options.dim=48", "--set", "model_options.heads=4"]
+    train = ["train", "--recipe", "segment_scenes", "--images", 64, "--resolution", 16, "--threads", 1, *small]
+    assert cli(*train, "--out", run)[0] == 0
+    evaluate = ["evaluate", run, "--data", "scenes:search", "--resolutions", "16,24", "--images", 4]
+    assert cli(*evaluate, "--threads", 1)[0] == 0
+    assert cli("report", run, "--out", page)[0] == 0
+    assert cli("report", run, "--data", "scenes:search", "--out", other)[0] == 0
+    said, said_other = page.read_text(), other.read_text()
+    assert f"sightline report {run} --data scenes:search" in said
+    assert f"sightline report {run} --data scenes:pairs" in said_other
+    assert "have the same size in pixels" in said_other
+    assert "have the same size in pixels" not in said
+    assert "shrinking makes them small" in said_other
+    # At 16 px alone, nothing was shrunk.
+    assert "shrunk" not in said
+    refused("report", run, "--data", "digits", "--out", tmp_path / "c.html", says=[str(run), "not measured on digits"])

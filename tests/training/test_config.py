@@ -92,6 +92,21 @@ def test_the_jobs_of_the_demonstration(tmp_path):
     assert [job.evaluate.resolutions for job in quick] == [RESOLUTIONS] * 3
 
 
+def test_the_jobs_of_the_demonstration_of_segmentation(tmp_path):
+    jobs = demo_jobs(tmp_path, seed=3, quick=False, cores=2, task="segmentation")
+    assert [job.train.encoding for job in jobs] == list(ENCODINGS)
+    for job in jobs:
+        assert (job.train.task, job.train.data, job.train.images) == ("segmentation", "scenes:pairs", 16_000)
+        assert {data: config.sides for data, config in job.measured.items()} == {
+            "scenes:pairs": (32, 64, 108), "scenes:search": (32, 64, 96, 128),
+        }  # fmt: skip
+        assert all(config.shrink for config in job.measured.values())
+    quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2, task="segmentation")
+    assert [config.count(10_000, 96) for config in quick[0].measured.values()] == [6, 6]
+    with pytest.raises(InputError, match=r"demonstration of task 'segmentaton' is not known; did you mean 'segment"):
+        demo_jobs(tmp_path, seed=3, quick=True, cores=2, task="segmentaton")
+
+
 def test_a_foundation_that_was_replaced_is_read_again(tmp_path):
     """In one process, as in a notebook."""
     small = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}

@@ -52,6 +52,32 @@ def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
     assert tree(tmp_path) == before
 
 
+def test_a_job_is_measured_on_other_data_too(tmp_path):
+    one = dataclasses.replace(
+        job(tmp_path, resolutions=(16,), data="scenes:pairs", task="segmentation"),
+        also={"scenes:search": EvaluateConfig((16, 24), images=4)},
+    )
+    seen = []
+    run_job(one, seen.append)
+    # The shrunk ones of 24 px too.
+    assert [at.done for at in seen if at.phase == "test"][-1] == seen[-1].total == 8 + 3 * 4
+    rows = read_rows(tmp_path / "a" / "results.jsonl")
+    assert {(row.data, row.resolution) for row in rows} == {
+        ("scenes:pairs", 16), ("scenes:search", 16), ("scenes:search", 24),
+    }  # fmt: skip
+    drawn = {row.picture: row.data for row in rows if row.picture}
+    assert len(drawn) == 4
+    assert {path.name for path in (tmp_path / "a" / "pictures").iterdir()} == {Path(name).name for name in drawn}
+    parts = Expectation([one], 1)._parts["a"]
+    assert sum(images for phase, images, _ in parts if phase == "test") == seen[-1].total
+    before, told = tree(tmp_path), len(seen)
+    run_job(one, seen.append)
+    assert (tree(tmp_path), len(seen)) == (before, told)
+    # What was measured on the data of the training alone is not done.
+    run_job(dataclasses.replace(one, also={"scenes:search": EvaluateConfig((16, 24, 32), images=4)}), seen.append)
+    assert {row.resolution for row in read_rows(tmp_path / "a" / "results.jsonl")} == {16, 24, 32}
+
+
 def test_a_job_that_was_measured_before_its_end_is_not_taken_as_done(tmp_path):
     """As by `sightline evaluate` in the folder of a demonstration that was killed."""
     whole, half = job(tmp_path / "whole"), job(tmp_path / "half")

@@ -19,7 +19,7 @@ from sightline.predictions import Prediction, dump_predictions, merge_prediction
 from sightline.processes import locked
 from sightline.replacing import make_parent, storage_errors, write_file, write_out
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
-from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OWNER, PAGE, PICTURES, RUN_FILES
+from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OTHER_PAGES, OWNER, PAGE, PICTURES, RUN_FILES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What a run leaves in its folder; anything else there is the user's.
-_FILES = {*RUN_FILES, PAGE}
+_FILES = {*RUN_FILES, PAGE, *OTHER_PAGES}
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
 

@@ -152,29 +152,46 @@ def _named(measured: Sequence[tuple[Run, list[ResultRow]]]) -> list[list[ResultR
 
 
 def compose_report(
-    folders: Sequence[Path], command: str, *, title: str | None = None, notes: Sequence[str] = ()
+    folders: Sequence[Path],
+    command: str,
+    *,
+    data: str | None = None,
+    title: str | None = None,
+    notes: Sequence[str] = (),
 ) -> content.Report:
     """The content of a report on some runs.
 
+    Args:
+        data: the data set that they were measured on; that of their training unless given, where it was measured.
+
     Raises:
-        InputError: a folder is no measured run, or the runs have different data.
+        InputError: a folder is no measured run, the runs were trained on different data, or one was not measured on
+            what is asked for.
     """
     measured = [read_run(folder) for folder in folders]
+    trained = {run.data for run, _ in measured}
+    if len(trained) > 1:
+        raise InputError(f"report: the runs were trained on {', '.join(sorted(trained))}; expected the same data")
+    known = list(dict.fromkeys(row.data for _, rows in measured for row in rows))
+    data = data or next((run.data for run, _ in measured if run.data in known), known[0])
+    for number, (run, rows) in enumerate(measured):
+        measured[number] = run, [row for row in rows if row.data == data]
+        if not measured[number][1]:
+            raise InputError(f"{run.path}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
     runs, named = [run for run, _ in measured], _named(measured)
     rows = [row for one in named for row in one]
     summaries = [_summary(run, one) for run, one in zip(runs, named, strict=True)]
-    data = {run.data for run in runs}
-    if len(data) > 1:
-        raise InputError(f"report: the runs were trained on {', '.join(sorted(data))}; expected the same data")
-    first, source = runs[0], None
+    first, source = replace(runs[0], data=data, opened=None), None
     # Without the images that the run left out; the data may not be there any more.
     with contextlib.suppress(SightlineError):
         source, _ = first.source.check_readable(_split_of(first.source), skip_unreadable=first.skip_unreadable)
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
-    said = [read_answers(run.path, name, run.config, source) for run, name in shown]
+    # What a folder holds was said of the data of the training.
+    said = [read_answers(run.path, name, run.config, source) for run, name in shown if run.data == data]
     precision = sorted({summary.precision for summary in summaries})
     again = [f"sightline evaluate {folders[0]} --tune"] if first.model.knob is not None else []
+    again += [f"sightline report {folders[0]} --data {one}" for one in known if one != data]
     return content.Report(
         title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ IMAGES = 4
 """Of a split at a size, so many are drawn."""
 _SIDE = 224
 _LEAST = 96
+_NAME = 60
 _KINDS = ("image", "true", "said")
 
 
@@ -50,9 +53,12 @@ class Drawing:
         return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
 
 
-def picture_name(folder: str, split: str, shown: str) -> str:
-    """Of the picture of a measurement, below the folder of its rows."""
-    return f"{folder}/{split}_{shown.replace(' ', '_').replace(':', '_')}.png"
+def picture_name(folder: str, data: str, split: str, shown: str) -> str:
+    """Of the picture of a measurement, below the folder of its rows; another one for each data set."""
+    name = re.sub(r"[^\w.-]+", "_", f"{data}_{split}_{shown}")
+    # No longer than a file's name may be.
+    name = name if len(name) <= _NAME else f"{name[-_NAME:]}_{zlib.crc32(data.encode()):08x}"
+    return f"{folder}/{name}.png"
 
 
 def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:

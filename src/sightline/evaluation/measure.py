@@ -125,12 +125,19 @@ def usual_images(source: Source) -> int | None:
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    asked = measurements(source, config, train_resolution)
-    return sum(
-        passes(source, model.knob, config, split, resolution)
-        + config.shrinks(resolution, train_resolution) * config.count(source.length(split), resolution)
-        for split, resolution in asked
-    )
+    return sum(images for _, images in planned_passes(source, model.knob, config, train_resolution))
+
+
+def planned_passes(
+    source: Source, knob: Knob | None, config: EvaluateConfig, train_resolution: int
+) -> list[tuple[int | View, int]]:
+    """What `evaluate` shows a model, in order: how, and how many images; those shrunk too."""
+    planned: list[tuple[int | View, int]] = []
+    for split, resolution in measurements(source, config, train_resolution):
+        planned.append((resolution, passes(source, knob, config, split, resolution)))
+        if config.shrinks(resolution, train_resolution):
+            planned.append((train_resolution, config.count(source.length(split), resolution)))
+    return planned
 
 
 def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
@@ -241,7 +248,7 @@ def evaluate(
                 if small is None or not measured.slices
             ]  # fmt: skip
             if made and pictures is not None and drawing is not None and (drawn := drawing.sheet()) is not None:
-                name = picture_name(PICTURES, split, made[0].shown)
+                name = picture_name(PICTURES, identity.data, split, made[0].shown)
                 pictures[name], made[0] = drawn, replace(made[0], picture=name)
             rows += made
     return rows

@@ -154,8 +154,8 @@ class Report:
     """Everything that `write_report` shows. Only `rows` must not be empty; a section without content is left out.
 
     `command` reproduces the report; `other_commands` are further lines worth running. `created` is shown as given, so
-    that equal content makes an equal file. `chance` is what guessing gives of the first metric (a fraction), where
-    known.
+    that equal content makes an equal file. `links` are other pages, as (address, words). `chance` is what guessing
+    gives of the first metric (a fraction), where known.
     """
 
     title: str
@@ -172,4 +172,5 @@ class Report:
     created: str = ""
     notes: Sequence[str] = ()
     other_commands: Sequence[str] = ()
+    links: Sequence[tuple[str, str]] = ()
     chance: float | None = None

@@ -36,6 +36,12 @@ def data_words(row: ResultRow) -> str:
     return " ".join(said) or f"The images are those of {row.data}."
 
 
+def case_words(row: ResultRow) -> str:
+    """What shrinking does to the images of a data set; "" where that is not known."""
+    cases = _about()["case"]
+    return next((cases[name].strip() for name in (row.task, row.data.split(":")[0]) if name in cases), "")
+
+
 @functools.cache
 def _about() -> dict[str, dict[str, str]]:
     return tomllib.loads(files("sightline.reports").joinpath("about.toml").read_text("utf-8"))

@@ -67,6 +67,7 @@ def render(report: Report) -> str:
         evidence=evidence,
         cards=[_card(report, name, every, order) for name in dict.fromkeys(line.run for line in every)],
         shrinking=shrinking(study),
+        case=explain.case_words(main),
         chance=None if study.chance is None else words.percent(study.chance),
         tuned=any(line.tuned for line in chosen),
         paired=any(line.paired for line in chosen),

@@ -10,7 +10,7 @@ import torch
 from sightline import runtime
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.data.discovery import open_source
-from sightline.evaluation.measure import measurements, passes
+from sightline.evaluation.measure import planned_passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
 from sightline.training.prepare import resolve, vit_config
@@ -71,10 +71,10 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     with torch.device("meta"):
         knob = make_model(model).knob
     parts = [("train", config.images, float(trained))]
-    for split, shown in measurements(source, job.evaluate, config.resolution):
-        patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
-        count = passes(source, knob, job.evaluate, split, shown)
-        parts.append(("test", count, _TEST * count * forward_flops(model, [patches])))
+    for data, measured in job.measured.items():
+        for shown, count in planned_passes(open_source(data), knob, measured, config.resolution):
+            patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
+            parts.append(("test", count, _TEST * count * forward_flops(model, [patches])))
     return parts
 
 

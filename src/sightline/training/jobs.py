@@ -9,8 +9,8 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sightline.evaluation.measure import planned_images
 from sightline.owner import claim
 from sightline.predictions import Prediction, dump_predictions
 from sightline.replacing import write_file
-from sightline.results import Measured, dump_rows, read_rows
+from sightline.results import Measured, ResultRow, dump_rows, read_rows
 from sightline.run_files import PREDICTIONS, RESULTS
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
@@ -35,7 +35,8 @@ _PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Job:
-    """One run: train, then measure; `take_over` its folder also from a run that seems to be at work in it."""
+    """One run: train, then measure, on the data of the training and, in `also`, on others; `take_over` its folder also
+    from a run that seems to be at work in it."""
 
     name: str
     train: TrainConfig
@@ -44,6 +45,12 @@ class Job:
     threads: int
     device: str = "cpu"
     take_over: bool = False
+    also: Mapping[str, EvaluateConfig] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> dict[str, EvaluateConfig]:
+        """How it is measured on each data set, that of the training first."""
+        return {self.train.data: self.evaluate, **self.also}
 
 
 @dataclass(frozen=True)
@@ -171,14 +178,16 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         training.close()
         owner.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
-        if rows.exists() and {row.resolution for row in read_rows(rows)}.issuperset(job.evaluate.sides):
+        there = {(row.data, row.resolution) for row in read_rows(rows)} if rows.exists() else set()
+        if there.issuperset((data, side) for data, config in job.measured.items() for side in config.sides):
             return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         run = open_run(job.out, device=runtime.resolve_device(job.device))
-        source = run.source
-        for split in job.evaluate.splits:
-            source, _ = source.check_readable(split, skip_unreadable=run.skip_unreadable)
-        total = planned_images(source, run.model, job.evaluate, run.side)
+        runs = [replace(run, data=data, opened=None) for data in job.measured]
+        for one in runs:
+            for split in job.measured[one.data].splits:
+                one.opened, _ = one.source.check_readable(split, skip_unreadable=run.skip_unreadable)
+        total = sum(planned_images(one.source, one.model, job.measured[one.data], one.side) for one in runs)
         done = 0
 
         def advance(count: int) -> None:
@@ -188,9 +197,14 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
 
         answers: list[Prediction] = []
         pictures: dict[str, Any] = {}
-        measured = evaluate(
-            run.model, source, job.evaluate, run.identity, advance=advance, answers=answers, pictures=pictures
-        )
+        measured: list[ResultRow] = []
+        for one in runs:
+            # The file of answers is that of the training's data.
+            kept = answers if one.data == run.data else None
+            measured += evaluate(
+                one.model, one.source, job.measured[one.data], one.identity,
+                advance=advance, answers=kept, pictures=pictures,
+            )  # fmt: skip
         with owner.held():
             # The rows last: where they are, the run is done.
             write_file(job.out / PREDICTIONS, dump_predictions(answers))

@@ -6,12 +6,11 @@ import dataclasses
 import time
 from pathlib import Path
 
-_TITLE = "Trained at 32 pixels, tested from 20 to 148"
-
 
 def demo(
     *,
-    out: Path = Path("runs/demo"),
+    task: str = "classification",
+    out: Path | None = None,
     seed: int = 0,
     quick: bool = False,
     resume: bool = False,
@@ -24,7 +23,9 @@ def demo(
     Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
 
     Args:
-        out: Folder of the demonstration.
+        task: classification (what stands above), or segmentation: 16,000 scenes at 32 px, tested up to 108 px, and on
+            wider scenes with objects of the same size; writes search.html too.
+        out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
         seed: Another seed is another run: other first weights and other training scenes.
         quick: Under a minute, with too few scenes to learn from: to see that everything works.
         resume: Continue a demonstration that was stopped; what is done is not done again.
@@ -38,22 +39,25 @@ def demo(
     from sightline.cli.run_config import save_config
     from sightline.cli.run_folder import compose_report
     from sightline.data.discovery import open_source
-    from sightline.recipes.demo import ENCODINGS, RESOLUTIONS, demo_jobs
+    from sightline.recipes.demo import ENCODINGS, demo_jobs, demo_of
     from sightline.replacing import write_out
     from sightline.reports.html import write_report
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows
-    from sightline.run_files import PAGE, RESULTS
+    from sightline.run_files import OTHER_PAGES, PAGE, RESULTS
     from sightline.training.jobs import run_jobs
     from sightline.training.prepare import resolve
 
     cores = runtime.cores()
     where = runtime.resolve_device(device)
-    jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where))
+    other = () if task == "classification" else ("--task", task)
+    title = demo_of(task).title
+    out = out or Path("_".join(("runs/demo", *other[1:])))
+    jobs = demo_jobs(out, seed=seed, quick=quick, cores=cores, device=str(where), task=task)
     jobs = [dataclasses.replace(job, take_over=take_over) for job in jobs]
     resolved = [resolve(job.train, open_source(job.train.data), where) for job in jobs]
 
-    words = ("demo", *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
+    words = ("demo", *other, *(("--seed", seed) if seed else ()), *(("--quick",) if quick else ()), "--out", out)
     command = next_step.again(*words)
     way_on = next_step.again(*words, *(("--device", device) if device != "cpu" else ()), "--resume")
     with (
@@ -63,7 +67,10 @@ def demo(
         for job, config in zip(jobs, resolved, strict=True):
             save_config(config, job.out)
         print(f"Three encodings ({', '.join(ENCODINGS)}), each trained on {resolved[0].images:,} scenes at 32 px,")
-        print(f"then tested at {', '.join(map(str, RESOLUTIONS))} px. On {runtime.hardware(where)}.")
+        for data, measured in jobs[0].measured.items():
+            on = "" if data == jobs[0].train.data else f" on {data}"
+            print(f"then tested{on} at {', '.join(map(str, measured.sides))} px.")
+        print(f"On {runtime.hardware(where)}.")
         notes = []
         if quick:
             print("Quick: too few scenes to learn from, to see that everything works.")
@@ -71,18 +78,26 @@ def demo(
         waiting = [job for job in jobs if not (job.out / RESULTS).exists()]
         started = time.perf_counter()
         with progress.Bars() as bars:
-            watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / PAGE, title=_TITLE, command=command)
+            watch = DemoWatch(waiting, min(cores, len(jobs)), bars, out / PAGE, title=title, command=command)
             if waiting:
                 print("How long it takes here is said after the first steps, in half a minute.")
                 print(f"Curves as they come: {out / PAGE}", flush=True)
             run_jobs(jobs, watch, next_step.warn)
         owner.check()
         seconds = time.perf_counter() - started
-        content = compose_report([job.out for job in jobs], command, title=_TITLE, notes=notes)
-        content = dataclasses.replace(content, seconds_total=max(seconds, content.seconds_total / len(jobs)))
-        write_out(out / RESULTS, dump_rows(content.rows))
-        write_report(out / PAGE, content)
-        print_accuracy(content.rows)
+        # A page for each data set, the first of which names the others.
+        pages = dict(zip(jobs[0].measured, (PAGE, *OTHER_PAGES), strict=False))
+        rows = []
+        for data, name in pages.items():
+            content = compose_report([job.out for job in jobs], command, data=data, title=title, notes=notes)
+            links = [(page, f"The same runs on {one}") for one, page in pages.items() if one != data]
+            total = max(seconds, content.seconds_total / len(jobs))
+            write_report(out / name, dataclasses.replace(content, seconds_total=total, links=links))
+            rows += content.rows
+            if len(pages) > 1:
+                print(f"{data}:")
+            print_accuracy(content.rows)
+        write_out(out / RESULTS, dump_rows(rows))
         expected = "" if watch.expected is None else f" ({watch.expected / 60:.1f} were expected)"
         print(f"Took {seconds / 60:.1f} minutes{expected}.")
         print(f"rows: {out / RESULTS}")

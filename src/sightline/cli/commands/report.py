@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs that were trained and evaluated on the same data.")],
+    data: str | None = None,
     out: Path = Path("report.html"),
     title: str | None = None,
     overwrite: bool = False,
@@ -17,6 +18,7 @@ def report(
     """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
 
     Args:
+        data: What was measured on this data set (evaluate --data); on that of the training unless given.
         out: The page.
         title: Its heading; what was measured, by resolution, unless given.
         overwrite: Replace the page if it exists.
@@ -33,7 +35,8 @@ def report(
         raise InputError("report: expected at least one folder of a run")
     runs = tuple(map(guard.home_of, runs))
     output.claim_file(out, inputs=guard.Inputs(models=runs), overwrite=overwrite)
-    content = compose_report(runs, next_step.again("report", *runs, "--out", out), title=title)
+    words = ("report", *runs, *(() if data is None else ("--data", data)), "--out", out)
+    content = compose_report(runs, next_step.again(*words), data=data, title=title)
     make_parent(out)
     write_report(out, content)
     print_accuracy(content.rows, seen=by_run(content.runs))
