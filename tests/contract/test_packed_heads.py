@@ -1,5 +1,5 @@
-"""Every head of all tokens gives in a pack what it gives of each image alone, and its gradients, with what the trunk does
-in front of it: prefix tokens, grids that are not square, padding, dropped patches."""
+"""Every head of all tokens gives in a pack what it gives of each image alone, and its gradients, with what the trunk
+does in front of it: prefix tokens, grids that are not square, padding, dropped patches."""
 
 from __future__ import annotations
 
