@@ -20,9 +20,10 @@ from sightline.models.head import TokenHead
 from tests.contract.contract import GRADIENTS, PATCH, assert_spread, gradients
 from tests.contract.randomise import randomise_parameters
 
-HEADS = sorted(registry.classes(TokenHead, "sightline.models.heads"))
-WHOLE = ["eomt", "simple_pyramid", "upernet"]
-OF_PARTS = [name for name in HEADS if name not in WHOLE]
+KINDS = registry.classes(TokenHead, "sightline.models.heads")
+HEADS = sorted(KINDS)
+WHOLE = [name for name in HEADS if not KINDS[name].takes_parts]
+OF_PARTS = [name for name in HEADS if KINDS[name].takes_parts]
 # Small, and more than one of what they have several of.
 OPTIONS: dict[str, dict[str, Any]] = {
     "eomt": {"queries": 5, "blocks": 1},
@@ -39,8 +40,7 @@ ENCODINGS = ["lookhere_90", "rope_axial+learned_1d"]
 
 def built(head: str, encoding: str, **more: Any) -> Model:
     """A model whose every number is random, that of batch norms too."""
-    kind = registry.classes(TokenHead, "sightline.models.heads")[head]
-    task = "detection" if issubclass(kind, BoxHead) else "segmentation"
+    task = "detection" if issubclass(KINDS[head], BoxHead) else "segmentation"
     torch.manual_seed(0)
     model = create_model(
         "vit_micro_patch4", encoding=encoding, head=head, head_options=OPTIONS.get(head, {}), num_classes=4, task=task,
@@ -111,6 +111,10 @@ def test_whole_images(head: str, encoding: str) -> None:
 def test_dropped_patches_in_any_order(head: str) -> None:
     kept = [torch.randperm(grid.cells)[: count + 2] for count, grid in enumerate(GRIDS)]
     check(built(head, "lookhere_90"), GRIDS, kept)
+
+
+def test_who_needs_whole_images() -> None:
+    assert WHOLE == ["eomt", "simple_pyramid", "upernet"]
 
 
 @pytest.mark.parametrize("head", WHOLE)
