@@ -68,6 +68,15 @@ def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
     assert [(row.resolution, row.shrunk) for row in rows] == [(8, None), (24, None), (24, 16)]
 
 
+def test_without_shrunk_images(cli, run_copy, tmp_path):
+    words = ["evaluate", run_copy, "--resolutions", "24", *FEW, "--no-shrink", "--out", tmp_path / "rows"]
+    code, _, err = cli(*words)
+    assert code == 0
+    assert "6/6" in err
+    assert {(row.resolution, row.shrunk) for row in read_rows(tmp_path / "rows")} == {(24, None)}
+    assert "--no-shrink" in cli("evaluate", "--help")[1]
+
+
 def test_a_tuned_knob_has_rows_of_its_own(cli, run_copy):
     code, out, _ = cli("evaluate", run_copy, "--resolutions", "24", *FEW, "--tune", "--tune-images", 4, "--json")
     assert code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from sightline.layout import TokenLayout
 from sightline.metrics.base import metrics_of
@@ -78,12 +81,41 @@ def test_committed_cases_of_pycocotools(case: dict[str, Any]) -> None:
     assert summary(committed(case), case["classes"]) == pytest.approx(case["stats"], abs=1e-9)
 
 
+def tied_case(seed: int, classes: int) -> list[Seen]:
+    """Boxes on a coarse grid and scores of three values: scores are equal within images and between them, one object
+    is overlapped alike by many boxes and one box overlaps many alike, and IoUs are .5, .6, .75, .8 and .9 exactly."""
+    draws, seen = np.random.default_rng(seed), []
+    for _ in range(8):
+        count, found = int(draws.integers(0, 9)), int(draws.integers(0, 20))
+        boxes, near = (tied_boxes(draws, number) for number in (count, found))
+        objects = said(boxes, draws.integers(0, classes, count), crowd=draws.random(count) < 0.2)
+        seen.append(Seen(near, draws.integers(0, classes, found), draws.integers(1, 4, found) / 4, objects))
+    return seen
+
+
+def tied_boxes(draws: np.random.Generator, count: int) -> np.ndarray:
+    # Some are moved aside by a quarter of their width.
+    low, heights = draws.choice([0, 0, 5], (count, 2)), draws.choice([10, 12, 15, 16, 18, 20], (count, 1))
+    return np.concatenate([low, low + np.concatenate([heights, np.full((count, 1), 20)], axis=1)], axis=1).astype(float)
+
+
+def test_cases_with_ties_are_such() -> None:
+    every = [tied_case(seed, 1) for seed in range(25)]
+    ious = [
+        overlaps(one.boxes, one.objects.boxes, np.zeros(len(one.objects.boxes), bool))
+        for seen in every for one in seen
+    ]  # fmt: skip
+    exact = np.concatenate([one.ravel() for one in ious])
+    assert {0.5, 0.6, 0.75, 0.8, 0.9} <= set(exact.tolist())
+    alike = [(one == one.max(axis=1, keepdims=True)) & (one > 0.5) for one in ious if one.size]
+    assert sum(int((each.sum(axis=1) > 1).sum()) for each in alike) > 100
+
+
+@pytest.mark.parametrize("make", [random_case, tied_case])
 @pytest.mark.parametrize("seed", range(25))
-def test_random_cases_beside_pycocotools(seed: int) -> None:
-    """Where it is installed."""
-    coco, evaluation = (pytest.importorskip(f"pycocotools.{name}") for name in ("coco", "cocoeval"))
+def test_random_cases_beside_pycocotools(seed: int, make: Callable[[int, int], list[Seen]]) -> None:
     classes = 1 + seed % 5
-    seen = random_case(seed, classes)
+    seen = make(seed, classes)
     annotations, results = [], []
     for image, one in enumerate(seen, start=1):
         each = zip(one.objects.boxes, one.objects.things, one.objects.crowd, one.objects.areas, strict=True)
@@ -92,7 +124,7 @@ def test_random_cases_beside_pycocotools(seed: int) -> None:
             annotations.append({**about, "bbox": as_coco(box), "iscrowd": int(crowd)})
         for box, thing, score in zip(one.boxes, one.things, one.scores, strict=True):
             results.append({"image_id": image, "category_id": int(thing), "bbox": as_coco(box), "score": score})
-    truth = coco.COCO()
+    truth = COCO()
     truth.dataset = {
         "info": {}, "annotations": annotations,
         "images": [{"id": number + 1} for number in range(len(seen))],
@@ -100,7 +132,7 @@ def test_random_cases_beside_pycocotools(seed: int) -> None:
     }  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
-        theirs = evaluation.COCOeval(truth, truth.loadRes(results), "bbox")
+        theirs = COCOeval(truth, truth.loadRes(results), "bbox")
         theirs.evaluate()
         theirs.accumulate()
         theirs.summarize()
@@ -190,13 +222,13 @@ def metric(**options: Any) -> Any:
     return metrics_of(make_task("detection", config, options))[0]
 
 
-def outputs(seen: list[Seen]) -> Any:
-    """What a head would give, and a batch of it, for images of 32 x 48 pixels that are seen at twice the size."""
+def outputs(seen: list[Seen], size: tuple[int, int] = (32, 48)) -> Any:
+    """What a head would give, and a batch of it, for images of 32 x 48 pixels or more that are seen as 64 x 96."""
     logits, boxes = torch.full((len(seen), 4, 2), -9.0), torch.zeros(len(seen), 4, 4)
     for image, one in enumerate(seen):
         for number, (box, thing, score) in enumerate(zip(one.boxes, one.things, one.scores, strict=True)):
             logits[image, number, int(thing)] = float(np.log(score / (1 - score)))
-            boxes[image, number] = torch.from_numpy(box / 4 * 2)
+            boxes[image, number] = torch.from_numpy(box / 4 * 64 / size[0])
     targets = {"objects": [one.objects for one in seen], "seen": [(64, 96)] * len(seen)}
     layout = TokenLayout.uniform((16, 24), len(seen), num_prefix_tokens=0)
     return [{"logits": logits, "boxes": boxes}], SimpleNamespace(layout=layout, targets=targets)
@@ -226,12 +258,31 @@ def test_rows_of_the_metric() -> None:
         assert row.interval is not None
         assert row.interval[0] <= row.value <= row.interval[1]
     parts = {next(iter(row.slices.items())): row for row in rows if row.slices}
-    assert {("class", "disc"), ("class", "square"), ("size", "small"), ("size_third", 1)} <= set(parts)
+    assert {("class", "disc"), ("class", "square"), ("size", "small")} <= set(parts)
     assert ("size", "medium") not in parts
     assert parts["class", "disc"].count == 3
-    assert sum(parts["size_third", number].count for number in (1, 2, 3)) >= 6
+    # Of 32 x 48 pixels: 8 x 8 are 1/24, 20 x 30 are 1/2.6, 10 x 16 are 1/9.6, 5 x 5 are 1/61; limits are 1/64 and 1/16.
+    assert {key[1]: row.count for key, row in parts.items() if key[0] == "relative_size"} == {"medium": 3, "large": 3}
     assert halves[0].task.primary == rows[0].metric
     assert metric().rows() == []
+
+
+def test_relative_sizes_are_the_same_at_any_size_and_pixels_are_not() -> None:
+    found_at = {}
+    for times in (1, 16):
+        one, size = metric(), (32 * times, 48 * times)
+        boxes = np.array([[0, 0, 3, 4], [0, 0, 8, 8], [10, 10, 30, 40]]) * times
+        wrong = boxes + np.array([[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 3]]) * times
+        seen = found(wrong, [0, 1, 1], [0.9, 0.8, 0.7], said(boxes, [0, 1, 1], size))
+        one.update(*outputs([seen], size))
+        found_at[times] = {next(iter(row.slices.items())): row.value for row in one.rows() if row.slices}
+    relative = [{key: value for key, value in rows.items() if key[0] == "relative_size"} for rows in found_at.values()]
+    assert relative[0] == pytest.approx(relative[1])
+    # The smallest is exact; of the others 8 of 9 rows and 30 of 33 columns are right, which .9 asks more than.
+    expected = {"small": 1, "medium": 0.8, "large": 0.9}
+    assert {key[1]: value for key, value in relative[0].items()} == pytest.approx(expected, abs=1e-6)
+    assert ("size", "large") in found_at[16]
+    assert ("size", "large") not in found_at[1]
 
 
 def test_every_object_found_is_all_there_is() -> None:

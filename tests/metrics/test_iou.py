@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sightline.convert.timm_build import import_timm
 from sightline.data.batch import Batch
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -20,6 +22,7 @@ from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 
 
 def task_of(classes, names=None):
+    """A task of so many classes."""
     names = names or ["background", *map(str, range(1, classes))]
     config = ViTConfig(patch_size=4, num_classes=classes, class_names=tuple(names), head="pix", image_size=8)
     return Segmentation(config, SegmentationOptions())
@@ -77,6 +80,42 @@ def test_against_the_definition(seed, images, classes):
         assert found["foreground_iou",] == pytest.approx(((truth > 0) & (said > 0)).sum() / either, abs=1e-12)
 
 
+@pytest.fixture(scope="module")
+def jaccard():
+    # It brings torchvision, where that can be imported beside this torch.
+    import_timm()
+    return importlib.import_module("torchmetrics.functional.classification").multiclass_jaccard_index
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(2, 7))
+def test_beside_torchmetrics(jaccard, seed, images, classes):
+    """Classes that are absent are left out of its mean as of ours; by themselves they are 0 there, and none here."""
+    draw = np.random.default_rng(seed)
+    there = draw.choice(classes, draw.integers(1, classes + 1), replace=False)
+    labels = [draw.choice([*there, IGNORE], (8, 12)).astype(np.uint8) for _ in range(images)]
+    said = draw.choice(classes, draw.integers(1, classes + 1), replace=False)
+    answers = [np.where(draw.random((8, 12)) < 0.5, one, draw.choice(said, (8, 12))) for one in labels]
+    answers = [np.where(one == IGNORE, said[0], one).astype(np.uint8) for one in answers]
+    found = values(measured(answers, labels, classes))
+    whole = [torch.from_numpy(np.stack(one)).long() for one in (answers, labels)]
+    theirs = {how: jaccard(*whole, classes, average=how, ignore_index=IGNORE) for how in ("macro", "none")}
+    assert found["miou",] == pytest.approx(float(theirs["macro"]), abs=1e-6)
+    for name, value in zip(task_of(classes).names, theirs["none"].tolist(), strict=True):
+        assert found.get(("iou", name), 0.0) == pytest.approx(value, abs=1e-6)
+
+
+def test_where_torchmetrics_differs(jaccard):
+    """A class that is nowhere: all are right, and yet one is 0. Nothing is labelled: a number that is none."""
+    labels, answers = np.zeros((8, 12), np.uint8), np.zeros((8, 12), np.uint8)
+    whole = [torch.from_numpy(one).long() for one in (answers, labels)]
+    assert jaccard(*whole, 3, average="none").tolist() == [1, 0, 0]
+    assert {key for key in values(measured([answers], [labels], 3)) if key[0] == "iou"} == {("iou", "background")}
+    labels[:] = IGNORE
+    assert torch.isnan(jaccard(whole[0], torch.from_numpy(labels).long(), 3, ignore_index=IGNORE))
+    assert measured([answers], [labels], 3) == []
+
+
 def test_absent_and_ignored_classes_by_hand():
     labels = np.array([[0, 0, 1, IGNORE]] * 4, np.uint8).repeat(3, axis=1)[:, :12].repeat(2, axis=0)
     answers = np.array([[0, 2, 1, 1]] * 4, np.uint8).repeat(3, axis=1)[:, :12].repeat(2, axis=0)
@@ -89,6 +128,11 @@ def test_absent_and_ignored_classes_by_hand():
         ("iou", "background"): 0.5,
         ("iou", "1"): 1.0,
         ("iou", "2"): 0.0,
+        # Of 8 x 6 pixels the outermost, of 8 x 3 the same; a column and four corners more are in both.
+        ("boundary_iou", "background"): pytest.approx(12 / (24 + 18 - 12)),
+        ("boundary_iou", "1"): 1.0,
+        ("boundary_iou", "2"): 0.0,
+        ("boundary_iou",): pytest.approx((0.4 + 1 + 0) / 3),
     }
     assert ("foreground_iou",) not in values(measured([answers], [labels], 4, names=["wall", "b", "c", "d"]))
 

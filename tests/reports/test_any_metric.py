@@ -116,3 +116,15 @@ def test_a_part_may_be_measured_at_some_sizes_alone():
     page = render(Report("parts", "sightline report", [run_summary()], rows))
     assert "b, d" in page
     assert "p, q" in page
+
+
+def test_what_is_measured_of_each_class_alone_is_on_the_page_and_not_in_the_terminal():
+    parts = [row(value=0.25, metric="iou", unit="", slices={"class": name}) for name in ("disc", "square")]
+    rows = [row(metric="miou", unit=""), *parts, row(value=0.125, metric="miou", slices={"class": "disc"}, unit="")]
+    text = Page(render(Report("classes", "sightline report", [run_summary()], rows))).text
+    assert "IoU by class, tested at 32 px" in text
+    assert "Mean IoU by class" in text
+    assert "square" in text
+    shown = printed(rows)
+    assert "Mean IoU" in shown
+    assert "class" not in shown

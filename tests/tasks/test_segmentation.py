@@ -160,7 +160,7 @@ def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_pat
     assert np.mean(losses[-3:]) < losses[0]
     assert main(["evaluate", str(out), "--resolutions", "32,48", "--images", "12"]) == 0
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    assert {"miou", "pixel_accuracy", "foreground_iou", "iou"} == {row["metric"] for row in rows}
+    assert {"miou", "pixel_accuracy", "foreground_iou", "boundary_iou", "iou"} == {row["metric"] for row in rows}
     assert {row["resolution"] for row in rows} >= {32, 48}
     image = Scenes("pairs").example("test", 3, (50, 70)).image
     Image.fromarray(image).save(tmp_path / "photo.png")

@@ -69,6 +69,19 @@ def test_the_loop_says_how_much_is_done(tmp_path: Path) -> None:
     assert model.head.done == 0.75
 
 
+@pytest.mark.parametrize(("task", "head"), [("segmentation", "upernet"), ("detection", "simple_pyramid")])
+def test_a_head_of_whole_images_refuses_dropped_tokens_before_a_run(
+    task: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Also where a schedule drops none at first."""
+    words = ["train", "--recipe", "navit_scenes", "--data", "scenes:pairs", "--task", task, "--head", head]
+    words += ["--set", "packing.drop=schedule", "--images", "64", "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"sightline: error: train: packing.drop schedule: head {head} takes whole images (expected null)"
+    assert not list(tmp_path.iterdir())
+
+
 # Maps as fine as patches need more of them for thin shapes: (image size, patch size), options of the head.
 FINE, COARSE = {"image_size": 48, "patch_size": 2, "dim": 64, "depth": 1, "heads": 4}, {"image_size": 32, "depth": 2}
 BY_HEART: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

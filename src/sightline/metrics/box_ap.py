@@ -14,7 +14,15 @@ from sightline.targets import Crop
 
 # Resampled splits behind an interval; an average precision takes long, and 95 % need no more.
 _DRAWS = 200
-_COCO = {"small": Sizes(0, 32**2), "medium": Sizes(32**2, 96**2), "large": Sizes(96**2)}
+# By the slice that says it; a limit is in both of its ranges, as COCO has it.
+_SIZES = {
+    "size": {"small": Sizes(0, 32**2), "medium": Sizes(32**2, 96**2), "large": Sizes(96**2)},
+    "relative_size": {
+        "small": Sizes(0, 1 / 64, relative=True),
+        "medium": Sizes(1 / 64, 1 / 16, relative=True),
+        "large": Sizes(1 / 16, relative=True),
+    },
+}
 _UNIT = "AP"
 
 
@@ -23,9 +31,10 @@ class BoxAp(Metric):
     at most 100 boxes an image (of as many as the task's `most`).
 
     A mean over the classes of which the split has an object; one without is left out. `box_ap` is also given of each
-    class, by COCO's sizes (`size`: small up to 32 x 32 pixels of the stored image, large from 96 x 96 on), and by
-    thirds of the objects' areas as fractions of their image (`size_third`, 1 the smallest), since pixels say nothing of
-    small images. Intervals are those of resampled images (bootstrap, percentiles, 200 draws by a seed of their own).
+    class, by COCO's sizes (`size`: small up to 32 x 32 pixels of the stored image, large from 96 x 96 on), and, since
+    pixels say nothing of small images, by the root of the area as a fraction of the image's (`relative_size`: small up
+    to 1/8, large from 1/4 on). Intervals are those of resampled images (bootstrap, percentiles, 200 draws by a seed of
+    their own). LVIS' AP of rare, common and frequent classes is not given, since no source says how frequent they are.
     """
 
     name: ClassVar[str] = "box_ap"
@@ -49,8 +58,8 @@ class BoxAp(Metric):
         if not self._seen:
             return []
         limit, images = self.task.options.most, len(self._seen)
-        thirds = self._thirds()
-        sizes = [Sizes(), *_COCO.values(), *thirds]
+        parts = [({by: name}, size) for by, named in _SIZES.items() for name, size in named.items()]
+        sizes = [Sizes(), *(size for _, size in parts)]
         every = judge(self._seen, self.task.config.num_classes, sizes, limit)
         average, recall = mean_precision(every)
         if np.isnan(average[0]):
@@ -68,8 +77,7 @@ class BoxAp(Metric):
             low, high = np.nanpercentile(others, (2.5, 97.5))
             interval = (min(float(low), float(value)), max(float(high), float(value)))
             rows.append(Measured(metric, float(value), _UNIT, images, interval=interval, better="higher"))
-        parts = [{"size": name} for name in _COCO] + [{"size_third": number + 1} for number in range(len(thirds))]
-        for number, part in enumerate(parts, start=1):
+        for number, (part, _) in enumerate(parts, start=1):
             rows += self._part(every, number, part)
         for name, judged in zip(self.task.names, every, strict=True):
             rows += self._part([judged], 0, {"class": name})
@@ -82,12 +90,3 @@ class BoxAp(Metric):
             return []
         value = float(mean_precision(every, size)[0].mean())
         return [Measured("box_ap", value, _UNIT, count, slices=part, better="higher", counted="objects")]
-
-    def _thirds(self) -> list[Sizes]:
-        """Three ranges of fractions of the image, each with a third of the objects; none of fewer than three."""
-        areas = [one.objects.areas[~one.objects.crowd] / np.prod(one.objects.size) for one in self._seen]
-        every = np.concatenate(areas)
-        if len(every) < 3:
-            return []
-        limits = np.quantile(every, (1 / 3, 2 / 3), method="lower").tolist()
-        return [Sizes(*pair, relative=True) for pair in zip([0, *limits], [*limits, 1e10], strict=True)]

@@ -27,11 +27,13 @@ class TokenHead(nn.Module):
 
     Attributes:
         name: as `create_model(head=)` and `config.json` say it.
+        takes_parts: it says something of the patches that are there where others were dropped.
         done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
             the way.
     """
 
     name: ClassVar[str]
+    takes_parts: ClassVar[bool] = True
     done: float = 0.0
 
     def __init__(self, config: ViTConfig, **options: Any) -> None:

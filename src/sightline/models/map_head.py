@@ -20,9 +20,6 @@ class MapHead(TokenHead):
 
     `forward` gives for each segment of the layout float [rows, num_classes, height, width]: over the image and over
     what it was padded with. Where patches were dropped it says nothing of use (`is_there`).
-
-    Attributes:
-        takes_parts: it says something of the patches that are there where others were dropped.
     """
 
     takes_parts: ClassVar[bool] = False

@@ -18,7 +18,7 @@ _VIEWS = {
     "tokens": ("tokens:{0}", "resized to at most {0} patches"),
 }
 # What metrics of which a group is known are broken down by, in words.
-BY = {"group": "group", "size_quintile": "object size"}
+BY = {"group": "group", "size_quintile": "object size", "class": "class"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def by_part(study: Study, metric: str, by: str) -> list[TextTable]:
         lines = list(named.values())
         columns = [(Heading(title), _at(size, found)) for title, found in parts.items() if found]
         where = f"tested at {size} px{words.SEEN[series.seen_at(size, lines)]}"
-        table = _numbers(study, where, lines, columns, by=BY.get(by, by))
+        table = _numbers(study, where, lines, columns, by=BY.get(by, by.replace("_", " ")))
         tables += [table] if table else []
     return tables
 

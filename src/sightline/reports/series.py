@@ -100,10 +100,10 @@ class Study:
         return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), seen or {}, chance)
 
     def metrics(self) -> list[ResultRow]:
-        """A row of each metric that was measured of all images on the main split, the main one first."""
+        """A row of each metric that was measured on the main split, the main one first, those of parts alone last."""
         first: dict[str, ResultRow] = {}
-        for row in self.rows:
-            if row.split == self.main.split and not row.slices:
+        for row in sorted(self.rows, key=lambda row: bool(row.slices)):
+            if row.split == self.main.split:
                 first.setdefault(row.metric, row)
         return list(first.values())
 

@@ -48,7 +48,7 @@ def print_accuracy(
     found = [grids.by_resolution(study, metric) for metric in metrics]
     found += [grids.held_out(study), *(grids.by_view(study, metric) for metric in metrics)]
     found += [
-        table for metric in metrics for by in study.parts(metric) if by not in grids.BY
+        table for metric in metrics for by in study.parts(metric) if by.split(", ")[0] not in grids.BY
         for table in grids.by_part(study, metric, by)
     ]  # fmt: skip
     shown = [table for table in found if table is not None]

@@ -13,7 +13,7 @@ _TITLES = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_grou
 # Of metrics whose name alone would not be read as it is meant.
 _NAMES = {
     "miou": "mean IoU", "iou": "IoU", "foreground_iou": "IoU of the foreground", "boundary_iou": "boundary IoU",
-    "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar": "box AR",
+    "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what the main metric says, and are left to the page.
 ASIDE = ("top5", "top1_within_group")

@@ -15,6 +15,7 @@ import torch
 from sightline import runtime
 from sightline.checks import configure
 from sightline.data.source import Source
+from sightline.errors import InputError
 from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
 from sightline.load import load_model, seal
@@ -160,8 +161,18 @@ def _loaded(source: str, written: str) -> Model:
 
 
 def build_model(config: TrainConfig, source: Source) -> Model:
-    """The model of a resolved configuration with its first weights, which the seed decides."""
+    """The model of a resolved configuration with its first weights, which the seed decides.
+
+    Raises:
+        InputError: tokens are dropped, and its head needs them all.
+    """
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
-        return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
-    return make_model(vit_config(config, source))
+        model = begin_with(_foundation(config), config.init_from, **_model_options(config, source))
+    else:
+        model = make_model(vit_config(config, source))
+    # Said before the first step: a schedule may drop none for long.
+    drop = None if config.packing is None else config.packing.drop
+    if drop is not None and not getattr(model.head, "takes_parts", True):
+        raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
+    return model

@@ -19,6 +19,7 @@ def evaluate(
     data: options.DataToMeasure = None,
     split: options.Words = (),
     images: options.MostImages = None,
+    no_shrink: bool = False,
     tune: bool = False,
     tune_images: int = 500,
     skip_unreadable: options.SkipAsTrained = None,
@@ -42,6 +43,7 @@ def evaluate(
             with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2
             times the training size unless given, and as it was trained where that was at native aspect.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
+        no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob on minival at each resolution.
         tune_images: Images of minival for that search.
         out: A file for the rows, instead of the run's own.
@@ -102,6 +104,7 @@ def evaluate(
             images=measure.usual_images(run.source) if images is None else images,
             knobs="both" if tune else "default",
             tune_images=tune_images,
+            shrink=not no_shrink,
             precision=precision,
             workers=workers,
         )

@@ -94,6 +94,7 @@ class EomtHead(TokenHead):
     """
 
     name: ClassVar[str] = "eomt"
+    takes_parts: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -93,6 +93,7 @@ class SimplePyramidHead(BoxHead):
     """
 
     name: ClassVar[str] = "simple_pyramid"
+    takes_parts: ClassVar[bool] = False
     matching: ClassVar = "places"
 
     def __init__(

@@ -158,6 +158,7 @@ class UperNetHead(TokenHead):
     """
 
     name: ClassVar[str] = "upernet"
+    takes_parts: ClassVar[bool] = False
 
     def __init__(
         self,
