@@ -27,18 +27,36 @@ _PAGE = 4096
 Work = Callable[[], object]
 
 
-def interleave(works: dict[str, Work], rounds: int, device: str = "cpu") -> dict[str, list[float]]:
-    """Seconds of each work in each round, after one round of warming up; in every round all are run, in turn."""
+def interleave(
+    works: dict[str, Work],
+    rounds: int,
+    device: str = "cpu",
+    *,
+    warm: bool = True,
+    by: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each work in each round, after one round of warming up; in every round all are run, in turn.
+
+    Args:
+        warm: False for works that were run before, or of which one run is long.
+        by: as `clock` gives one.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
-    for round_number in range(rounds + 1):
+    for round_number in range(1 - warm, rounds + 1):
         for name, work in works.items():
             _synchronise(device)
-            started = time.perf_counter()
+            started = by()
             work()
             _synchronise(device)
             if round_number:
-                times[name].append(time.perf_counter() - started)
+                times[name].append(by() - started)
     return times
+
+
+def clock() -> Callable[[], float]:
+    """The processor's seconds where one thread computes, beside which other work on the machine counts less; else
+    those of the clock on the wall."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def _synchronise(device: str) -> None:
@@ -93,8 +111,8 @@ def row(
     **case: Any,
 ) -> dict[str, Any]:
     """One comparison: `ratio` is the baseline's time over the subject's, the median of the rounds' own ratios; `spread`
-    is the range of the middle half of these; `memory_ratio` is the baseline's peak over the subject's, None where not
-    measured."""
+    is the range of the middle half of these, `interval` as the function of that name; `memory_ratio` is the baseline's
+    peak over the subject's, None where not measured."""
     if len(times[baseline]) == 1:
         # Timed once, apart from the rounds.
         ratios = [times[baseline][0] / statistics.median(times[subject])]
@@ -110,6 +128,7 @@ def row(
         **case,
         "ratio": round(statistics.median(ratios), 3),
         "spread": round(quartiles[2] - quartiles[0], 3),
+        "interval": interval(ratios),
         "memory_ratio": None if mine is None or theirs is None else round(theirs / mine, 3),
         "subject_ms": round(statistics.median(times[subject]) * 1e3, 3),
         "baseline_ms": round(statistics.median(times[baseline]) * 1e3, 3),
@@ -236,7 +255,8 @@ def _aligned(text: str, width: int) -> str:
 
 
 def interval(ratios: list[float]) -> list[float]:
-    """Between which two of the ratios their median lies with 95 %, by the binomial distribution of signs."""
+    """Between which two of the ratios their median lies with 95 %, by the binomial distribution of signs; of fewer than
+    six all of them."""
     count, below, outside = len(ratios), 0, 0.0
     while below < count // 2 and outside + math.comb(count, below) / 2**count <= 0.025:
         outside += math.comb(count, below) / 2**count
@@ -315,8 +335,7 @@ def beside(
                 seconds = float(sides[which].say(line))
                 if number:
                     times[which].append(seconds)
-        ratios = [slow / fast for slow, fast in zip(times["there"], times["here"], strict=True)]
-        rows.append(row(name, "here", "there", times, {}, **about, against=commit) | {"interval": interval(ratios)})
+        rows.append(row(name, "here", "there", times, {}, **about, against=commit))
         print_table(columns, rows[-1:])
     (append if chosen.out is None else write)(rows, path)
     print(f"rows: {path}")

@@ -85,6 +85,16 @@ def test_an_image_beyond_a_batch_goes_alone(monkeypatch):
     assert [len(batch) for batch in plan_split(model(), open_source("scenes"), "test", range(4), 32)] == [1] * 4
 
 
+def test_images_with_many_outputs_go_a_few_at_a_time(monkeypatch):
+    built, source = model(head="pix", task="segmentation", num_classes=3), open_source("scenes:pairs")
+    # Of 64 patches of 16 pixels of 3 classes.
+    monkeypatch.setattr(module, "_VALUES_A_BATCH", 2 * 3 * 32 * 32 + 1)
+    assert [len(batch) for batch in plan_split(built, source, "test", range(5), 32)] == [2, 2, 1]
+    assert max(len(batch) for batch in plan_split(built, source, "test", range(9), View("tokens", 64))) == 2
+    assert [len(batch) for batch in plan_split(built, source, "test", range(5), 64)] == [1] * 5
+    assert [len(batch) for batch in plan_split(model(), source, "test", range(5), 32)] == [5]
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
 def test_logits_are_those_of_each_image_alone(encoding, pool):

@@ -130,9 +130,12 @@ def test_the_loss_is_a_mean_over_pixels_that_have_a_class():
 def test_the_likeliest_class_of_many_is_that_of_all_at_once():
     logits = torch.randn(37, 5, 7)
     logits[20] = logits[3]
-    found = likeliest(logits, (13, 16))
-    assert (found == enlarged(logits[None], (13, 16))[0].argmax(0).numpy()).all()
-    assert found.dtype == np.uint8
+    for size in ((13, 16), (5, 7)):
+        for kind in (torch.float32, torch.bfloat16):
+            given = logits.to(kind).requires_grad_()
+            found = likeliest(given, size)
+            assert (found == enlarged(given[None].float(), size)[0].argmax(0).numpy()).all()
+            assert found.dtype == np.uint8
 
 
 def test_what_an_image_was_padded_with_is_cut_off():

@@ -20,6 +20,7 @@ from sightline.models import Model
 from sightline.patchify import patchify
 from sightline.results import merge_rows
 from sightline.targets import Crop
+from sightline.tasks import windows
 from sightline.tasks.base import make_task, outputs_of
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at
@@ -66,6 +67,17 @@ def test_windows_are_averaged_where_they_meet(kind: Any, size: tuple[int, int]) 
     assert torch.allclose(found, (total / count).log_softmax(0), atol=1e-5)
     if max(size) > 16:
         assert not torch.allclose(found, model(image[None])[0][0].log_softmax(0), atol=1e-2)
+
+
+@torch.no_grad()
+def test_windows_of_many_scores_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, image, sizes = model_of(), torch.randn(3, 24, 40), []
+    model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    together = looked_at(model, image, Inference("mmseg", 16, 8))
+    monkeypatch.setattr(windows, "_SCORES_AT_ONCE", 3 * 3 * 16 * 16)
+    apart = looked_at(model, image, Inference("mmseg", 16, 8))
+    assert sizes == [8, 3, 3, 2]
+    assert torch.allclose(together, apart, atol=1e-6)
 
 
 @torch.no_grad()

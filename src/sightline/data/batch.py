@@ -71,7 +71,8 @@ def changed(tree: Any, change: Any) -> Any:
 def is_finite(tree: Any) -> bool:
     """Whether every number of such a tree is."""
     seen: list[bool] = []
-    changed(tree, lambda tensor: seen.append(bool(tensor.isfinite().all())))
+    # A sum is finite only where all are, and many times as fast; beyond what its type holds each is looked at.
+    changed(tree, lambda tensor: seen.append(bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())))
     return all(seen)
 
 

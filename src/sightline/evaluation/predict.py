@@ -27,6 +27,8 @@ from sightline.tasks.base import Task
 _TOKENS_A_BATCH = 16384
 # The same of images of many sizes, for which a batch of one is soon small.
 TOKENS_A_PACK = 4096
+# Float32 values of its outputs, half a gigabyte: 3 images of 512 px with 150 classes for each pixel.
+_VALUES_A_BATCH = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,20 +73,24 @@ def plan_split(
     """
     if not isinstance(view, View):
         cells = model.config.grid_of(view).cells
-        return uniform(indices, (view, view), cells, max(1, _TOKENS_A_BATCH // cells))
+        return uniform(indices, (view, view), cells, _images_a_batch(model, cells, _TOKENS_A_BATCH))
     patch = model.config.patch_size
     by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
     for index in indices:
         # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
         size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
         by_grid[view.grid(size, patch)].append(index)
-    return [
-        batch
-        for grid, members in sorted(by_grid.items())
-        for batch in uniform(
-            members, (grid.rows * patch, grid.cols * patch), grid.cells, max(TOKENS_A_PACK // grid.cells, 1)
-        )
-    ]
+    batches = []
+    for grid, members in sorted(by_grid.items()):
+        images = _images_a_batch(model, grid.cells, TOKENS_A_PACK)
+        batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
+    return batches
+
+
+def _images_a_batch(model: Model, cells: int, tokens: int) -> int:
+    """How many images of so many patches are measured at once: at least one, by their tokens and by their outputs."""
+    values = getattr(model.head, "values", 0)
+    return max(1, min(tokens // cells, _VALUES_A_BATCH // max(values * cells, 1)))
 
 
 def predict_split(

@@ -113,8 +113,9 @@ class _Pairs:
     def add(self, true: np.ndarray, said: np.ndarray) -> None:
         """Pixels of one more image: uint8 [height, width] each."""
         there = (true != IGNORE) | (said != IGNORE)
-        pairs, numbers = np.unique(true[there].astype(np.uint16) * 256 + said[there], return_counts=True)
-        self.seen.append((pairs // 256, pairs % 256, numbers))
+        counts = np.bincount(true[there].astype(np.int64) * 256 + said[there])
+        pairs = counts.nonzero()[0]
+        self.seen.append((pairs // 256, pairs % 256, counts[pairs]))
 
     def sums(self, weights: np.ndarray) -> list[np.ndarray]:
         """Pixels of each class that are rightly called so, that are called so, and that are so: float64 [weights,

@@ -14,9 +14,6 @@ from sightline.layout import TokenLayout
 from sightline.models.map_head import is_there
 from sightline.targets import IGNORE
 
-# Of a logit map that is enlarged: so many classes at a time, so that a large image's are never all there.
-_CLASSES_AT_ONCE = 16
-
 
 class Maps:
     """How outputs of a `MapHead` are read: for each segment float [rows, classes, height, width].
@@ -94,11 +91,11 @@ def likeliest(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
     """The class of the highest of logits [classes, height, width] at each of (height, width) pixels, the first of those
     that are alike: uint8."""
     best, which = torch.full(size, -torch.inf), torch.zeros(size, dtype=torch.uint8)
-    for first in range(0, len(logits), _CLASSES_AT_ONCE):
-        some = enlarged(logits[None, first : first + _CLASSES_AT_ONCE].float(), size)[0]
-        highest, index = some.max(dim=0)
-        better = highest > best
-        best, which = torch.where(better, highest, best), torch.where(better, (index + first).to(torch.uint8), which)
+    # Class by class: a large image's enlarged logits are never all there, and one's stay in the processor's cache.
+    for number, one in enumerate(logits.detach()):
+        shown = enlarged(one[None, None].float(), size)[0, 0]
+        which.masked_fill_(shown > best, number)
+        torch.maximum(best, shown, out=best)
     return which.numpy()
 
 

@@ -16,7 +16,8 @@ from sightline.models import Model
 from sightline.patchify import nearest_multiples
 from sightline.tasks.maps import Maps, enlarged, reading_of
 
-_WINDOWS_AT_ONCE = 16
+# Windows of a pass, and float32 scores of all of them (half a gigabyte): of 150 classes a window has 39 million.
+_WINDOWS_AT_ONCE, _SCORES_AT_ONCE = 16, 2**27
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "flo
         return [torch.stack([looked_at(model, image, how) for image in images]) for images in every]
 
 
+@torch.no_grad()
 def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int] | None = None) -> Tensor:
     """Logarithms of the probabilities of each class: float32 [classes, height, width].
 
@@ -102,9 +104,10 @@ def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int]
             scores, reading = scores_of(model, shown[None]) if how.kind == "whole" else _slid(model, shown, how)
             scores = enlarged(scores, size)[0]
             said = reading.chances(scores.flip(-1) if mirrored else scores)
-            total, count = said if total is None else total + said, count + 1
+            # In place from here on: of 150 classes at 512 x 1024 px each is a third of a gigabyte.
+            total, count = said if total is None else total.add_(said), count + 1
     assert total is not None
-    return (total / count).clamp_min(torch.finfo(torch.float32).tiny).log()
+    return total.div_(count).clamp_min_(torch.finfo(torch.float32).tiny).log_()
 
 
 def scores_of(model: Model, images: Tensor) -> tuple[Tensor, Maps]:
@@ -144,8 +147,9 @@ def _slid(model: Model, image: Tensor, how: Inference) -> tuple[Tensor, Maps]:
     rows, cols = (anchors(side, how.window, how.stride) for side in sides)
     places = [(y, x) for y in rows for x in cols]
     total, count, reading = image.new_zeros(()), image.new_zeros(sides), None
-    for first in range(0, len(places), _WINDOWS_AT_ONCE):
-        some = places[first : first + _WINDOWS_AT_ONCE]
+    step = max(1, min(_WINDOWS_AT_ONCE, _SCORES_AT_ONCE // (max(model.config.num_classes, 1) * height * width)))
+    for first in range(0, len(places), step):
+        some = places[first : first + step]
         scores, reading = scores_of(model, torch.stack([image[:, y : y + height, x : x + width] for y, x in some]))
         if not total.dim():
             total = scores.new_zeros(scores.shape[1], *sides)
@@ -153,7 +157,7 @@ def _slid(model: Model, image: Tensor, how: Inference) -> tuple[Tensor, Maps]:
             total[:, y : y + height, x : x + width] += one
             count[y : y + height, x : x + width] += 1
     assert reading is not None
-    return (total / count)[None], reading
+    return total.div_(count)[None], reading
 
 
 def _scaled(model: Model, image: Tensor, scale: float) -> Tensor:

@@ -27,9 +27,17 @@ class FcosHead(BoxHead):
         self.at_places = AtPlaces(config.dim, config.num_classes, hidden)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[Found]:
-        found = []
-        for patches, segment in zip(patches_of(tokens, layout), layout.segments, strict=True):
-            # Where patches of whole images are row-major again, the coordinates are too.
-            centre = centres(segment if not segment.complete else segment.whole(segment.grid, layout.device))
-            found.append(self.at_places(patches, torch.cat((centre, torch.ones_like(centre[..., :1])), dim=-1)))
-        return found
+        if not layout.segments:
+            return []
+        # Where patches of whole images are row-major again, the coordinates are too.
+        places = [
+            centres(segment if not segment.complete else segment.whole(segment.grid, layout.device))
+            for segment in layout.segments
+        ]
+        patches = patches_of(tokens, layout)
+        where = torch.cat(places, dim=1)
+        # All images of a row at once, as each place answers for itself.
+        found = self.at_places(torch.cat(patches, dim=1), torch.cat((where, torch.ones_like(where[..., :1])), dim=-1))
+        lengths = [one.shape[1] for one in patches]
+        parts = zip(*(one.split(lengths, dim=1) for one in found.values()), strict=True)
+        return [dict(zip(found, part, strict=True)) for part in parts]

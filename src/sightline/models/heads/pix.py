@@ -23,6 +23,7 @@ class PixHead(MapHead):
         self.patch_size = config.patch_size
         biases = [background_bias] + [0.0] * (config.num_classes - 1)
         self.fc = linear(config.dim, biases, each=config.patch_size**2)
+        self.values = self.fc.out_features
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         return [
