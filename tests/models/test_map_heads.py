@@ -283,6 +283,21 @@ def test_masks_fade_while_training_and_end_before_it_does() -> None:
     assert plain.keys() == {"masks", "classes"}
 
 
+def test_blocks_that_are_computed_again_see_the_masks_of_their_own() -> None:
+    """In the backward pass a block is computed again after all others: it needs the masks that it had."""
+    model, images = model_of("eomt").train(), torch.randn(2, 3, 12, 20)
+
+    def gradients() -> list[Tensor]:
+        model.zero_grad()
+        sum(one.square().sum() for said in model(images) for one in said.values()).backward()
+        return [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+
+    kept = gradients()
+    model.blocks.recomputes = True
+    for one, other in zip(gradients(), kept, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_masks_are_twice_as_fine_as_a_quarter_of_the_patch() -> None:
     for patch, doublings in ((4, 1), (8, 1), (14, 1), (16, 2), (32, 3)):
         model = create_model(f"vit_tiny_patch{patch}" if patch != 4 else "vit_micro_patch4", num_classes=2, depth=2)
