@@ -81,7 +81,9 @@ def test_another_kind_of_head_is_new_and_said(trunk, tmp_path, caplog):
     sightline.save_model(labels, tmp_path / "m")
     dense = {"task": "segmentation", "class_names": tuple("abcde")}
     with caplog.at_level(logging.WARNING, "sightline"):
-        maps = sightline.create_model(init_from=tmp_path / "m", head="pix", **dense)
+        maps = sightline.create_model(
+            init_from=tmp_path / "m", head="pix", head_options={"background_bias": 1.0}, **dense
+        )
     assert maps.started_anew == ("head.fc.weight", "head.fc.bias")
     (line,) = [record.getMessage() for record in caplog.records]
     assert "new: head.fc.weight, head.fc.bias; not used: " in line
@@ -90,7 +92,10 @@ def test_another_kind_of_head_is_new_and_said(trunk, tmp_path, caplog):
     other = sightline.create_model(init_from=maps, head="linear_map")
     assert all(name.startswith("head.") for name in other.started_anew)
     assert other.started_anew
-    back = sightline.create_model(init_from=maps, head="linear", task="classification")
+    asked = sightline.create_model(init_from=other, head="eomt")
+    assert asked.config.head_options == {}
+    back = sightline.create_model(init_from=maps, task="classification")
+    assert back.config.head == "linear"
     assert {name.partition(".")[0] for name in back.started_anew} <= {"head", "attn_pool", "fc_norm"}
     assert torch.equal(back.norm.weight, labels.norm.weight)
 

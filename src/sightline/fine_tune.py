@@ -84,6 +84,11 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes = {"encoding_options": {}, "table_grid": None}
     if options.get("num_classes", trained.num_classes) != trained.num_classes:
         changes["class_names"] = None
+    if options.get("task", trained.task) != trained.task and not trained.has_classifier:
+        # The head was the other task's.
+        changes["head"] = "linear"
+    if {**changes, **options}.get("head", trained.head) != trained.head:
+        changes["head_options"] = {}
     return trained.replace(**{**changes, **options}).plain()
 
 
