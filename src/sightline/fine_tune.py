@@ -24,8 +24,8 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
 
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
     starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
-    pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is new, and what of the checkpoint is not used, is logged as a warning and kept in the model's
-    `started_anew`.
+    pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
+    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`.
 
     Args:
         name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and

@@ -15,6 +15,7 @@ import torch
 from sightline import runtime
 from sightline.checks import configure
 from sightline.data.source import Source
+from sightline.errors import InputError
 from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
 from sightline.load import load_model, seal
@@ -163,5 +164,9 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     """The model of a resolved configuration with its first weights, which the seed decides."""
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
-        return begin_with(_foundation(config), config.init_from, **_model_options(config, source))
+        model = begin_with(_foundation(config), config.init_from, **_model_options(config, source))
+        unlearnt = [name for name in model.started_anew if name.startswith("encoding.")]
+        if config.frozen and unlearnt:
+            raise InputError(f"frozen true: {unlearnt[0]} is new, and would never learn (expected its own encoding)")
+        return model
     return make_model(vit_config(config, source))
