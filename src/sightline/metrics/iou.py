@@ -34,11 +34,10 @@ class MeanIou(Metric):
 
     def update(self, outputs: Any, batch: Batch) -> None:
         maps, classes = self.task.each(outputs, batch.layout), self.task.config.num_classes
-        patch = self.task.config.patch_size
-        grids = [segment.grid for segment in batch.layout.segments for _ in range(batch.layout.rows)]
-        for output, labels, grid in zip(maps, batch.targets["pixels"], grids, strict=True):
+        sizes = self.task.seen(batch.targets)
+        for output, labels, size in zip(maps, batch.targets["pixels"], sizes, strict=True):
             wanted = labels.numpy()
-            crop = Crop((0, 0, *wanted.shape), (grid.rows * patch, grid.cols * patch))
+            crop = Crop((0, 0, *wanted.shape), size)
             there = wanted != IGNORE
             pairs = wanted[there].astype(np.int64) * classes + self.task.decode(output, crop).labels[there]
             self._seen.append(np.unique(pairs, return_counts=True))

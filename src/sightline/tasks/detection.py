@@ -22,6 +22,7 @@ from sightline.targets import Crop, Objects
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
 from sightline.tasks.drawn import Legend, class_colours, class_legend
+from sightline.tasks.fit import before_fit
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
 _LOOKED_AT = 1000
@@ -230,9 +231,10 @@ class Detection(Task):
         self, output: Found, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         objects: Objects = targets["objects"][number]
-        found = self.decode(output, Crop((0, 0, *objects.size), (image.shape[0], image.shape[1])))
+        size = tuple(targets["seen"][number])
+        found = self.decode(output, Crop((0, 0, *objects.size), size))
         true = Detected(objects.boxes, objects.things, np.ones(len(objects.boxes)))
-        seen = Image.fromarray(image).resize((objects.size[1], objects.size[0]))
+        seen = Image.fromarray(before_fit(self.config, image, size)).resize((objects.size[1], objects.size[0]))
         drawn = (self._drawn(np.asarray(seen), one) for one in (true, found.at_least(self.options.shown)))
         return seen, next(drawn), next(drawn)
 

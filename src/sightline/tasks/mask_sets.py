@@ -61,8 +61,8 @@ class MaskSets(Maps):
             for row in range(count)
         ]
 
-    def within(self, output: Any, shown: tuple[int, int], padded: tuple[int, int]) -> Any:
-        return {**output, "masks": super().within(output["masks"], shown, padded)}
+    def within(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
+        return {**output, "masks": super().within(output["masks"], shown, extent)}
 
     def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
         """Of all queries, the sum of how sure the mask is times how sure the class is (tue-mps/eomt,

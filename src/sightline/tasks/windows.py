@@ -14,6 +14,7 @@ from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.patchify import nearest_multiples
+from sightline.tasks.fit import extent
 from sightline.tasks.maps import Maps, enlarged, reading_of
 
 _WINDOWS_AT_ONCE = 16
@@ -110,13 +111,10 @@ def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int]
 def scores_of(model: Model, images: Tensor) -> tuple[Tensor, Maps]:
     """The scores of normalised images [images, channels, height, width] of one size, float32 [images, classes, height,
     width], and how they are read; what an image is padded with is cut off."""
-    outputs, patch = model(images), model.config.patch_size
-    reading, (height, width) = reading_of(outputs), images.shape[-2:]
-    each = reading.each(outputs)
-    if model.config.fit == "pad":
-        padded = -(-height // patch) * patch, -(-width // patch) * patch
-        each = [reading.within(one, (height, width), padded) for one in each]
-    return torch.stack([reading.scores(one, (height, width)) for one in each]), reading
+    outputs, size = model(images), (images.shape[-2], images.shape[-1])
+    reading, over = reading_of(outputs), extent(model.config, size)
+    each = [reading.within(one, size, over) for one in reading.each(outputs)]
+    return torch.stack([reading.scores(one, size) for one in each]), reading
 
 
 def anchors(side: int, window: int, stride: int) -> list[int]:
