@@ -172,6 +172,15 @@ def test_training_packs_equals_training_on_a_batch(kind: str) -> None:
         assert torch.allclose(value, together, atol=5e-4), name
 
 
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_batch_of_one_patch_is_learnt_from(norm: bool) -> None:
+    OPTIONS["linear_map"] = {"norm": norm}
+    model = model_of("linear_map")
+    del OPTIONS["linear_map"]
+    patch = torch.randn(1, 3, 4, 4)
+    assert torch.equal(model.train()(patch)[0], model.eval()(patch)[0])
+
+
 def test_small_grids_have_every_level() -> None:
     neck = Feature2Pyramid(4, (4, 2, 0.5, 0.25))
     levels = neck([[torch.randn(1, 4, 1, 3)] for _ in range(4)])

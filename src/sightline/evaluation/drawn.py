@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from sightline.evaluation.predict import Outputs
 from sightline.models import Model
 from sightline.patchify import Cutter
 from sightline.replacing import write_out
-from sightline.results import ResultRow
+from sightline.results import INFERENCE, ResultRow
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
 
@@ -50,9 +52,13 @@ class Drawing:
         return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
 
 
-def picture_name(folder: str, split: str, shown: str) -> str:
-    """Of the picture of a measurement, below the folder of its rows."""
-    return f"{folder}/{split}_{shown.replace(' ', '_').replace(':', '_')}.png"
+def picture_name(folder: str, row: ResultRow) -> str:
+    """Of the picture of a measurement, below the folder of its rows: one for each of what rows tell apart."""
+    parts = [row.data, row.split, row.shown, str(row.slices.get(INFERENCE, ""))]
+    told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in parts)))
+    # A folder's path, or words of many windows, may be longer than a file's name.
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+    return f"{folder}/{told[-80:]}_{digest}.png"
 
 
 def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:

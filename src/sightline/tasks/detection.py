@@ -203,19 +203,20 @@ class Detection(Task):
         ]
 
     def decode(self, output: Found, crop: Crop) -> Detected:
-        """The objects of the stored image, the surest first: scores are sigmoids, times the root of `quality`'s where
-        the head says it (as FCOS' centre-ness)."""
+        """The objects of the stored image, the surest first: scores are sigmoids, or the root of their product with
+        `quality`'s where the head says it (as FCOS' centre-ness). What has no area on the image is no object."""
         options, config = self.options, self.config
-        scores = output["logits"].sigmoid()
-        number, thing = (scores >= options.threshold).nonzero(as_tuple=True)
-        sure = scores[number, thing]
-        if "quality" in output:
-            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
         patch, grid = config.patch_size, config.grid_of(crop.image_size)
         # In patches, of the picture without what it was padded with.
         sides = [float(side) for side in grid] if config.fit == "resize" else [one / patch for one in crop.image_size]
         limits = torch.tensor(sides * 2)
-        boxes = torch.minimum(output["boxes"], limits).clamp_min(0)[number]
+        boxes = torch.minimum(output["boxes"], limits).clamp_min(0)
+        there = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+        scores = output["logits"].sigmoid()
+        number, thing = ((scores >= options.threshold) & there[:, None]).nonzero(as_tuple=True)
+        boxes, sure = boxes[number], scores[number, thing]
+        if "quality" in output:
+            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
         if self.matching == "places":
             kept = nms(boxes, sure, thing, options.nms, _LOOKED_AT)[: options.most]
         else:

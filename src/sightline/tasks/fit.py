@@ -17,8 +17,8 @@ def extent(config: ViTConfig, shown: tuple[int, int]) -> tuple[int, int]:
 
 
 def before_fit(config: ViTConfig, image: np.ndarray, shown: tuple[int, int]) -> np.ndarray:
-    """What was fitted to patches, uint8 [height, width, 3], as the picture of `shown` (height, width) that it was, black
-    where it was not looked at; one that was resized as it is."""
+    """What was fitted to patches, uint8 [height, width, 3], as the picture of `shown` (height, width) that it was,
+    black where it was not looked at; one that was resized as it is."""
     if extent(config, shown) == shown:
         return image
     whole = np.zeros((*shown, image.shape[2]), image.dtype)
