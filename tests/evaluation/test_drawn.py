@@ -84,6 +84,31 @@ def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
     assert {row.slices["inference"] for row in found} == {"mirrored too"}
 
 
+def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
+    """Windows are looked through; what cannot be is refused before anything is measured."""
+    words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows.jsonl")]
+    windows = ["--set", "inference.kind=mmseg", "--set", "inference.window=16", "--set", "inference.stride=8"]
+    for wrong, says in (
+        (["--set", "inference.kind=slide"], "slide"),
+        ([*windows[:2], "--set", "inference.window=18", "--set", "inference.stride=8"], "nearest to 18: 16 or 20"),
+        (["--set", "thresold=0.1"], "thresold"),
+    ):
+        assert main([*words, *wrong]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+        assert not (tmp_path / "rows.jsonl").exists()
+    assert main([*words, *windows]) == 0
+    assert {row["slices"]["inference"] for row in rows_of(tmp_path / "rows.jsonl")} == {"mmseg 16/8"}
+    # Beside those of whole images they are a line of their own.
+    assert main([*words[:-2], *windows]) == 0
+    assert main(words[:-2]) == 0
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "run, mmseg 16/8" in page
+    assert "by inference" not in page
+
+
 def test_rows_elsewhere_have_their_pictures_beside_them(run, tmp_path):
     out = tmp_path / "elsewhere" / "rows.jsonl"
     assert main(["evaluate", str(run), "--resolutions", "16", "--images", "6", "--out", str(out)]) == 0

@@ -24,7 +24,7 @@ from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
 from sightline.tasks.fit import before_fit, extent
 from sightline.tasks.maps import fitted_labels, reading_of
-from sightline.tasks.windows import Inference, outputs_by
+from sightline.tasks.windows import Inference, check_window, outputs_by
 
 BACKGROUND = "background"
 
@@ -80,6 +80,8 @@ class Segmentation(Task):
     @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:
         names, own = tuple(source.pixel_classes), dict(options.head_options)
+        if len(names) > IGNORE:
+            raise InputError(f"data {source.name}: {len(names)} classes of pixels (expected at most {IGNORE})")
         takes_bias = "background_bias" in inspect.signature(head_class(options.head)).parameters
         if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
@@ -95,6 +97,9 @@ class Segmentation(Task):
             here, there = len(source.pixel_classes), len(self.names)
             raise InputError(f"data {data!r}: its {here} classes of pixels are not the model's {there}")
         return self
+
+    def check(self, model: Model) -> None:
+        check_window(model.config, self.options.inference)
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
         """`pixels`: for each image uint8 [height, width]; `seen`: (height, width) in pixels of the picture before it
