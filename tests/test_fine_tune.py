@@ -74,6 +74,32 @@ def test_another_number_of_classes_is_a_new_head(trained):
     assert before.num_classes == 5
 
 
+@pytest.mark.parametrize("trunk", [{}, {"pool": "attention"}, {"pool": "mean", "final_norm": "both"}])
+def test_another_kind_of_head_is_new_and_said(trunk, tmp_path, caplog):
+    """A classifier's trunk learns another task, also of as many classes, and so does that of one dense head another."""
+    labels = create_model("vit_micro_patch4", **SMALL, **trunk)
+    sightline.save_model(labels, tmp_path / "m")
+    dense = {"task": "segmentation", "class_names": tuple("abcde")}
+    with caplog.at_level(logging.WARNING, "sightline"):
+        maps = sightline.create_model(
+            init_from=tmp_path / "m", head="pix", head_options={"background_bias": 1.0}, **dense
+        )
+    assert maps.started_anew == ("head.fc.weight", "head.fc.bias")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "new: head.fc.weight, head.fc.bias; not used: " in line
+    assert ("attn_pool.latent" in line) == (trunk.get("pool") == "attention")
+    assert torch.equal(maps.blocks[1].mlp.fc1.weight, labels.blocks[1].mlp.fc1.weight)
+    other = sightline.create_model(init_from=maps, head="linear_map")
+    assert all(name.startswith("head.") for name in other.started_anew)
+    assert other.started_anew
+    asked = sightline.create_model(init_from=other, head="eomt")
+    assert asked.config.head_options == {}
+    back = sightline.create_model(init_from=maps, task="classification")
+    assert back.config.head == "linear"
+    assert {name.partition(".")[0] for name in back.started_anew} <= {"head", "attn_pool", "fc_norm"}
+    assert torch.equal(back.norm.weight, labels.norm.weight)
+
+
 def test_options_of_the_new_encoding(trained):
     after = sightline.create_model(init_from=trained, encoding="rope_axial", encoding_options={"theta": 500.0})
     assert after.encoding.theta == 500.0

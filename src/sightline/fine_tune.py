@@ -23,9 +23,9 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     """Build a vision transformer, anew or from the weights of another.
 
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
-    starts anew, as does the head for another `num_classes` or other `class_names`, and everything else keeps its
-    weights. What is new, and what of the checkpoint is not used, is logged as a warning and kept in the model's
-    `started_anew`.
+    starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
+    pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
+    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`.
 
     Args:
         name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
@@ -58,8 +58,11 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
     model = models.make_model(config)
     # As many classes, but others: the weights of those mean nothing to these.
     renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
-    new_head = config.num_classes != trained.num_classes or renamed
+    new_head = config.num_classes != trained.num_classes or renamed or config.head != before.head
     changed = {"encoding.": config.encoding != before.encoding, "head.": new_head}
+    if config.has_classifier != before.has_classifier:
+        # What pools is a classifier's.
+        changed |= {"attn_pool.": True, "fc_norm.": True}
     elsewhere = tuple(part for part, anew in changed.items() if anew)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
@@ -81,6 +84,11 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes = {"encoding_options": {}, "table_grid": None}
     if options.get("num_classes", trained.num_classes) != trained.num_classes:
         changes["class_names"] = None
+    if options.get("task", trained.task) != trained.task and not trained.has_classifier:
+        # The head was the other task's.
+        changes["head"] = "linear"
+    if {**changes, **options}.get("head", trained.head) != trained.head:
+        changes["head_options"] = {}
     return trained.replace(**{**changes, **options}).plain()
 
 

@@ -41,6 +41,23 @@ def test_parameters_are_counted_exactly(encoding):
             assert estimate.optimizer == (8 * expected if training else 0)
 
 
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("pix", {}),
+        ("upernet", {"layers": [0, 1, 2, 2], "channels": 8}),
+        ("eomt", {"queries": 5, "blocks": 3}),
+        ("detr_queries", {"queries": 3}),
+    ],
+)
+def test_heads_of_all_tokens_are_counted_exactly(head, options):
+    """Also those that read some layers, of which one block alone has not so many."""
+    settings = {"depth": 3, "num_classes": 4, "image_size": 32, "head": head, "head_options": options}
+    one = model_config("vit_micro_patch4", **settings, class_names=tuple("abcd"), final_norm="both")
+    parameters = sum(parameter.numel() for parameter in VisionTransformer(one).parameters())
+    assert estimate_memory(one, 32).parameters == 4 * parameters
+
+
 def test_the_largest_table_is_counted_too():
     small, large = (config("learned_1d", image_size=size) for size in ((8, 4), (1_000_000, 800_000)))
     cells = large.train_grid.cells - small.train_grid.cells

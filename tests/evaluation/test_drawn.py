@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sightline import load_model
 from sightline.cli.app import main
-from sightline.evaluation import measure
+from sightline.data.discovery import open_source
+from sightline.evaluation import EvaluateConfig, evaluate, measure
+from sightline.evaluation.measure import RunIdentity
 from sightline.tasks.drawn import class_colours, overlay, sheet
 
 WORDS = ["--data", "scenes:pairs", "--task", "segmentation", "--set", "model_options={depth: 1, dim: 48, heads: 4}",
@@ -45,7 +48,8 @@ def rows_of(file):
 def test_rows_name_what_was_drawn_and_a_report_shows_it(run, tmp_path, capsys):
     assert main(["evaluate", str(run), "--resolutions", "16,24", "--images", "6"]) == 0
     named = [row["picture"] for row in rows_of(run / "results.jsonl") if "picture" in row]
-    assert named == ["pictures/test_16_px.png", "pictures/test_24_px.png", "pictures/test_24_px_shrunk_to_16_px.png"]
+    sizes = ["16_px", "24_px", "24_px_shrunk_to_16_px"]
+    assert [name.rpartition("_")[0] for name in named] == [f"pictures/scenes_pairs_test_{size}" for size in sizes]
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     for name in named:
@@ -55,12 +59,54 @@ def test_rows_name_what_was_drawn_and_a_report_shows_it(run, tmp_path, capsys):
         assert any((np.asarray(Image.open(io.BytesIO(one))) == np.asarray(picture)).all()
                    for one in shown if Image.open(io.BytesIO(one)).size == picture.size)  # fmt: skip
     # A name that leads out of the folder is not followed.
-    lines = (run / "results.jsonl").read_text().replace("pictures/test_16_px.png", "../secret.png")
+    lines = (run / "results.jsonl").read_text().replace(named[0], "../secret.png")
     (run / "results.jsonl").write_text(lines)
     Image.new("RGB", (300, 20), "red").save(tmp_path / "secret.png")
     assert main(["report", str(run), "--out", str(tmp_path / "other.html")]) == 0
     assert 'width="300"' not in (tmp_path / "other.html").read_text()
     capsys.readouterr()
+
+
+def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
+    """Of other data, and looked at otherwise: what an earlier row names stays what it saw."""
+    for data in ("scenes:pairs", "scenes:many"):
+        assert main(["evaluate", str(run), "--resolutions", "16", "--images", "4", "--data", data]) == 0
+    rows = [row for row in rows_of(run / "results.jsonl") if "picture" in row]
+    assert len({row["picture"] for row in rows}) == len({(row["data"], row["resolution"]) for row in rows}) == 2
+    model, source = load_model(run), open_source("scenes:pairs")
+    config = EvaluateConfig((16, 24), images=4, task_options={"inference": {"flip": True}})
+    pictures = {}
+    found = evaluate(model, source, config, RunIdentity("run", "scenes:pairs", 16, 0), pictures=pictures)
+    assert len(pictures) == 3
+    assert not {row["picture"] for row in rows} & set(pictures)
+    # The shrunk ones too were looked at so, and are measured.
+    assert {row.shrunk for row in found if row.metric == "miou"} == {None, 16}
+    assert {row.slices["inference"] for row in found} == {"mirrored too"}
+
+
+def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
+    """Windows are looked through; what cannot be is refused before anything is measured."""
+    words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows.jsonl")]
+    windows = ["--set", "inference.kind=mmseg", "--set", "inference.window=16", "--set", "inference.stride=8"]
+    for wrong, says in (
+        (["--set", "inference.kind=slide"], "slide"),
+        ([*windows[:2], "--set", "inference.window=18", "--set", "inference.stride=8"], "nearest to 18: 16 or 20"),
+        (["--set", "thresold=0.1"], "thresold"),
+    ):
+        assert main([*words, *wrong]) == 2
+        error = capsys.readouterr().err
+        assert says in error
+        assert error.count("\n") == 1
+        assert not (tmp_path / "rows.jsonl").exists()
+    assert main([*words, *windows]) == 0
+    assert {row["slices"]["inference"] for row in rows_of(tmp_path / "rows.jsonl")} == {"mmseg 16/8"}
+    # Beside those of whole images they are a line of their own.
+    assert main([*words[:-2], *windows]) == 0
+    assert main(words[:-2]) == 0
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "run, mmseg 16/8" in page
+    assert "by inference" not in page
 
 
 def test_rows_elsewhere_have_their_pictures_beside_them(run, tmp_path):
@@ -74,7 +120,7 @@ def test_a_run_that_is_replaced_loses_its_pictures(run):
     assert (run / "pictures").is_dir()
     (run / "pictures" / "old_64_px.png").write_bytes(b"")
     assert main(["train", *WORDS, "--out", str(run), "--overwrite"]) == 0
-    assert [file.name for file in (run / "pictures").iterdir()] == ["test_16_px.png"]
+    assert [file.name.rpartition("_")[0] for file in (run / "pictures").iterdir()] == ["scenes_pairs_test_16_px"]
     (run / "pictures" / "mine.txt").write_text("kept")
     assert main(["train", *WORDS, "--out", str(run), "--overwrite"]) == 2
     assert (run / "pictures" / "mine.txt").read_text() == "kept"

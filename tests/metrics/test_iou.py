@@ -160,3 +160,12 @@ def test_labels_of_another_size_than_the_answers_are_scored_at_their_own():
     metric.update([maps], batch_of([labels], Grid(2, 3)))
     assert values(metric.rows())["miou",] == 1.0
     assert task.names == ["background", "1"]
+
+
+def test_a_class_that_is_only_answered_is_counted_where_it_is() -> None:
+    """A row of no image would be refused by a report."""
+    labels = [np.zeros((8, 12), np.uint8), np.zeros((8, 12), np.uint8)]
+    answers = [one.copy() for one in labels]
+    answers[1][2, 3] = 2
+    rows = [row for row in measured(answers, labels, 4) if row.metric == "iou"]
+    assert [(row.slices["class"], row.value, row.count) for row in rows] == [("background", 191 / 192, 2), ("2", 0, 1)]

@@ -172,6 +172,15 @@ def test_training_packs_equals_training_on_a_batch(kind: str) -> None:
         assert torch.allclose(value, together, atol=5e-4), name
 
 
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_batch_of_one_patch_is_learnt_from(norm: bool) -> None:
+    OPTIONS["linear_map"] = {"norm": norm}
+    model = model_of("linear_map")
+    del OPTIONS["linear_map"]
+    patch = torch.randn(1, 3, 4, 4)
+    assert torch.equal(model.train()(patch)[0], model.eval()(patch)[0])
+
+
 def test_small_grids_have_every_level() -> None:
     neck = Feature2Pyramid(4, (4, 2, 0.5, 0.25))
     levels = neck([[torch.randn(1, 4, 1, 3)] for _ in range(4)])
@@ -281,6 +290,21 @@ def test_masks_fade_while_training_and_end_before_it_does() -> None:
     plain = model(image)[0]
     assert torch.allclose(late["masks"], plain["masks"], atol=1e-5)
     assert plain.keys() == {"masks", "classes"}
+
+
+def test_blocks_that_are_computed_again_see_the_masks_of_their_own() -> None:
+    """In the backward pass a block is computed again after all others: it needs the masks that it had."""
+    model, images = model_of("eomt").train(), torch.randn(2, 3, 12, 20)
+
+    def gradients() -> list[Tensor]:
+        model.zero_grad()
+        sum(one.square().sum() for said in model(images) for one in said.values()).backward()
+        return [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+
+    kept = gradients()
+    model.blocks.recomputes = True
+    for one, other in zip(gradients(), kept, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_masks_are_twice_as_fine_as_a_quarter_of_the_patch() -> None:

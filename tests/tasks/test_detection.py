@@ -87,6 +87,15 @@ def test_what_was_padded_is_no_part_of_the_image() -> None:
     assert found.boxes[0].tolist() == [0.0, 16.0, 44.0, 74.0]
 
 
+@pytest.mark.parametrize("head", ["fcos", "owlvit"])
+def test_what_has_no_area_is_no_object(head: str) -> None:
+    """Sides that crossed each other, and a box that lies in what was padded."""
+    one, crop = task(head, fit="pad"), Crop((0.0, 0.0, 44.0, 74.0), (22, 37))
+    boxes = torch.tensor([[3.0, 3, 1, 4], [1, 5, 2, 4], [5.9, 1, 6, 2], [1, 1, 2, 3]])
+    found = one.decode({"logits": torch.full((4, 3), 3.0), "boxes": boxes, "quality": torch.zeros(4)}, crop)
+    assert {tuple(box) for box in found.boxes.round().tolist()} == {(8.0, 8.0, 16.0, 24.0)}
+
+
 def test_targets_leave_out_what_is_not_seen_and_keep_crowds_apart() -> None:
     boxes = [[0, 0, 8, 8], [5, 5, 5, 9], [8, 8, 16, 20], [np.nan, 0, 4, 4]]
     said = objects(boxes, [0, 1, 2, 1], (24, 40), crowd=[False, False, True, False])

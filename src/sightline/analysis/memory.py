@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
+from sightline.models.head import make_head
 from sightline.models.model import make_encoding
 
 DTYPES = ("float32", "bfloat16")
@@ -123,10 +125,17 @@ class _Pass:
         self.on_cpu = torch.device(device).type == "cpu"
         try:
             # Of one block, not of all: a thousand layers are counted as fast as one.
+            block: dict[str, Any] = {"depth": 1, "encoding": "none", "encoding_options": {}}
+            if not config.has_classifier:
+                # A head of all tokens may read other layers than the first.
+                block |= {"head": "linear", "head_options": {}, "num_classes": 0, "class_names": None, "pool": "mean"}
+                norm = "before_pool" if config.final_norm in ("before_pool", "both") else "none"
+                block |= {"class_token": config.has_class_token, "final_norm": norm}
             with torch.device("meta"):
-                trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
+                trunk = make_model(config.replace(**block))
                 encoding = make_encoding(config, Grid(1, 1))
                 self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
+                self.parameters += 0 if config.has_classifier else _count(make_head(config))
                 self.parameters += _count(make_encoding(config, config.train_grid))
             cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from sightline.evaluation.predict import Outputs
 from sightline.models import Model
 from sightline.patchify import Cutter
 from sightline.replacing import write_out
-from sightline.results import ResultRow
+from sightline.results import INFERENCE, ResultRow
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import as_png, sheet
 
@@ -22,7 +22,6 @@ IMAGES = 4
 """Of a split at a size, so many are drawn."""
 _SIDE = 224
 _LEAST = 96
-_NAME = 60
 _KINDS = ("image", "true", "said")
 
 
@@ -53,12 +52,13 @@ class Drawing:
         return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
 
 
-def picture_name(folder: str, data: str, split: str, shown: str) -> str:
-    """Of the picture of a measurement, below the folder of its rows; another one for each data set."""
-    name = re.sub(r"[^\w.-]+", "_", f"{data}_{split}_{shown}")
-    # No longer than a file's name may be.
-    name = name if len(name) <= _NAME else f"{name[-_NAME:]}_{zlib.crc32(data.encode()):08x}"
-    return f"{folder}/{name}.png"
+def picture_name(folder: str, row: ResultRow) -> str:
+    """Of the picture of a measurement, below the folder of its rows: one for each of what rows tell apart."""
+    parts = [row.data, row.split, row.shown, str(row.slices.get(INFERENCE, ""))]
+    told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in parts)))
+    # A folder's path, or words of many windows, may be longer than a file's name.
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+    return f"{folder}/{told[-80:]}_{digest}.png"
 
 
 def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:

@@ -25,7 +25,7 @@ from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
-from sightline.results import SQUARE, ResultRow
+from sightline.results import INFERENCE, SQUARE, ResultRow
 from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
 
@@ -245,10 +245,11 @@ def evaluate(
                 )
                 for metric in metrics
                 for measured in metric.rows()
-                if small is None or not measured.slices
+                # Of shrunk images no parts, but however they were looked at.
+                if small is None or measured.slices.keys() <= {INFERENCE}
             ]  # fmt: skip
             if made and pictures is not None and drawing is not None and (drawn := drawing.sheet()) is not None:
-                name = picture_name(PICTURES, identity.data, split, made[0].shown)
+                name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = drawn, replace(made[0], picture=name)
             rows += made
     return rows

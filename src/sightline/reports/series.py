@@ -6,13 +6,13 @@ Only rows of square images stand on the axis of resolutions; those of other view
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
 from sightline.reports.words import printable
-from sightline.results import ResultRow, Slices
+from sightline.results import INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
 # Of splits: which is shown first. The others stand between.
@@ -75,6 +75,8 @@ class Study:
     ) -> Study:
         """Show the first metric, on `test` if that was measured, else on the first split that is no side measurement.
 
+        A run whose images were looked at otherwise than whole is one more run, named so.
+
         Args:
             names: of runs, before those that only rows name.
 
@@ -83,6 +85,11 @@ class Study:
         """
         if not rows:
             raise InputError("there are no result rows to report")
+        sizes = dict(seen or {})
+        for row in rows:
+            if row.run in sizes:
+                sizes.setdefault(_looked(row).run, sizes[row.run])
+        rows = [_looked(row) for row in rows]
         kinds = sorted({f"{row.data} / {row.task}" for row in rows})
         if len(kinds) > 1:
             raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
@@ -97,7 +104,7 @@ class Study:
         main = min(whole, key=lambda row: _RANK.get(row.split, 1), default=None)
         if main is None:
             raise InputError("all rows are of parts of the images")
-        return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), seen or {}, chance)
+        return cls(rows, main, list(dict.fromkeys([*names, *(row.run for row in rows)])), sizes, chance)
 
     def metrics(self) -> list[ResultRow]:
         """A row of each metric that was measured on the main split, the main one first, those of parts alone last."""
@@ -162,6 +169,14 @@ class Study:
                 Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views, shrunk or None)
             )
         return made
+
+
+def _looked(row: ResultRow) -> ResultRow:
+    """A row whose slices are parts of the images alone: how these were looked at stands with the run."""
+    if INFERENCE not in row.slices:
+        return row
+    slices = {key: value for key, value in row.slices.items() if key != INFERENCE}
+    return replace(row, run=f"{row.run}, {row.slices[INFERENCE]}", slices=slices)
 
 
 def _runs_with_several_knobs(rows: Iterable[ResultRow]) -> set[tuple[str, int]]:

@@ -22,6 +22,7 @@ from sightline.targets import Crop, Objects
 from sightline.tasks.base import Task
 from sightline.tasks.box_losses import Wanted, loss_of_places, loss_of_sets, padded, together
 from sightline.tasks.drawn import Legend, class_colours, class_legend
+from sightline.tasks.fit import before_fit
 
 # Of an image, so many of the best are looked at before those that say the same are left out.
 _LOOKED_AT = 1000
@@ -202,19 +203,20 @@ class Detection(Task):
         ]
 
     def decode(self, output: Found, crop: Crop) -> Detected:
-        """The objects of the stored image, the surest first: scores are sigmoids, times the root of `quality`'s where
-        the head says it (as FCOS' centre-ness)."""
+        """The objects of the stored image, the surest first: scores are sigmoids, or the root of their product with
+        `quality`'s where the head says it (as FCOS' centre-ness). What has no area on the image is no object."""
         options, config = self.options, self.config
-        scores = output["logits"].sigmoid()
-        number, thing = (scores >= options.threshold).nonzero(as_tuple=True)
-        sure = scores[number, thing]
-        if "quality" in output:
-            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
         patch, grid = config.patch_size, config.grid_of(crop.image_size)
         # In patches, of the picture without what it was padded with.
         sides = [float(side) for side in grid] if config.fit == "resize" else [one / patch for one in crop.image_size]
         limits = torch.tensor(sides * 2)
-        boxes = torch.minimum(output["boxes"], limits).clamp_min(0)[number]
+        boxes = torch.minimum(output["boxes"], limits).clamp_min(0)
+        there = (boxes[:, 2:] > boxes[:, :2]).all(dim=1)
+        scores = output["logits"].sigmoid()
+        number, thing = ((scores >= options.threshold) & there[:, None]).nonzero(as_tuple=True)
+        boxes, sure = boxes[number], scores[number, thing]
+        if "quality" in output:
+            sure = (sure * output["quality"].sigmoid()[number]).sqrt()
         if self.matching == "places":
             kept = nms(boxes, sure, thing, options.nms, _LOOKED_AT)[: options.most]
         else:
@@ -230,9 +232,10 @@ class Detection(Task):
         self, output: Found, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
         objects: Objects = targets["objects"][number]
-        found = self.decode(output, Crop((0, 0, *objects.size), (image.shape[0], image.shape[1])))
+        size = tuple(targets["seen"][number])
+        found = self.decode(output, Crop((0, 0, *objects.size), size))
         true = Detected(objects.boxes, objects.things, np.ones(len(objects.boxes)))
-        seen = Image.fromarray(image).resize((objects.size[1], objects.size[0]))
+        seen = Image.fromarray(before_fit(self.config, image, size)).resize((objects.size[1], objects.size[0]))
         drawn = (self._drawn(np.asarray(seen), one) for one in (true, found.at_least(self.options.shown)))
         return seen, next(drawn), next(drawn)
 

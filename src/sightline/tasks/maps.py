@@ -55,9 +55,10 @@ class Maps:
         """The output of each image by itself."""
         return [one for maps in outputs for one in maps]
 
-    def within(self, output: Any, shown: tuple[int, int], padded: tuple[int, int]) -> Any:
-        """The part that lies over an image of `shown` (height, width), which was padded at the bottom and right."""
-        return _within(output, shown, padded)
+    def within(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
+        """What lies over an image of `shown` (height, width) of an output over `extent`: that image padded at the
+        bottom and right, or cut there, where what is next to the cut is said of the rest."""
+        return _within(output, shown, extent)
 
     def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
         """Of each class at each pixel, the higher the likelier: float32 [classes, height, width]."""
@@ -99,7 +100,19 @@ def likeliest(logits: Tensor, size: tuple[int, int]) -> np.ndarray:
     return which.numpy()
 
 
-def _within(output: Tensor, shown: tuple[int, int], padded: tuple[int, int]) -> Tensor:
-    if shown == padded:
+def _within(output: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> Tensor:
+    if shown == extent:
         return output
-    return enlarged(output[None], padded)[0, :, : shown[0], : shown[1]]
+    over = enlarged(output[None], extent)[..., : shown[0], : shown[1]]
+    missing = [max(whole - side, 0) for whole, side in zip(shown, extent, strict=True)]
+    return F.pad(over, (0, missing[1], 0, missing[0]), mode="replicate")[0]
+
+
+def fitted_labels(labels: Tensor, shown: tuple[int, int], extent: tuple[int, int]) -> Tensor:
+    """Labels [height, width] of an image of `shown` (height, width) for outputs over `extent`, as `Maps.within`: padded
+    with `IGNORE`, or cut."""
+    if shown == extent:
+        return labels
+    if labels.shape != shown:
+        labels = F.interpolate(labels[None, None].float(), size=shown, mode="nearest-exact")[0, 0].to(labels.dtype)
+    return F.pad(labels, (0, extent[1] - shown[1], 0, extent[0] - shown[0]), value=IGNORE)

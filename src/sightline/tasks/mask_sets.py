@@ -30,8 +30,8 @@ class MaskSets(Maps):
     every class that its labels show is one mask; masks and queries are paired at the least cost; a pair has the binary
     cross entropy of its pixels and the dice loss, a query the cross entropy of its class or of nothing, and so at each
     of the last blocks. All pixels that have a class are looked at, at the labels' size; beyond 12544 of an image so
-    many are drawn evenly (Mask2Former draws more where masks are unsure). It is a mean over images, each of which
-    divides by its own masks: Mask2Former divides by those of the whole batch.
+    many, drawn evenly in training (Mask2Former draws more where masks are unsure). It is a mean over images, each of
+    which divides by its own masks: Mask2Former divides by those of the whole batch.
     """
 
     def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
@@ -45,7 +45,7 @@ class MaskSets(Maps):
                 continue
             units += 1
             if len(there) > POINTS:
-                there = there[torch.randperm(len(there), device=there.device)[:POINTS]]
+                there = there[_some(len(there)).to(there.device)]
             wanted = label.flatten()[there].long()
             present = wanted.unique()
             true = (wanted == present[:, None]).float()
@@ -61,8 +61,8 @@ class MaskSets(Maps):
             for row in range(count)
         ]
 
-    def within(self, output: Any, shown: tuple[int, int], padded: tuple[int, int]) -> Any:
-        return {**output, "masks": super().within(output["masks"], shown, padded)}
+    def within(self, output: Any, shown: tuple[int, int], extent: tuple[int, int]) -> Any:
+        return {**output, "masks": super().within(output["masks"], shown, extent)}
 
     def scores(self, output: Any, size: tuple[int, int]) -> Tensor:
         """Of all queries, the sum of how sure the mask is times how sure the class is (tue-mps/eomt,
@@ -75,6 +75,11 @@ class MaskSets(Maps):
 
     def likeliest(self, output: Any, size: tuple[int, int]) -> np.ndarray:
         return self.scores(output, size).argmax(dim=0).to(torch.uint8).numpy()
+
+
+def _some(count: int) -> Tensor:
+    """Which `POINTS` of so many pixels are looked at: drawn while training, spread evenly where a loss is measured."""
+    return torch.randperm(count)[:POINTS] if torch.is_grad_enabled() else torch.arange(POINTS) * count // POINTS
 
 
 def _said(output: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:

@@ -22,8 +22,9 @@ from sightline.models.head import head_class
 from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
-from sightline.tasks.maps import reading_of
-from sightline.tasks.windows import Inference, outputs_by
+from sightline.tasks.fit import before_fit, extent
+from sightline.tasks.maps import fitted_labels, reading_of
+from sightline.tasks.windows import Inference, check_window, outputs_by
 
 BACKGROUND = "background"
 
@@ -79,6 +80,8 @@ class Segmentation(Task):
     @classmethod
     def model_options(cls, source: Source, options: SegmentationOptions) -> dict[str, Any]:
         names, own = tuple(source.pixel_classes), dict(options.head_options)
+        if len(names) > IGNORE:
+            raise InputError(f"data {source.name}: {len(names)} classes of pixels (expected at most {IGNORE})")
         takes_bias = "background_bias" in inspect.signature(head_class(options.head)).parameters
         if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
@@ -95,17 +98,31 @@ class Segmentation(Task):
             raise InputError(f"data {data!r}: its {here} classes of pixels are not the model's {there}")
         return self
 
-    def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Tensor]]:
-        """`pixels`: for each image uint8 [height, width]."""
+    def check(self, model: Model) -> None:
+        check_window(model.config, self.options.inference)
+
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
+        """`pixels`: for each image uint8 [height, width]; `seen`: (height, width) in pixels of the picture before it
+        was fitted to patches."""
         said: Any = [example.target for example in examples]
-        return {"pixels": [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]}
+        pixels = [torch.from_numpy(np.ascontiguousarray(one.pixels)) for one in said]
+        return {"pixels": pixels, "seen": [example.image.shape[:2] for example in examples]}
+
+    def seen(self, targets: Mapping[str, Any]) -> list[tuple[int, int]]:
+        """(height, width) in pixels of each picture before it was fitted to patches; those of the labels where targets
+        do not say it."""
+        return [(one[0], one[1]) for one in targets.get("seen") or [labels.shape for labels in targets["pixels"]]]
 
     def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> list[Any]:
         how = self.options.inference
         return super().outputs(model, batch, precision) if how.plain else outputs_by(model, batch, how, precision)
 
     def loss(self, outputs: list[Any], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
-        return reading_of(outputs).loss(outputs, targets["pixels"], layout)
+        labels = [
+            fitted_labels(one, size, extent(self.config, size))
+            for one, size in zip(targets["pixels"], self.seen(targets), strict=True)
+        ]
+        return reading_of(outputs).loss(outputs, labels, layout)
 
     def each(self, outputs: list[Any], layout: TokenLayout) -> list[Any]:
         """Logits [classes, height, width] of each image, or what queries say of it (`Asked`)."""
@@ -113,11 +130,8 @@ class Segmentation(Task):
 
     def decode(self, output: Any, crop: Crop) -> Labelled:
         """The likeliest class of each pixel of the stored image's part that was shown."""
-        (rows, cols), reading = crop.region, reading_of([output])
-        if self.config.fit == "pad":
-            # What it was padded with is no part of the image.
-            patch, shown = self.config.patch_size, crop.image_size
-            output = reading.within(output, shown, (-(-shown[0] // patch) * patch, -(-shown[1] // patch) * patch))
+        (rows, cols), reading, shown = crop.region, reading_of([output]), crop.image_size
+        output = reading.within(output, shown, extent(self.config, shown))
         return Labelled(reading.likeliest(output, (rows.stop - rows.start, cols.stop - cols.start)))
 
     def pictures(self, decoded: Labelled, image: np.ndarray) -> Mapping[str, Image.Image]:
@@ -129,9 +143,9 @@ class Segmentation(Task):
     def compared(
         self, output: Tensor, targets: Mapping[str, Any], number: int, image: np.ndarray
     ) -> tuple[Image.Image, Image.Image, Image.Image]:
-        true = targets["pixels"][number].numpy()
-        said = self.decode(output, Crop((0, 0, *true.shape), (image.shape[0], image.shape[1]))).labels
-        seen = Image.fromarray(image).resize(true.shape[::-1])
+        true, size = targets["pixels"][number].numpy(), self.seen(targets)[number]
+        said = self.decode(output, Crop((0, 0, *true.shape), size)).labels
+        seen = Image.fromarray(before_fit(self.config, image, size)).resize(true.shape[::-1])
         return seen, overlay(np.asarray(seen), true), overlay(np.asarray(seen), said)
 
     def legend(self) -> Legend:

@@ -12,8 +12,9 @@ from torch import Tensor
 from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
-from sightline.models import Model
-from sightline.patchify import nearest_multiples
+from sightline.models import Model, ViTConfig
+from sightline.patchify import check_multiples
+from sightline.tasks.fit import extent
 from sightline.tasks.maps import Maps, enlarged, reading_of
 
 # Windows of a pass, and float32 scores of all of them (half a gigabyte): of 150 classes a window has 39 million.
@@ -62,6 +63,12 @@ class Inference:
         return self.kind == "whole" and self.scales == (1.0,) and not self.flip
 
 
+def check_window(config: ViTConfig, how: Inference) -> None:
+    """Refuse a window that is no multiple of the patch, where nothing is fitted."""
+    if how.kind != "whole" and config.fit == "exact":
+        check_multiples("inference.window {}", (how.window,), config.patch_size)
+
+
 def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "float32") -> list[Tensor]:
     """What a model says of each image of a batch when it is looked at so: logarithms of probabilities, for each segment
     float32 [rows, classes, height, width] in pixels of what the model would be given.
@@ -70,14 +77,10 @@ def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "flo
         precision: as `outputs_of`.
 
     Raises:
-        InputError: a window is no multiple of the patch, and nothing is padded; or patches were dropped.
+        InputError: as `check_window`; or patches were dropped.
     """
     config = model.config
-    if how.kind != "whole" and config.fit == "exact" and how.window % config.patch_size:
-        near = " or ".join(map(str, nearest_multiples(how.window, config.patch_size)))
-        raise InputError(
-            f"inference.window {how.window}: must be a multiple of the patch, {config.patch_size} px (nearest: {near})"
-        )
+    check_window(config, how)
     with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         every = model.patch_embed.images(normalised(batch.inputs, config.mean, config.std), batch.layout)
         return [torch.stack([looked_at(model, image, how) for image in images]) for images in every]
@@ -113,13 +116,10 @@ def looked_at(model: Model, image: Tensor, how: Inference, size: tuple[int, int]
 def scores_of(model: Model, images: Tensor) -> tuple[Tensor, Maps]:
     """The scores of normalised images [images, channels, height, width] of one size, float32 [images, classes, height,
     width], and how they are read; what an image is padded with is cut off."""
-    outputs, patch = model(images), model.config.patch_size
-    reading, (height, width) = reading_of(outputs), images.shape[-2:]
-    each = reading.each(outputs)
-    if model.config.fit == "pad":
-        padded = -(-height // patch) * patch, -(-width // patch) * patch
-        each = [reading.within(one, (height, width), padded) for one in each]
-    return torch.stack([reading.scores(one, (height, width)) for one in each]), reading
+    outputs, size = model(images), (images.shape[-2], images.shape[-1])
+    reading, over = reading_of(outputs), extent(model.config, size)
+    each = [reading.within(one, size, over) for one in reading.each(outputs)]
+    return torch.stack([reading.scores(one, size) for one in each]), reading
 
 
 def anchors(side: int, window: int, stride: int) -> list[int]:

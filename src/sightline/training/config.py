@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sightline.checks import STRICT, require, require_number, require_whole
+from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
@@ -103,6 +103,7 @@ class TrainConfig:
             `ViTConfig`.
         init_from: what `load_model` takes: the first weights are this model's, all but those of another encoding and
             of other classes. Its preparation of images stays as it is.
+        frozen: the head alone learns, on the trunk of `init_from` as it is (a probe).
         encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
         resolution: side of the training images in pixels; None takes the model's.
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
@@ -130,6 +131,7 @@ class TrainConfig:
     data: str = "scenes"
     model: str | None = None
     init_from: str | None = None
+    frozen: bool = False
     model_options: dict[str, Any] = field(default_factory=dict)
     encoding: str = "lookhere_90"
     encoding_options: dict[str, Any] = field(default_factory=dict)
@@ -160,6 +162,9 @@ class TrainConfig:
             given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
             if len(given) > 1:
                 raise InputError(f"{given[0]} and {given[1]}: expected one of them, not both")
+        require_bool("frozen", self.frozen)
+        if self.frozen and self.init_from is None:
+            raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
         check_skip(self.skip_unreadable)

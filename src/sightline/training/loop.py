@@ -28,7 +28,7 @@ from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.base import Task, outputs_of, task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, text_of, unheard
-from sightline.training.optim import Ema, learning_rate, make_optimizer
+from sightline.training.optim import Ema, freeze_trunk, learning_rate, make_optimizer
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.run import open_training_data
@@ -128,6 +128,8 @@ def train(
         config, source, last = prepared.config, prepared.source, prepared.last
         foreign = measured_files(out) if last is None else []
         model = prepared.model.to(where).train()
+        if config.frozen:
+            freeze_trunk(model)
         ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
         optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
         state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config))
@@ -185,7 +187,7 @@ def train(
         drop_previous(out)
     if ema is not None:
         ema.exchange(model)
-    return model.eval()
+    return model.eval().requires_grad_(True)
 
 
 def _keep_best(state: RunState, place: Path | None, owner: Owner, warn: Callable[[str], None] = unheard) -> None:

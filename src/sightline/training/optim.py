@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 
 from sightline.models import Model
 from sightline.training.config import OptimizerConfig
+
+# The parts of a model that learn where its trunk is frozen.
+_LEARNT = ("head", "attn_pool", "fc_norm")
 
 
 def learning_rate(begins: float, ends: float, highest: float, warmup: float) -> float:
@@ -22,11 +26,23 @@ def learning_rate(begins: float, ends: float, highest: float, warmup: float) -> 
     return highest * 0.5 * (1 + math.cos(math.pi * (begins - warmup) / (1 - warmup)))
 
 
+def freeze_trunk(model: Model) -> None:
+    """Let the head alone learn, and the pooling of a classifier: all else has no gradient, and computes as where it is
+    measured (no path is dropped, norms keep their statistics)."""
+    for name, part in model.named_children():
+        part.train(name in _LEARNT)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.partition(".")[0] in _LEARNT)
+
+
 def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter, 2019) with decay on matrices alone: not on biases, norms, tokens or encodings."""
+    """AdamW (Loshchilov and Hutter, 2019) with decay on matrices alone: not on biases, norms, tokens or encodings; of
+    what has a gradient."""
     excepted = model.no_weight_decay()
     decayed, free = [], []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         (decayed if parameter.dim() >= 2 and name not in excepted else free).append(parameter)
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": free, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
@@ -38,22 +54,26 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
     return {f"{kind}/{names[one]}": value for one, state in optimizer.state.items() for kind, value in state.items()}
 
 
-def expected_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside."""
-    expected = {}
+def expected_tensors(model: nn.Module, found: Collection[str]) -> dict[str, Tensor]:
+    """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside.
+
+    Args:
+        found: names that there are: of a parameter that no gradient reached there is none.
+    """
+    expected, stepped = {}, {key.partition("/")[2] for key in found}
     for name, parameter in model.named_parameters():
-        expected |= {f"step/{name}": torch.zeros(()), f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter}
+        if name in stepped:
+            expected |= {f"step/{name}": torch.zeros(()), f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter}
     return expected
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """The inverse of `optimizer_tensors`; a parameter without state is one that has not taken a step."""
-    kinds = {key.partition("/")[0] for key in tensors}
-    for name, parameter in model.named_parameters():
-        found = {kind: tensors[f"{kind}/{name}"] for kind in kinds}
-        optimizer.state[parameter] = {
-            kind: value if kind == "step" else value.to(parameter) for kind, value in found.items()
-        }
+    parameters = dict(model.named_parameters())
+    for key, value in tensors.items():
+        kind, _, name = key.partition("/")
+        parameter = parameters[name]
+        optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
 
 
 class Ema:

@@ -169,6 +169,9 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
         model = begin_with(_foundation(config), config.init_from, **_model_options(config, source))
+        unlearnt = [name for name in model.started_anew if name.startswith("encoding.")]
+        if config.frozen and unlearnt:
+            raise InputError(f"frozen true: {unlearnt[0]} is new, and would never learn (expected its own encoding)")
     else:
         model = make_model(vit_config(config, source))
     # Said before the first step: a schedule may drop none for long.

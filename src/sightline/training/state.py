@@ -247,7 +247,8 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     check_same_run(training.get("config", {}), state.config, path)
     trained = load_model(path)
     tensors = load_tensors(files[TRAINING])
-    expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model).items()}
+    moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
+    expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model, moments).items()}
     if state.ema is not None:
         expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
     check_state(expected, tensors, str(files[TRAINING]))
@@ -261,7 +262,6 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
         for name, mean in state.ema.mean.items():
             mean.copy_(state.model.get_parameter(name).detach())
             state.model.get_parameter(name).data.copy_(tensors[f"weights/{name}"])
-    moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
     load_optimizer_tensors(state.optimizer, state.model, moments)
     state.step, state.seconds = training["step"], training["seconds"]
     if LOG in files:

@@ -22,6 +22,7 @@ def evaluate(
     no_shrink: bool = False,
     tune: bool = False,
     tune_images: int = 500,
+    settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
     precision: options.Precision = "auto",
@@ -46,6 +47,9 @@ def evaluate(
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob on minival at each resolution.
         tune_images: Images of minival for that search.
+        settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
+            inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
+            boxes count (threshold=0.1).
         out: A file for the rows, instead of the run's own.
         predictions: A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the
             run, which holds those on the data of its training.
@@ -55,6 +59,7 @@ def evaluate(
     from sightline import evaluation, runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli import guard, next_step, output, progress
+    from sightline.cli.config import apply_settings
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
@@ -91,7 +96,9 @@ def evaluate(
     if said is not None and predictions is None and said.exists():
         read_predictions(said)
     with progress.Bars() as bars:
-        task_of(run.model).on(run.source, run.data)
+        task_options = apply_settings({}, settings)
+        task = task_of(run.model, task_options).on(run.source, run.data)
+        task.check(run.model)
         usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
         chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
@@ -105,6 +112,7 @@ def evaluate(
             knobs="both" if tune else "default",
             tune_images=tune_images,
             shrink=not no_shrink,
+            task_options=task_options,
             precision=precision,
             workers=workers,
         )

@@ -48,15 +48,18 @@ class Queried(PositionEncoding):
     Attributes:
         plain: the layout without the queries; count: of an image.
         first: the first layer that has queries, before which what is added to its tokens was added already.
-        hidden: what the queries of the next block may not see, as `OfImages.values`; None for nothing.
+        hidden: what the queries of a block may not see, as `OfImages.values`; None for nothing. One that is computed
+            again in the backward pass needs its own.
     """
 
-    def __init__(self, encoding: PositionEncoding, plain: TokenLayout, count: int, first: int) -> None:
+    def __init__(
+        self, encoding: PositionEncoding, plain: TokenLayout, count: int, first: int, hidden: list[Tensor] | None
+    ) -> None:
         nn.Module.__init__(self)
         # Not its module: it is the model's.
         self._under = (encoding,)
         self.plain, self.count, self.first = plain, count, first
-        self.hidden: list[Tensor] | None = None
+        self.hidden = hidden
         self.shape = encoding.shape
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
@@ -136,12 +139,14 @@ class EomtHead(TokenHead):
         plain, count = layout.unpadded, self.q.num_embeddings
         joined = plain.with_prefix(count)
         tokens = put_before(tokens, self.q.weight, layout)
-        encoding, said = Queried(model.encoding, plain, count, first), []
+        said: list[list[Asked]] = []
         masks = self.masked if self.training else self.masked_in_evaluation
         for number in range(self.blocks):
+            hidden = None
             if masks:
                 said.append(self(model.norm(tokens), joined))
-                encoding.hidden = self._hidden(said[-1], joined, number)
+                hidden = self._hidden(said[-1], joined, number)
+            encoding = Queried(model.encoding, plain, count, first, hidden)
             tokens = model.blocks.layer(first + number, tokens, joined, encoding)
         last = self(model.norm(tokens), joined)
         for segment, found in enumerate(last if said else []):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.layout import TokenLayout
@@ -16,7 +17,8 @@ class LinearMapHead(MapHead):
     """Batch norm over all patches, then linear: a logit map on the patch grid, which is enlarged bilinearly to be
     scored (LookHere section 4 and appendix A.4.5; with `norm=False` the linear decoder of Segmenter).
 
-    In evaluation an image's map is the same in a pack; in training its statistics are those of the whole batch.
+    In evaluation an image's map is the same in a pack; in training its statistics are those of the whole batch, and of
+    a single patch those that were kept.
     """
 
     name: ClassVar[str] = "linear_map"
@@ -29,7 +31,13 @@ class LinearMapHead(MapHead):
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         every = torch.cat([one.flatten(0, 1) for one in patches])
-        logits = self.fc(self.norm(every))
+        logits = self.fc(self._kept(every) if self.training and len(every) == 1 else self.norm(every))
         parts = logits.split([one.shape[0] * one.shape[1] for one in patches])
         each = zip(parts, patches, layout.segments, strict=True)
         return on_grids([filled(part.unflatten(0, one.shape[:2]), segment) for part, one, segment in each], layout)
+
+    def _kept(self, every: Tensor) -> Tensor:
+        norm = self.norm
+        if not isinstance(norm, nn.BatchNorm1d):
+            return norm(every)
+        return F.batch_norm(every, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)

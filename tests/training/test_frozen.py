@@ -1,0 +1,91 @@
+"""What does not learn: a trunk that is frozen under a head, and layers that a head does not read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sightline import load_model
+from sightline.data.batch import Batch
+from sightline.errors import InputError
+from sightline.models import Model
+from sightline.tasks.base import outputs_of
+from sightline.training import TrainConfig, loop, train
+from tests.tiny import OptimizerConfig, Stopped, digest, stop_at, tiny_config
+
+TRUNK = {"depth": 2, "dim": 48, "heads": 4, "drop_path": 0.3}
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("begun") / "run"
+    train(tiny_config(data="scenes:pairs", images=16, batch_size=16, model_options=TRUNK), out)
+    return out
+
+
+def probe(begun: Path, head: str = "linear_map", **changes: Any) -> TrainConfig:
+    wanted = {"data": "scenes:pairs", "task": "segmentation", "task_options": {"head": head}, "model_options": {}}
+    wanted |= {"images": 48, "batch_size": 16, "checkpoint_every": 16, "init_from": str(begun), "frozen": True}
+    return tiny_config(**{**wanted, **changes})
+
+
+def tensors(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "checkpoint" / "model.safetensors")
+
+
+@pytest.mark.parametrize("head", ["linear_map", "eomt"])
+def test_a_frozen_trunk_stays_as_it_was_and_has_no_gradient(
+    head: str, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def watched(model: Model, batch: Batch, precision: str) -> Any:
+        tokens = model.embed(batch.inputs.float(), batch.layout)
+        modes.append((model.blocks[0].training, model.head.training, tokens.requires_grad))
+        return outputs_of(model, batch, precision)
+
+    monkeypatch.setattr(loop, "outputs_of", watched)
+    options = {"head": head, "head_options": {"queries": 4, "blocks": 1} if head == "eomt" else {}}
+    config = probe(begun, task_options=options, optimizer=OptimizerConfig(ema=0.5))
+    model = train(config, tmp_path / "run")
+    assert set(modes) == {(False, True, False)}
+    assert all(weight.requires_grad for weight in model.parameters())
+    before, after = tensors(begun), tensors(tmp_path / "run")
+    assert all(torch.equal(before[name], after[name]) for name in after if not name.startswith("head."))
+    state = load_file(tmp_path / "run" / "checkpoint" / "training.safetensors")
+    learnt = {name.split("/", 2)[2] for name in state if name.startswith("optimizer/")}
+    assert learnt
+    assert all(name.startswith("head.") for name in learnt)
+    if head == "linear_map":
+        assert after["head.norm.running_mean"].abs().max() > 0
+    assert load_model(tmp_path / "run").config.head == head
+
+
+LAYERS = {"head": "upernet", "head_options": {"layers": [0, 0, 0, 0], "channels": 4}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"task_options": LAYERS}, {"frozen": False, "task_options": LAYERS}],
+    ids=["probe", "both", "layers"],
+)
+def test_what_does_not_learn_goes_on_as_it_was(changes: dict[str, Any], begun: Path, tmp_path: Path) -> None:
+    config = probe(begun, **changes)
+    train(config, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "a", observe=stop_at(2))
+    train(config, tmp_path / "a", resume=True)
+    for name in ("model.safetensors", "training.safetensors"):
+        assert digest(tmp_path / "a" / "checkpoint" / name) == digest(tmp_path / "whole" / "checkpoint" / name)
+
+
+def test_a_frozen_trunk_is_one_that_was_trained(begun: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="frozen true: keeps the trunk"):
+        tiny_config(frozen=True)
+    with pytest.raises(InputError, match="frozen true: encoding"):
+        train(probe(begun, encoding="learned_1d"), tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint").exists()
