@@ -12,6 +12,7 @@ from sightline.errors import NonFiniteError
 from sightline.export import (
     LIMIT,
     check_export,
+    export_model,
 )
 from tests.contract.contract import PATCH, SPREAD, build, images
 from tests.export.models import BEIT, UNSEEN, assert_the_same, session, small
@@ -106,6 +107,27 @@ def test_a_pt2_file_at_sizes_never_traced(name, exported):
     assert_the_same(file, model)
     with pytest.raises(AssertionError, match="Guard failed"), torch.no_grad():
         torch.export.load(file).module()(images((1, 7)))
+
+
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("fcos", {}),
+        *(
+            pytest.param(head, options, marks=pytest.mark.slow)
+            for head, options in (("pix", {}), ("segmenter", {}), ("eomt", {"queries": 3}), ("detr_queries", {}))
+        ),
+    ],
+)
+def test_heads_of_all_tokens_are_compared_in_all_that_they_say(head, options, tmp_path):
+    task = "detection" if head in ("fcos", "detr_queries") else "segmentation"
+    model = small("rope_axial", "cls", head=head, head_options=options, task=task)
+    export_model(model, tmp_path / "model.pt2", to="torch")
+    for row in check_export(tmp_path / "model.pt2", model, UNSEEN):
+        assert row.difference < LIMIT
+        assert row.same_top1 == 1
+        assert row.spread > 0.01
+        assert row.images == 4
 
 
 @pytest.mark.slow

@@ -172,6 +172,15 @@ def test_training_packs_equals_training_on_a_batch(kind: str) -> None:
         assert torch.allclose(value, together, atol=5e-4), name
 
 
+def test_a_classifier_in_place_of_maps_classifies() -> None:
+    model = model_of("segmenter")
+    model.reset_classifier(7)
+    assert (model.config.task, model.config.head, model.config.head_options) == ("classification", "linear", {})
+    assert model(torch.randn(2, 3, 12, 20)).shape == (2, 7)
+    model.reset_head("pix", num_classes=3)
+    assert model(torch.randn(2, 3, 12, 20))[0].shape == (2, 3, 12, 20)
+
+
 @pytest.mark.parametrize("norm", [True, False])
 def test_a_batch_of_one_patch_is_learnt_from(norm: bool) -> None:
     OPTIONS["linear_map"] = {"norm": norm}

@@ -6,14 +6,17 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from sightline.errors import InputError, NonFiniteError
 from sightline.export.program import frozen_copy, quiet
 from sightline.export.refusals import check_memory, check_sizes, default_sizes, require_packages
 from sightline.models import Model
+from sightline.models.box_head import BoxHead
 from sightline.reading import check_regular
 
 LIMIT = 1e-4
@@ -29,7 +32,8 @@ class CheckRow:
         images: how many, over all batches.
         difference, mean_difference: of outputs, the largest and the mean of the absolute values.
         spread: standard deviation of the model's outputs, beside which the differences are to be seen.
-        same_top1: the fraction of images whose largest output is the same.
+        same_top1: the fraction of images whose largest output is the same; of a head of all tokens, of pixels, boxes or
+            queries.
     """
 
     size: tuple[int, int]
@@ -67,6 +71,8 @@ def check_export(
     check_sizes(model, sizes)
     check_memory(model, to, sizes, max(batches))
     reference = frozen_copy(model)
+    # Classes are the last of what a box or a query says.
+    axis = -1 if isinstance(reference.head, BoxHead) else 1
     with quiet():
         run = _runner(path, to)
     report = moved or (lambda done, total: None)
@@ -76,9 +82,9 @@ def check_export(
         generator = torch.Generator().manual_seed(number)
         images = [torch.randn(batch, model.config.channels, *size, generator=generator) for batch in batches]
         with torch.inference_mode():
-            ours = torch.cat([reference(batch) for batch in images])
+            ours, said = _together([reference(batch) for batch in images])
         with torch.no_grad():
-            theirs = torch.cat([run(batch) for batch in images])
+            theirs, answered = _together([run(batch) for batch in images])
         if not ours.isfinite().all():
             raise NonFiniteError(f"export: the model's own outputs are not finite at {size[0]}x{size[1]} pixels")
         grid = model.config.grid_of(size)
@@ -91,14 +97,20 @@ def check_export(
                 difference=difference.max().item(),
                 mean_difference=difference.mean().item(),
                 spread=ours.std().item(),
-                same_top1=(ours.argmax(1) == theirs.argmax(1)).float().mean().item(),
+                same_top1=(said.argmax(axis) == answered.argmax(axis)).float().mean().item(),
             )
         )
     report(len(sizes), len(sizes))
     return rows
 
 
-def _runner(path: Path, to: str) -> Callable[[Tensor], Tensor]:
+def _together(passes: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """All numbers that are given of the images of some passes: [images, ...], and the first kind of them alone."""
+    kinds = [torch.cat(kind) for kind in zip(*map(tree_leaves, passes), strict=True)]
+    return kinds[0] if len(kinds) == 1 else torch.cat([kind.flatten(1) for kind in kinds], dim=1), kinds[0]
+
+
+def _runner(path: Path, to: str) -> Callable[[Tensor], Any]:
     """The program in a file as a function of images."""
     if to == "onnx":
         require_packages()
@@ -110,7 +122,7 @@ def _runner(path: Path, to: str) -> Callable[[Tensor], Tensor]:
         raise InputError(f"{path}: cannot be read as an exported program ({said})") from error
 
 
-def _onnx_runner(path: Path) -> Callable[[Tensor], Tensor]:
+def _onnx_runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -118,4 +130,4 @@ def _onnx_runner(path: Path) -> Callable[[Tensor], Tensor]:
     # Faults come as exceptions, too; the terminal is the caller's.
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+    return lambda images: [torch.from_numpy(one) for one in session.run(None, {"images": images.numpy()})]

@@ -234,6 +234,9 @@ class Model(nn.Module):
             class_token=before.has_class_token,
             class_names=None,
         )
+        if config.has_classifier and not before.has_classifier:
+            # The task was that of the head that is gone.
+            config = config.replace(task="classification")
         pooling = self.attn_pool if config.has_classifier else None
         again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
         if config.has_classifier and again:
