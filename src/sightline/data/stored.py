@@ -27,18 +27,20 @@ _KEEPS = ("train", "test", "val", "validation", "minival")
 class StoredImages(Source):
     """Images that are files below a folder, and what files beside them say of each.
 
-    A kind of data set finds its files, and says by `_target` what is known of an image. What was found out of files is
-    remembered (`file_listing`), and asked for again where a file's size or times changed.
+    A kind of data set finds its files, and says by `target_of` what is known of an image. What was found out of files
+    is remembered (`file_listing`), and asked for again where a file's size or times changed.
 
     Attributes:
         root: the folder; listing: all files that are the data set, those beside the images too, whose names begin with
-            the folder of their split.
+            the folder of their split; images: the rows of all images among them.
         max_pixels: of the largest image that is read.
+        cleaned: whether what stands in two splits was left out of one.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
     transform: ImageTransform
     reduced: ClassVar[bool] = False
+    cleaned: bool = False
 
     def __init__(self, root: Path, listing: FileListing, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
         """A data set of these files.
@@ -49,6 +51,7 @@ class StoredImages(Source):
         """
         self.root, self.transform, self.max_pixels = root, ImageTransform(), MAX_PIXELS
         self.listing, self._rows, self._folder_of, self.groups = listing, dict(rows), dict(folder_of), {}
+        self.images: list[int] = np.sort(np.concatenate(list(self._rows.values()))).tolist()
         self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
         if (before := recall(self._remembered_as)) is not None:
             self.listing.remember(before)
@@ -80,12 +83,16 @@ class StoredImages(Source):
         return ("*", "*/*")
 
     @abstractmethod
-    def _target(self, row: int, size: tuple[int, int]) -> Target:
+    def target_of(self, row: int, size: tuple[int, int]) -> Target:
         """What is said of the image of a row, whose pixels are (height, width).
 
         Raises:
             UnreadableDataError: what is said cannot be read, or is not said of such an image; names the file.
         """
+
+    def counted_as(self, row: int) -> str:
+        """What an image counts as where images are counted: its class, if it has one."""
+        return "images"
 
     def _beside(self, rows: Iterable[int]) -> list[int]:
         """The rows of the files that say something of these images, whose headers count too."""
@@ -101,10 +108,10 @@ class StoredImages(Source):
 
     def _leave_out_twins(self) -> None:
         """An image that stands in two splits is measured in none that another one has seen."""
+        self.cleaned = True
         paths, folders = self.listing.paths, self.listing.splits
         twins: dict[int, int] = {}
-        images = np.sort(np.concatenate(list(self._rows.values()))).tolist()
-        for group in self.listing.twins(across=True, rows=images):
+        for group in self.listing.twins(across=True, rows=self.images):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
@@ -156,7 +163,7 @@ class StoredImages(Source):
         part = split == "train" and self.reduced
         least = (times * image_size[0], times * image_size[1]) if part else None
         image = read_image(path, max_pixels=self.max_pixels, least=least)
-        target = self._target(row, (image.shape[0], image.shape[1]))
+        target = self.target_of(row, (image.shape[0], image.shape[1]))
         return self.shown(Example(image, target, path), split, index, image_size, seed=seed, epoch=epoch)
 
     def example_name(self, split: str, index: int) -> str:

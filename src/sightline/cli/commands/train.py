@@ -46,7 +46,8 @@ def train(
     Args:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
             aspect, packed), or the name of a data set; that of --data unless given.
-        data: scenes, scenes:pairs, digits, or imagefolder:DIR. Each has a recipe; what follows changes it.
+        data: scenes, scenes:pairs, digits, or imagefolder:DIR, each with a recipe; or without one ade20k:DIR,
+            cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, lvis:DIR. What follows changes it.
         task: What is learnt: classification, segmentation, or another file in tasks/ or of a plug-in.
         head: What the task puts on the tokens, as pix or linear_map for segmentation.
         encoding: A position encoding (see `sightline encodings`), or two joined by +.

@@ -57,6 +57,10 @@ class ImageFolder(StoredImages):
     def _links(cls) -> Iterable[str]:
         return ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
 
+    def counted_as(self, row: int) -> str:
+        """As `StoredImages.counted_as`."""
+        return self.classes[self.labels[row]]
+
     def _hint(self, split: str) -> str:
         # A split of a data set was named instead of the data set.
         if self.root.name in SPLIT_FOLDERS and (self.root.parent / "train").is_dir():
@@ -67,5 +71,5 @@ class ImageFolder(StoredImages):
         """(path, label) of each image of a split, in the order of the indices."""
         return tuple((self.listing.paths[row], self.labels[row]) for row in self._rows[self._folder(split)])
 
-    def _target(self, row: int, size: tuple[int, int]) -> Label:
+    def target_of(self, row: int, size: tuple[int, int]) -> Label:
         return Label(self.labels[row])
