@@ -116,3 +116,11 @@ def test_labels_of_another_size_than_the_answers_are_scored_at_their_own():
     metric.update([maps], batch_of([labels], Grid(2, 3)))
     assert values(metric.rows())["miou",] == 1.0
     assert task.names == ["background", "1"]
+
+
+def test_a_class_that_is_only_answered_counts_where_it_is_answered():
+    labels = [np.zeros((8, 12), np.uint8)] * 3
+    answers = [labels[0].copy() for _ in labels]
+    answers[1][0, 0] = 2
+    [one] = [row for row in measured(answers, labels, 4) if row.slices.get("class") == "2"]
+    assert (one.value, one.count) == (0, 1)

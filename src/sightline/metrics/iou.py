@@ -81,7 +81,8 @@ class MeanIou(Metric):
                 rows.append(measured("foreground_iou", shapes, images, "images", ""))
         for number, name in enumerate(names):
             if np.isfinite(ious[0, number]):
-                count = int(sum((keys // len(names) == number).any() for keys, _ in self._seen))
+                # Those in which it is, or is answered.
+                count = sum(bool((np.array(np.divmod(keys, len(names))) == number).any()) for keys, _ in self._seen)
                 rows.append(measured("iou", ious[:, number], count, "images", "", **{"class": name}))
         return rows
 
