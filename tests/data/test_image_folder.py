@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
+from sightline.data import stored
 from sightline.data.discovery import open_source
 from sightline.data.file_listing import FileListing
 from sightline.data.image_file import read_image
-from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.transforms import ImageTransform, cut, eval_crop
 from sightline.errors import InputError, UnreadableDataError
@@ -288,8 +288,8 @@ def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed
 
 def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    real = imagefolder.read_image
-    monkeypatch.setattr(imagefolder, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
+    real = stored.read_image
+    monkeypatch.setattr(stored, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
     source, _ = ImageFolder(damaged).check_readable("train")
     assert read == []
     next(uniform_batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2, patch_size=2))

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from sightline.cli.yaml_text import read_yaml
+from sightline.data import stored
 from sightline.data import summary as summary_module
-from sightline.data.sources import imagefolder
 from sightline.data.sources.imagefolder import ImageFolder
 from sightline.data.summary import Summary
 from sightline.recipes import recipe
@@ -39,7 +39,7 @@ def test_found_37_mean_and_deviation_are_measured_once(tmp_path, monkeypatch):
         tuple(np.round(whole.std((0, 1, 2)), 3)),
         12,
     )
-    monkeypatch.setattr(imagefolder, "measure_colours", None)
+    monkeypatch.setattr(stored, "measure_colours", None)
     assert ImageFolder(tmp_path / "images").summary() == found
 
 
@@ -50,7 +50,7 @@ def test_a_sample_is_spread_and_leaves_out_what_is_damaged(tmp_path, monkeypatch
     read = []
     real = summary_module.read_image
     monkeypatch.setattr(summary_module, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
-    monkeypatch.setattr(imagefolder, "SAMPLED", 5)
+    monkeypatch.setattr(stored, "SAMPLED", 5)
     found = ImageFolder(root).summary()
     assert sorted(Path(path).parent.name for path in read) == ["dark"] * 3 + ["light"] * 2
     assert found.sampled == 4

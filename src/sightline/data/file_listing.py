@@ -137,13 +137,14 @@ class FileListing:
             self.changed = True
         return self.digests[row]
 
-    def twins(self, *, across: bool) -> list[list[int]]:
+    def twins(self, *, across: bool, rows: Sequence[int] | None = None) -> list[list[int]]:
         """Groups of rows whose files hold the same bytes, in order. Empty files, and what cannot be read, are left out.
 
         Contents are told by size, then by a sample, and only then by the whole.
 
         Args:
             across: only groups that reach over two splits; few files need to be read for those.
+            rows: only among these, rising; None: all.
         """
 
         def alike(groups: Iterable[Sequence[int]], key: Callable[[int], object]) -> list[list[int]]:
@@ -157,7 +158,8 @@ class FileListing:
             return [part for part in found if not across or len({self.splits[row] for row in part}) > 1]
 
         sizes = self.stamps[:, 0]
-        groups = alike([range(len(sizes))], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
+        among = range(len(sizes)) if rows is None else rows
+        groups = alike([among], lambda row: int(sizes[row]) if sizes[row] > 0 else None)
         self.read_headers(sorted(itertools.chain.from_iterable(groups)))
         return alike(alike(groups, lambda row: self.samples[row].tobytes()), self.digest)
 

@@ -12,7 +12,7 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import MAX_PIXELS, read_image
-from sightline.data.sources.imagefolder import ImageFolder
+from sightline.data.stored import StoredImages
 from sightline.data.summary import Summary
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
@@ -22,7 +22,7 @@ class FolderCheck:
     """What was found.
 
     Attributes:
-        counts: folder of a split -> class -> images that can be read.
+        counts: folder of a split -> class -> images that can be read; "images" where they have none.
         sizes: int64 [images, 2], (height, width) of those.
         unreadable: folder of a split -> what cannot be read, and why.
         duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits.
@@ -61,8 +61,8 @@ class _Room:
                 self._changed.notify_all()
 
 
-def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
-    """Decode every image once, side by side, and remember what was found.
+def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], None] | None = None) -> FolderCheck:
+    """Decode every image once, and what is said of it, side by side, and remember what was found.
 
     Args:
         progress: called with (what is done, files done, files in all).
@@ -79,30 +79,31 @@ def check_folder(source: ImageFolder, *, progress: Callable[[str, int, int], Non
         height, width = files.sizes[row].tolist()
         try:
             with room.taken(height * width):
-                read_image(paths[row], max_pixels=source.max_pixels)
+                source.target_of(row, read_image(paths[row], max_pixels=source.max_pixels).shape[:2])
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
         except UnreadableDataError as error:
             return error
         return None
 
-    said = {row: reason for row in range(len(paths)) if (reason := source.header_fault(row)) is not None}
-    whole = [row for row in range(len(paths)) if row not in said]
+    said = {row: reason for row in source.images if (reason := source.header_fault(row)) is not None}
+    whole = [row for row in source.images if row not in said]
     for number, (row, error) in enumerate(side_by_side(fault, whole), start=1):
         files.damaged.pop(row, None)
         if error is not None:
             said[row] = str(error).removeprefix(f"{paths[row]}: ")
-            if not isinstance(error, InaccessibleDataError):
+            # What files beside it say may be mended while the image stays.
+            if said[row] != str(error) and not isinstance(error, InaccessibleDataError):
                 files.damaged[row] = said[row]
         say("reading images", number, len(whole))
-    twins = files.twins(across=False)
+    twins = files.twins(across=False, rows=source.images)
     files.changed = True
     summary = source.summary()
     source.remember()
-    counts = {split: dict.fromkeys(source.classes, 0) for split in dict.fromkeys(splits)}
-    good = [row for row in range(len(paths)) if row not in said]
+    counts = {split: dict.fromkeys(source.classes or ("images",), 0) for split in dict.fromkeys(splits)}
+    good = [row for row in source.images if row not in said]
     for row in good:
-        counts[splits[row]][source.classes[source.labels[row]]] += 1
+        counts[splits[row]][source.counted_as(row)] += 1
     return FolderCheck(
         counts=counts,
         sizes=files.sizes[good].astype(np.int64),

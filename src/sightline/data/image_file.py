@@ -35,6 +35,8 @@ _AS_STORED: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda upright: upright.swapaxes(0, 1)[::-1, ::-1],
     8: lambda upright: np.rot90(upright, -1),
 }
+# What Pillow multiplies grey values of two and four bits by, which it shows in eight.
+_WIDENED = {"L;2": 0x55, "L;4": 0x11}
 _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _STRIP_PIXELS = 1 << 20
 
@@ -66,6 +68,35 @@ def read_image(
             height, width = least[::-1] if _orientation(image) >= 5 else least
             image.draft(None, (width, height))
         return rgb_pixels(image, path)
+
+
+def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """The stored numbers of a PNG with one channel, upright: the indices of a palette, or grey values of 1 to 16 bits,
+    each as it is written. The palette itself and transparency change nothing.
+
+    Returns:
+        uint8, uint16 or int32 [height, width], none negative.
+
+    Raises:
+        UnreadableDataError: as `read_image`; or it is no PNG (a lossy format would change the numbers), or has colours.
+    """
+    with _opened(path, max_pixels) as image:
+        if image.format != "PNG" or image.mode not in ("1", "L", "P", *_SIXTEEN_BIT):
+            raise UnreadableDataError(
+                f"{path}: {image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
+            )
+        orientation = _orientation(image)
+        # How Pillow unpacks what is stored; gone once it is loaded.
+        raw = next((tile[3] for tile in getattr(image, "tile", ())), None)
+        image.load()
+        # A bilevel one is of truth values.
+        numbers = np.asarray(image)
+        numbers = numbers.astype(np.uint8) if numbers.dtype == bool else numbers // _WIDENED.get(str(raw), 1)
+        if orientation == 1:
+            return numbers
+        upright = np.empty_like(numbers.T if orientation >= 5 else numbers)
+        _AS_STORED[orientation](upright)[:] = numbers
+        return upright
 
 
 def read_image_size(path: str | os.PathLike[str], *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:

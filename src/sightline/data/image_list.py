@@ -141,7 +141,7 @@ def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unr
     found: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
     for split, folder in splits.items():
         skipped += [Unreadable(entry.path, "not in a class folder") for entry in _entries(folder) if not entry.is_dir()]
-        part = {name: list(_images(folder / name, skipped)) for name in _folders(folder)}
+        part = {name: list(images_below(folder / name, skipped)) for name in _folders(folder)}
         if not part:
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/images)")
         empty = [name for name, entries in part.items() if not entries]
@@ -165,14 +165,15 @@ def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unr
         for name, entries in part.items():
             above = len(str(splits[split] / name))
             listed += [
-                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], _stamp(entry)) for entry in entries
+                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], stamp_of(entry)) for entry in entries
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
     return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped)
 
 
-def _stamp(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
+    """What a `FileListing` keeps in `stamps`."""
     try:
         status = entry.stat()
     except OSError:
@@ -193,15 +194,24 @@ def _folders(folder: Path) -> list[str]:
     return [entry.name for entry in _entries(folder) if entry.is_dir() and not entry.name.startswith(".")]
 
 
-def _images(folder: Path, skipped: list[Unreadable]) -> Iterator[os.DirEntry[str]]:
-    """The images in a folder and the folders in it; links to folders are not followed, since they may form a ring."""
+def images_below(
+    folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES
+) -> Iterator[os.DirEntry[str]]:
+    """The images in a folder and the folders in it; links to folders are not followed, since they may form a ring.
+
+    Args:
+        skipped: what is passed over is added: hidden files, and those that end in none of `suffixes`.
+
+    Raises:
+        UnreadableDataError: a folder may not be read.
+    """
     for entry in _entries(folder):
         if entry.name.startswith("."):
             skipped.append(Unreadable(entry.path, "hidden"))
         # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
-        elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+        elif entry.name.lower().endswith(suffixes):
             yield entry
         elif entry.is_dir(follow_symlinks=False):
-            yield from _images(Path(entry.path), skipped)
+            yield from images_below(Path(entry.path), skipped, suffixes)
         else:
             skipped.append(Unreadable(entry.path, "unknown extension"))

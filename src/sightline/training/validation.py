@@ -47,7 +47,7 @@ class Validation:
         if SPLIT not in source.splits:
             warn(
                 f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
-                f"last (put class folders into a folder {SPLIT}, or --set validation=null to say nothing)"
+                f"last (imagefolder and masks take a folder {SPLIT}; --set validation=null to say nothing)"
             )
             return
         length = source.length(SPLIT)

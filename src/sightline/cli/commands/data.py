@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from sightline.data.folder_check import FolderCheck
-    from sightline.data.sources.imagefolder import ImageFolder
+    from sightline.data.stored import StoredImages
 
 data = App(help="Folders of images.")
 
@@ -36,14 +36,14 @@ def check(
     max_pixels: MaxPixels = None,
     json: JsonObject = False,
 ) -> int:
-    """Read every image of a folder once, and show what is in it and what is wrong with it.
+    """Read every image of a folder once, and its mask or objects, and show what is in it and what is wrong with it.
 
     Counts by split and class, sizes, shapes, mean and deviation, files that cannot be read, and files of the same
     content. What is found is remembered for the commands that follow. The exit code is 3 where more images of a split
     cannot be read than may be left out.
 
     Args:
-        data: imagefolder:DIR.
+        data: imagefolder:DIR, or another data set of files, as ade20k:DIR, masks:DIR, coco:DIR.
         sheet: A picture of some of the images, as sheet.png.
         overwrite: Replace --sheet if it exists.
     """
@@ -52,7 +52,7 @@ def check(
     from sightline.data.discovery import open_source
     from sightline.data.folder_check import check_folder
     from sightline.data.image_file import MAX_PIXELS
-    from sightline.data.sources.imagefolder import ImageFolder
+    from sightline.data.stored import StoredImages
     from sightline.errors import InputError, UnreadableDataError
 
     if sheet is not None:
@@ -60,7 +60,7 @@ def check(
             raise InputError(f"--sheet {sheet}: expected a name that ends in .png")
         output.claim_file(sheet, inputs=guard.Inputs(data=[data]), overwrite=overwrite, option="--sheet")
     source = open_source(data).up_to(max_pixels or MAX_PIXELS)
-    if not isinstance(source, ImageFolder):
+    if not isinstance(source, StoredImages):
         raise InputError(
             f"data check {data}: comes with the package, there are no files to check (expected: imagefolder:DIR)"
         )
@@ -72,7 +72,7 @@ def check(
     if json:
         print(json_module.dumps(_record(data, found) | {"next": following, "packed": packed}))
     else:
-        _show(found)
+        _show(found, cleaned=source.cleaned)
         if sheet is not None:
             print(f"sheet: {sheet}")
     code = 0
@@ -90,7 +90,7 @@ def check(
     return code
 
 
-def _show(found: FolderCheck) -> None:
+def _show(found: FolderCheck, *, cleaned: bool) -> None:
     import numpy as np
 
     from sightline.reports.tables import print_bars, print_table
@@ -104,7 +104,8 @@ def _show(found: FolderCheck) -> None:
     print_table(("class", *found.counts), rows)
     first, counts = next(iter(found.counts.items()))
     least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-    print(f"\n{first}: {len(classes)} classes; {most} has {counts[most]:,} images, {least} {counts[least]:,}")
+    if len(classes) > 1:
+        print(f"\n{first}: {len(classes)} classes; {most} has {counts[most]:,} images, {least} {counts[least]:,}")
     if len(found.sizes):
         sides = np.sqrt(found.sizes.prod(axis=1))
         print("\nside in pixels (root of width x height), from {} to {}".format(*_extremes(found)))
@@ -121,9 +122,10 @@ def _show(found: FolderCheck) -> None:
     unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
     print(f"\n{len(unreadable)} images cannot be read")
     _print_some(unreadable)
+    # Splits that were published stay as they are.
+    left_out = " (left out of the split that measures)" if cleaned else ""
     print(
-        f"{len(found.duplicates)} contents stand in several files, {len(found.across)} of them in two splits (left out "
-        "of the split that measures)"
+        f"{len(found.duplicates)} contents stand in several files, {len(found.across)} of them in two splits{left_out}"
     )
     shown = [*found.across, *(group for group in found.duplicates if group not in set(found.across))]
     _print_some([" = ".join(group[:4]) + (" = ..." if len(group) > 4 else "") for group in shown])
@@ -163,7 +165,7 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
 
 
 def _next(
-    data: str, source: ImageFolder, found: FolderCheck, max_pixels: int | None
+    data: str, source: StoredImages, found: FolderCheck, max_pixels: int | None
 ) -> tuple[str, str | None, str | None]:
     """The command that follows; the packed training, where one may follow; why both are short, where they are."""
     from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, to_train
@@ -174,6 +176,9 @@ def _next(
         pixels = ("--max-pixels", max_pixels) if max_pixels else ()
         return command("evaluate", "RUN", "--data", data, *skip, *pixels), None, None
     out = Path("runs") / source.root.resolve().name
+    if source.classes == ():
+        words = to_train(data, out, found.to_skip, max_pixels)
+        return command(*words[:3], "--task", source.task, *words[3:]), None, None
     recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
     few = first_look(recipe, count)
     short = (
@@ -185,13 +190,13 @@ def _next(
     return command(*fixed), command(*packed), short if few else None
 
 
-def _drawn(source: ImageFolder) -> np.ndarray:
+def _drawn(source: StoredImages) -> np.ndarray:
     """A sheet of some images, spread over the split that measures."""
     from sightline.data.contact_sheet import contact_sheet
 
     split = "test" if "test" in source.splits else source.splits[0]
     source, _ = source.check_readable(split, skip_unreadable="all")
     lost = {one.path for one in source.skipped}
-    there = [index for index, (path, _) in enumerate(source.files(split)) if path not in lost]
+    there = [index for index in range(source.length(split)) if source.example_name(split, index) not in lost]
     chosen = [there[number * len(there) // 48] for number in range(48)] if len(there) > 48 else there
     return contact_sheet(source, split, [(96, 96)], columns=12, rows=4, indices=chosen)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
-from sightline.data.file_listing import SAMPLED_WHOLE, keep, recall, side_by_side
-from sightline.data.fingerprint import Fingerprint
-from sightline.data.image_file import MAX_PIXELS, read_image, too_large
 from sightline.data.image_list import SPLIT_FOLDERS, scan
-from sightline.data.source import Example, Source
-from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
-from sightline.data.transforms import ImageTransform
-from sightline.errors import InputError, UnreadableDataError, choose
+from sightline.data.stored import StoredImages, roles
+from sightline.errors import InputError
 from sightline.targets import Label
 
-# Whose image it is where a file stands in several splits.
-_KEEPS = ("train", "test", "val", "validation", "minival")
 
-
-class ImageFolder(Source):
+class ImageFolder(StoredImages):
     """Images in `DIR/SPLIT/CLASS/`, at any depth below CLASS, in the order of their paths.
 
     SPLIT is `train`, `minival`, `val` or `validation`, and `test`. The splits are called `train`, `minival` and `test`
@@ -39,7 +30,7 @@ class ImageFolder(Source):
     """
 
     name: ClassVar[str] = "imagefolder"
-    transform: ImageTransform
+    reduced: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:
         """Scan the folder DIR.
@@ -48,209 +39,37 @@ class ImageFolder(Source):
             InputError: the folder is not as described; see `image_list.scan`.
             UnreadableDataError: a folder in it may not be read.
         """
-        self.root, self.transform, self.max_pixels = Path(root), ImageTransform(), MAX_PIXELS
-        self.classes, self.listing, self.labels, self.skipped = scan(self.root)
-        folders = np.array(self.listing.splits)
-        self._rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(self.listing.splits)}
-        if "train" in self._rows and len(self.classes) == 1:
-            raise InputError(f"{self.root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        self.task, self.groups = "classification", {}
-        self._folder_of = _roles(tuple(self._rows))
-        self.splits = tuple(split for split in ("train", "minival", "test") if split in self._folder_of)
-        if (before := recall(self.root)) is not None:
-            self.listing.remember(before)
+        root = Path(root)
+        self.classes, listing, self.labels, self.skipped = scan(root)
+        folders = np.array(listing.splits)
+        rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
+        if "train" in rows and len(self.classes) == 1:
+            raise InputError(f"{root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
+        self.task = "classification"
+        super().__init__(root, listing, rows, roles(rows))
         self._leave_out_twins()
 
-    def _leave_out_twins(self) -> None:
-        """A file that stands in two splits is measured in none that another one has seen."""
-        paths, folders = self.listing.paths, self.listing.splits
-        twins: dict[int, int] = {}
-        for group in self.listing.twins(across=True):
-            first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
-            twins |= {row: first for row in group if folders[row] != folders[first]}
-        for folder, rows in self._rows.items():
-            here = [row for row in rows.tolist() if row in twins]
-            self._rows[folder] = rows[~np.isin(rows, here)]
-            if here and len(here) == len(rows):
-                first = twins[here[0]]
-                raise InputError(
-                    f"{paths[here[0]]}: the same image as {paths[first]}; the splits {folders[first]} and {folder} "
-                    f"overlap, and nothing of {folder} is left (expected: no file in two splits)"
-                )
-            said = (
-                Unreadable(paths[row], f"the same image as {paths[twins[row]]}, left out of {folder}") for row in here
-            )
-            self.skipped = (*self.skipped, *said)
-        self.remember()
-
-    def remember(self) -> None:
-        """Keep what was found out for the next command."""
-        if self.listing.changed:
-            keep(self.root, self.listing)
+    @property
+    def _remembered_as(self) -> Path:
+        return self.root
 
     @classmethod
-    def open(cls, argument: str) -> Self:
-        """The folder that the argument names."""
-        if not argument:
-            raise InputError("the data set imagefolder needs a folder: imagefolder:DIR")
-        return cls(argument)
+    def _links(cls) -> Iterable[str]:
+        return ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
 
-    @classmethod
-    def folders(cls, argument: str) -> tuple[Path, ...]:
-        """The folder, and those that links among its splits and classes lead to."""
-        root = Path(argument)
-        if not argument or not root.is_dir():
-            return ()
-        patterns = ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
-        links = (link for pattern in patterns for link in root.glob(pattern) if link.is_symlink())
-        return (root, *(link.resolve() for link in links if link.is_dir()))
+    def counted_as(self, row: int) -> str:
+        """As `StoredImages.counted_as`."""
+        return self.classes[self.labels[row]]
 
-    def _folder(self, split: str) -> str:
-        if split not in self._folder_of:
-            hint = "; to train, put class folders into DIR/train" if split == "train" else ""
-            # A split of a data set was named instead of the data set.
-            if self.root.name in SPLIT_FOLDERS and (self.root.parent / "train").is_dir():
-                hint = f"; did you mean imagefolder:{self.root.parent}?"
-            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{hint}")
-        return self._folder_of[split]
+    def _hint(self, split: str) -> str:
+        # A split of a data set was named instead of the data set.
+        if self.root.name in SPLIT_FOLDERS and (self.root.parent / "train").is_dir():
+            return f"; did you mean imagefolder:{self.root.parent}?"
+        return "; to train, put class folders into DIR/train" if split == "train" else ""
 
     def files(self, split: str) -> tuple[tuple[str, int], ...]:
         """(path, label) of each image of a split, in the order of the indices."""
         return tuple((self.listing.paths[row], self.labels[row]) for row in self._rows[self._folder(split)])
 
-    def length(self, split: str) -> int:
-        """The number of images in a split."""
-        return len(self._rows[self._folder(split)])
-
-    def check(self, split: str, index: int = 0, image_size: tuple[int, int] = (1, 1)) -> None:
-        """As `Source.check`; a split may also be asked for by its folder's name."""
-        folder = self._folder(split)
-        super().check(next(name for name in self.splits if self._folder_of[name] == folder), index, image_size)
-
-    def _row(self, split: str, index: int, image_size: tuple[int, int] = (1, 1)) -> int:
-        self.check(split, index, image_size)
-        return int(self._rows[self._folder(split)][index])
-
-    def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
-        """One image, as it is seen in training or in evaluation; `name` is its path."""
-        row = self._row(split, index, image_size)
-        path = self.listing.paths[row]
-        if row in self.listing.damaged:
-            raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
-        times = self.transform.most_enlarged
-        # What is measured is decoded whole.
-        least = (times * image_size[0], times * image_size[1]) if split == "train" else None
-        image = read_image(path, max_pixels=self.max_pixels, least=least)
-        return self.shown(
-            Example(image, Label(self.labels[row]), path), split, index, image_size, seed=seed, epoch=epoch
-        )
-
-    def example_name(self, split: str, index: int) -> str:
-        """As `Source.example_name`: its path."""
-        return self.listing.paths[self._row(split, index)]
-
-    def stored_size(self, split: str, index: int) -> tuple[int, int]:
-        """As `Source.stored_size`, from the file's header, which is read once."""
-        row = self._row(split, index)
-        if not self.listing.read[row]:
-            self.listing.read_headers([row])
-        if (reason := self.header_fault(row)) is not None:
-            raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
-        height, width = self.listing.sizes[row].tolist()
-        return height, width
-
-    def header_fault(self, row: int) -> str | None:
-        """Why a file whose header was read is not to be used, as far as the header says."""
-        height, width = self.listing.sizes[row].tolist()
-        return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
-
-    def up_to(self, max_pixels: int) -> Self:
-        """As `Source.up_to`."""
-        allowed = copy.copy(self)
-        allowed.max_pixels = max_pixels
-        return allowed
-
-    def fingerprint(self, split: str = "train") -> Fingerprint:
-        """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits."""
-        folders = [self._folder_of[split]] if split in self._folder_of else sorted(self._rows)
-        files = self.listing
-        rows = [row for row, folder in enumerate(files.splits) if folder in folders]
-        files.read_headers(rows)
-        self.remember()
-        return Fingerprint.of(
-            self.name,
-            self.classes,
-            ((files.names[row], int(files.stamps[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
-            ((int(files.stamps[row, 1]), files.digests.get(row, "")) for row in rows),
-        )
-
-    def changed_contents(self, before: Fingerprint, progress: Progress | None = None) -> tuple[list[str], list[str]]:
-        """As `Source.changed_contents`."""
-        listing, place = self.listing, {name: row for row, name in enumerate(self.listing.names)}
-        compared, unsure = {}, []
-        for (name, size, _), (modified, whole) in zip(before.files, before.stamps, strict=False):
-            row = place[name]
-            if int(listing.stamps[row, 1]) == modified:
-                listing.digests |= {row: whole} if whole and row not in listing.digests else {}
-            elif size > SAMPLED_WHOLE and whole:
-                compared[row] = whole
-            elif size > SAMPLED_WHOLE:
-                unsure.append(name)
-        replaced = []
-        digests = side_by_side(listing.digest, list(compared))
-        for done, (row, digest) in enumerate(digests, start=1):
-            replaced += [] if digest == compared[row] else [listing.names[row]]
-            if progress is not None:
-                progress(done, len(compared))
-        self.remember()
-        return replaced, unsure
-
-    def summary(self) -> Summary:
-        """As `Source.summary`: of a sample of at most 256 images, spread over what is trained on."""
-        listing, split, digest = self.listing, self.splits[0], self.fingerprint().digest
-        rows = [row for row in self._rows[self._folder(split)].tolist() if listing.sizes[row].all()]
-        if not rows:
-            raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
-        pixels = listing.sizes[rows].astype(np.int64).prod(axis=1)
-        known = listing.notes.get("summary", {})
-        if known.get("of") != digest:
-            small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
-            count = min(len(small), SAMPLED)
-            chosen = [small[number * len(small) // count] for number in range(count)]
-            mean, std, sampled = measure_colours([listing.paths[row] for row in chosen])
-            listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
-            listing.changed = True
-            self.remember()
-        side = float(np.median(np.sqrt(pixels)))
-        return Summary(len(rows), side, tuple(known["mean"]), tuple(known["std"]), known["sampled"])
-
-    def check_readable(
-        self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None
-    ) -> tuple[Self, tuple[Unreadable, ...]]:
-        """As `Source.check_readable`; what is known of damaged pixels counts too."""
-        folder, listing = self._folder(split), self.listing
-        rows = self._rows[folder].tolist()
-        listing.read_headers(rows, progress)
-        self.remember()
-        faults = {row: reason for row in rows if (reason := self.header_fault(row)) is not None}
-        reasons = {row: listing.damaged[row] for row in rows if row in listing.damaged} | faults
-        unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
-        found = {} if self.allowance is None else self.allowance.found
-        allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {self.root}/{folder} cannot be read")
-        if len(faults) == len(rows):
-            raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
-        remaining = copy.copy(self)
-        remaining._rows = self._rows | {folder: np.array([row for row in rows if row not in faults], np.int64)}
-        remaining.skipped = tuple(dict.fromkeys((*self.skipped, *unread)))
-        remaining.allowance = allowance
-        return remaining, tuple(Unreadable(listing.paths[row], reason) for row, reason in faults.items())
-
-
-def _roles(folders: tuple[str, ...]) -> dict[str, str]:
-    """Name of a split -> its folder: the folders under their own names, and the held-out one as minival or test."""
-    roles = {folder: folder for folder in folders}
-    for held_out in ("val", "validation"):
-        if held_out in folders:
-            roles.setdefault("test" if "test" not in folders else "minival", held_out)
-    return roles
+    def target_of(self, row: int, size: tuple[int, int]) -> Label:
+        return Label(self.labels[row])

@@ -1,0 +1,184 @@
+"""Images, each with a map of labels of its own size beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import FileListing
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
+from sightline.data.label_map import Legend
+from sightline.data.stored import StoredImages
+from sightline.errors import InputError, UnreadableDataError
+from sightline.reading import CONFIGURATION, read_text
+from sightline.targets import Pixels
+
+File = tuple[Path, tuple[int, int, int]]
+"""Where a file is, and its stamp."""
+Files = Mapping[str, File]
+"""What an image and its map have in common -> a file."""
+
+
+def files_below(
+    folder: Path,
+    endings: Sequence[str],
+    skipped: list[Unreadable],
+    others: Sequence[str] = (),
+    first_wins: bool = False,
+) -> dict[str, File]:
+    """The files below a folder that end in one of these, by their paths below it without that ending, sorted.
+
+    Args:
+        skipped: what ends otherwise, and hidden files, are added here.
+        others: further endings that are known, and passed over in silence.
+        first_wins: of files that differ in their ending alone, that whose ending stands first is meant.
+
+    Raises:
+        InputError: no such folder, no such file in it, or two files that differ in their ending alone.
+        UnreadableDataError: a folder may not be read.
+    """
+    expected = ", ".join(endings)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder (expected: files ending in {expected})")
+    found: dict[str, File] = {}
+    known = (*endings, *others)
+    for entry in images_below(folder, skipped, tuple(one.lower() for one in known)):
+        path = Path(entry.path)
+        ending = next((one for one in endings if path.name.lower().endswith(one.lower())), None)
+        if ending is None:
+            continue
+        key = path.relative_to(folder).as_posix()[: -len(ending)]
+        if key in found and not first_wins:
+            other = found[key][0].name
+            raise InputError(f"{path}: {other} is beside it (expected: one file of this name, whatever it ends in)")
+        if key not in found or path.name.lower().endswith(endings[0].lower()):
+            found[key] = (path, stamp_of(entry))
+    if not found:
+        raise InputError(f"{folder}: no files ending in {expected} in this folder")
+    return dict(sorted(found.items()))
+
+
+def images_and_maps(
+    images: Path, maps: Path, skipped: list[Unreadable], *, image: Sequence[str] = IMAGE_SUFFIXES, ending: str = ".png"
+) -> tuple[dict[str, File], dict[str, File]]:
+    """The images below one folder and the maps below another, as `files_below`, by how they end."""
+    return files_below(images, image, skipped), files_below(maps, (ending,), skipped)
+
+
+class ImagesWithMaps(StoredImages):
+    """Images with maps of labels.
+
+    A map that cannot be read, whose size is not that of its upright image, or that holds a number which is no class,
+    makes its image one that cannot be read. Labels are scored at the size in which they are stored.
+    """
+
+    provides: ClassVar[tuple[str, ...]] = ("pixels",)
+
+    def __init__(
+        self,
+        root: Path,
+        parts: Mapping[str, tuple[Files, Files]],
+        folder_of: Mapping[str, str],
+        names: Sequence[str],
+        legend: Legend,
+        skipped: Iterable[Unreadable] = (),
+    ) -> None:
+        """A data set of these images and maps.
+
+        Args:
+            parts: folder of a split -> its images and its maps.
+            folder_of: name of a split -> its folder.
+            names: of the classes; legend: what numbers in the maps mean.
+            skipped: what was passed over.
+
+        Raises:
+            InputError: an image has no map.
+        """
+        self.task, self.classes, self.pixel_classes, self.legend = "segmentation", (), tuple(names), legend
+        self.skipped = tuple(skipped)
+        listed: list[tuple[str, File]] = []
+        rows, beside = {}, []
+        for folder, (images, maps) in parts.items():
+            if missing := [key for key in images if key not in maps]:
+                first, place = images[missing[0]][0], next(iter(maps.values()))[0].parent
+                raise InputError(
+                    f"{first}: no map of labels ({len(missing)} of {len(images)} images have none; expected one for "
+                    f"each, as in {place})"
+                )
+            self.skipped += tuple(
+                Unreadable(str(maps[key][0]), "a map of labels without an image") for key in maps if key not in images
+            )
+            start = len(listed)
+            rows[folder] = np.arange(start, start + len(images))
+            beside += [*range(start + len(images), start + 2 * len(images)), *[-1] * len(images)]
+            listed += [(folder, images[key]) for key in images] + [(folder, maps[key]) for key in images]
+        self._map_of = np.array(beside, np.int64)
+        listing = FileListing(
+            [f"{folder}/{path.relative_to(root).as_posix()}" for folder, (path, _) in listed],
+            [str(path) for _, (path, _) in listed],
+            np.array([stamp for _, (_, stamp) in listed], np.int64),
+        )
+        super().__init__(root, listing, rows, folder_of)
+        self._places = {folder: next(iter(images.values()))[0].parent for folder, (images, _) in parts.items()}
+
+    def _place(self, folder: str) -> Path:
+        return self._places[folder]
+
+    def map_path(self, row: int) -> str:
+        """Where the map of labels of an image is."""
+        return self.listing.paths[self._map_of[row]]
+
+    def legend_of(self, path: str) -> Legend:
+        """What the numbers in a map mean."""
+        return self.legend
+
+    def _beside(self, rows: Iterable[int]) -> list[int]:
+        return self._map_of[list(rows)].tolist()
+
+    def header_fault(self, row: int) -> str | None:
+        """As `StoredImages.header_fault`; that of its map is the image's too, and so is another size."""
+        if (own := super().header_fault(row)) is not None:
+            return own
+        beside = int(self._map_of[row])
+        if not self.listing.read[beside]:
+            return None
+        if (reason := super().header_fault(beside)) is not None:
+            return f"its map of labels {self.listing.paths[beside]}: {reason}"
+        size, other = (tuple(self.listing.sizes[one].tolist()) for one in (row, beside))
+        return None if size == other else _other_size(self.listing.paths[beside], other, size)
+
+    def target_of(self, row: int, size: tuple[int, int]) -> Pixels:
+        path = self.map_path(row)
+        classes = self.legend_of(path).read(path, max_pixels=self.max_pixels)
+        if classes.shape != size:
+            raise UnreadableDataError(f"{self.listing.paths[row]}: {_other_size(path, classes.shape, size)}")
+        return Pixels(classes)
+
+
+def _other_size(path: str, size: Sequence[int], expected: Sequence[int]) -> str:
+    said, upright = (" x ".join(map(str, one)) for one in (size, expected))
+    return f"its map of labels {path} is {said} pixels (expected: {upright}, height x width of the upright image)"
+
+
+def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:
+    """The names in a file that has one a line.
+
+    Raises:
+        InputError: as `read_text`; or there are none, more than `most`, an empty one, or one twice.
+    """
+    names = [line.strip() for line in read_text(path, CONFIGURATION, expected).splitlines()]
+    while names and not names[-1]:
+        names.pop()
+    if not 1 <= len(names) <= most:
+        raise InputError(f"{path}: {len(names)} names (expected: {expected}, 1 to {most})")
+    seen: dict[str, int] = {}
+    for number, name in enumerate(names, start=1):
+        if not name or name in seen:
+            said = f"the name {name!r} is that of line {seen[name]} too" if name else "an empty line"
+            raise InputError(f"{path}:{number}: {said} (expected: {expected})")
+        seen[name] = number
+    return tuple(names)

@@ -1,0 +1,74 @@
+"""Pascal VOC's segmentation: voc:DIR, where DIR is a year's, as VOCdevkit/VOC2012."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from sightline.data.image_list import stamp_of
+from sightline.data.label_map import Legend
+from sightline.data.paired import File, Files, ImagesWithMaps
+from sightline.errors import InputError
+from sightline.reading import RECORD, read_text
+from sightline.targets import IGNORE
+
+NAMES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
+    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+_FOLDER_OF = {"train": "train", "test": "val"}
+
+
+class VOC(ImagesWithMaps):
+    """21 classes of pixels, the first of which is the background (Everingham et al., "The Pascal Visual Object Classes
+    Challenge", 2015).
+
+    `DIR/ImageSets/Segmentation/{train,val}.txt` has the name of an image a line; each is `DIR/JPEGImages/NAME.jpg` with
+    `DIR/SegmentationClass/NAME.png`, a palette image in which 0 to 20 are the classes and 255, drawn around objects, is
+    `IGNORE`. `val` is the split `test`; either list may be absent.
+    """
+
+    name: ClassVar[str] = "voc"
+
+    def __init__(self, root: str | Path) -> None:
+        """Read the lists of the folder DIR.
+
+        Raises:
+            InputError: the folder is not as described; a file that a list names is missing; a name stands twice.
+        """
+        root = Path(root)
+        lists = root / "ImageSets" / "Segmentation"
+        parts = {
+            folder: _listed(root, lists / f"{folder}.txt")
+            for folder in _FOLDER_OF.values()
+            if (lists / f"{folder}.txt").exists()
+        }
+        if not parts:
+            raise InputError(f"{lists}: no train.txt or val.txt (expected: a year's folder of VOCdevkit)")
+        if both := sorted(set(parts.get("train", ({}, {}))[0]) & set(parts.get("val", ({}, {}))[0])):
+            raise InputError(f"{lists / 'val.txt'}: {both[0]!r} is in train.txt too (expected: no image in two splits)")
+        splits = {split: folder for split, folder in _FOLDER_OF.items() if folder in parts}
+        legend = Legend(range(len(NAMES)), f"0 to {len(NAMES) - 1}, or {IGNORE}, which is ignored")
+        super().__init__(root, parts, {**splits, **{one: one for one in parts}}, NAMES, legend)
+
+
+def _listed(root: Path, path: Path) -> tuple[Files, Files]:
+    """The images and the maps that a list names, in its order."""
+    images: dict[str, File] = {}
+    maps: dict[str, File] = {}
+    lines = read_text(path, RECORD, "the name of an image a line").splitlines()
+    for number, name in enumerate(map(str.strip, lines), start=1):
+        if not name:
+            continue
+        if name in images or "/" in name or "\0" in name:
+            said = "stands twice" if name in images else "is no name of an image"
+            raise InputError(f"{path}:{number}: {name!r} {said} (expected: the name of an image a line)")
+        for files, folder, ending in ((images, "JPEGImages", ".jpg"), (maps, "SegmentationClass", ".png")):
+            file = root / folder / f"{name}{ending}"
+            # A link that leads nowhere is said where headers are read.
+            if not file.exists() and not file.is_symlink():
+                raise InputError(f"{file}: no such file (expected: {path.name} names it in line {number})")
+            files[name] = (file, stamp_of(file))
+    if not images:
+        raise InputError(f"{path}: names no image (expected: the name of an image a line)")
+    return images, maps

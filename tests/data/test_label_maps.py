@@ -1,0 +1,92 @@
+"""Maps of labels as they are stored: the numbers as they are written, and which of them are classes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data.image_file import read_image_size, read_numbers
+from sightline.data.label_map import Legend
+from sightline.errors import UnreadableDataError
+
+
+def png(values, bits, colour=0, extra=b""):
+    """A PNG of grey values or of indices of a palette, each of so many bits."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b""
+    for row in values:
+        text = "".join(format(value, f"0{bits}b") for value in row.tolist())
+        text += "0" * (-len(text) % 8)
+        rows += b"\0" + int(text, 2).to_bytes(len(text) // 8, "big")
+    height, width = values.shape
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+    palette = chunk(b"PLTE", bytes(range(256))[: 3 * min(2**bits, 85)]) if colour == 3 else b""
+    return b"\x89PNG\r\n\x1a\n" + head + extra + palette + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("bits", "colour"), [(1, 0), (2, 0), (4, 0), (8, 0), (16, 0), (1, 3), (2, 3), (4, 3), (8, 3)])
+def test_numbers_are_those_that_are_written(tmp_path, bits, colour):
+    """Pillow shows grey values of two and four bits widened to eight, and a bilevel image as truth values."""
+    values = np.random.default_rng(bits).integers(0, min(2**bits, 2**bits if colour == 0 else 85), (5, 7))
+    (tmp_path / "a.png").write_bytes(png(values, bits, colour))
+    read = read_numbers(tmp_path / "a.png")
+    assert read.shape == (5, 7)
+    assert (read == values).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_map_is_upright_as_its_header_says(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    values = np.arange(35, dtype=np.uint8).reshape(5, 7)
+    Image.fromarray(values).save(tmp_path / "a.png", exif=exif)
+    upright = read_numbers(tmp_path / "a.png")
+    assert upright.shape == read_image_size(tmp_path / "a.png")
+    turned = {1: values, 2: values[:, ::-1], 3: values[::-1, ::-1], 4: values[::-1], 5: values.T,
+              6: np.rot90(values, -1), 7: values[::-1, ::-1].T, 8: np.rot90(values)}  # fmt: skip
+    assert (upright == turned[orientation]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "said"),
+    [("a.jpg", "L", "JPEG with L pixels"), ("a.png", "RGB", "PNG with RGB"), ("a.png", "LA", "PNG with LA")],
+)
+def test_what_is_no_map(tmp_path, name, mode, said):
+    Image.new(mode, (7, 5)).save(tmp_path / name)
+    with pytest.raises(UnreadableDataError, match=said) as caught:
+        read_numbers(tmp_path / name)
+    assert (
+        str(caught.value)
+        == f"{tmp_path / name}: {said.split()[0]} with {mode} pixels (expected: a PNG with one number a pixel)"
+    )
+    with pytest.raises(UnreadableDataError, match="too large"):
+        read_numbers(tmp_path / name, max_pixels=34)
+    with pytest.raises(UnreadableDataError, match="no such file"):
+        read_numbers(tmp_path / "b.png")
+
+
+def test_a_legend_says_which_class_each_number_is(tmp_path):
+    Image.fromarray(np.array([[7, 9, 255], [1, 7, 9]], np.uint8)).save(tmp_path / "a.png")
+    legend = Legend([9, 7], "7 or 9", ignored=[255, 1])
+    read = legend.read(str(tmp_path / "a.png"))
+    assert read.dtype == np.uint8
+    assert read.tolist() == [[1, 0, 255], [255, 1, 0]]
+
+
+@pytest.mark.parametrize(("value", "kind"), [(8, np.uint8), (255, np.uint8), (256, np.uint16), (65535, np.uint16)])
+def test_a_number_that_is_no_class_is_named_with_its_place(tmp_path, value, kind):
+    values = np.full((4, 6), 7, kind)
+    values[2, 5] = values[3, 0] = value
+    Image.fromarray(values).save(tmp_path / "a.png")
+    with pytest.raises(UnreadableDataError) as caught:
+        Legend([7], "7 alone", ignored=[]).read(str(tmp_path / "a.png"))
+    assert (
+        str(caught.value) == f"{tmp_path / 'a.png'}: value {value} at row 2, column 5 is no class (expected: 7 alone)"
+    )

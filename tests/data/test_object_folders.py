@@ -1,0 +1,281 @@
+"""Images with objects, as COCO and LVIS write them: what is read, and each fault in a line."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data.discovery import open_source
+from sightline.errors import InputError, UnreadableDataError
+from tests.data import dense_folders as folders
+
+SAID = {"coco": "annotations/instances_val2017.json", "lvis": "lvis_v1_val.json"}
+KINDS = tuple(SAID)
+
+
+def opened(kind, root):
+    return open_source(f"{kind}:{root}")
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """`changed(source, change)` writes a data set, whose annotations are changed by a function; returns its folder."""
+    return lambda source, change=None: folders.WRITERS[source](tmp_path / source, change=change)
+
+
+def the_objects(source, split, index):
+    return source.example(split, index, source.stored_size(split, index)).target
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_stored_is_read(kind, changed):
+    source = opened(kind, changed(kind))
+    assert (source.splits, source.provides, source.classes) == (("train", "test"), ("objects",), ())
+    # By rising id, with holes.
+    assert (source.things, source.category_ids) == (("car", "cat", "toothbrush"), (3, 17, 90))
+    assert [source.length(split) for split in source.splits] == [3, 3]
+    assert [source.stored_size("test", index) for index in range(3)] == list(folders.SIZES)
+    assert [source.image_id("test", index) for index in range(3)] == [1000, 1001, 1002]
+    assert source.check_readable("test")[1] == source.skipped == ()
+    said = the_objects(source, "test", 0)
+    # (x, y, width, height) is (y0, x0, y1, x1) here; in the order of the file, which is turned round.
+    assert said.boxes.tolist() == [[2, 0, 5, 1], [2, 0, 5, 1], [2, 1.5, 8.5, 7.25]]
+    assert said.things.tolist() == [1, 2, 0]
+    assert said.areas.tolist() == [3, 3, 18.7]
+    assert said.crowd.tolist() == ([False, True, False] if kind == "coco" else [False] * 3)
+    # Runs go down the columns: two pixels outside, three inside.
+    for mask in said.masks[:2]:
+        assert np.argwhere(mask).tolist() == [[2, 0], [3, 0], [4, 0]]
+    assert said.masks[2].sum() == pytest.approx(18.7, abs=4)
+    assert np.argwhere(said.masks[2]).min(axis=0).tolist() == [2, 2]
+    assert source.boxes_alone().example("test", 0, (8, 8)).target.masks is None
+    # Workers get a copy.
+    copied = the_objects(pickle.loads(pickle.dumps(source)), "test", 0)
+    assert (copied.masks == said.masks).all()
+
+
+def test_what_is_known_to_be_absent(changed):
+    source = opened("lvis", changed("lvis"))
+    # Ids 17, and 90 and 3.
+    assert [the_objects(source, "test", index).absent for index in range(3)] == [(1,), (), (1,)]
+    assert [the_objects(source, "test", index).unfinished for index in range(3)] == [(), (0, 2), ()]
+    source = opened("coco", changed("coco"))
+    assert the_objects(source, "test", 0).absent is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_without_objects_is_one(kind, changed):
+    def change(said):
+        said["annotations"] = [one for one in said["annotations"] if one["image_id"] != 1001]
+
+    source = opened(kind, changed(kind, change)).check_readable("test")[0]
+    assert source.length("test") == 3
+    said = the_objects(source, "test", 1)
+    assert (said.boxes.shape, said.masks.shape) == ((0, 4), (0, 16, 9))
+
+
+def test_a_data_set_without_an_object(changed):
+    source = opened("coco", changed("coco", lambda said: said["annotations"].clear()))
+    assert [len(the_objects(source, "test", index).boxes) for index in range(3)] == [0, 0, 0]
+
+
+def test_a_box_by_rounding_over_the_edge_is_cut(changed):
+    def change(said):
+        said["annotations"][-1]["bbox"] = [15.5, 9, 4.9, 3.4]
+
+    said = the_objects(opened("coco", changed("coco", change)), "test", 0)
+    assert said.boxes[-1].tolist() == [9, 15.5, 12, 20]
+
+
+def test_an_object_without_an_outline_has_a_box(changed):
+    def change(said):
+        del said["annotations"][-1]["segmentation"]
+
+    source = opened("coco", changed("coco", change))
+    assert the_objects(source, "test", 0).masks is None
+    assert len(the_objects(source, "test", 0).boxes) == 3
+    assert the_objects(source, "test", 1).masks is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_is_the_same_data_and_another_box_is_not(kind, changed, tmp_path):
+    root = changed(kind)
+    before = opened(kind, root).fingerprint("test").digest
+    root = root.rename(tmp_path / "moved")
+    assert opened(kind, root).fingerprint("test").digest == before
+    path = root / SAID[kind]
+    path.write_text(path.read_text().replace("5.75", "5.25"))
+    assert opened(kind, root).fingerprint("test").digest != before
+
+
+# The annotation of the first polygon: of images[0], whose id is 5.
+OUTSIDE = "(expected: x, y, width, height within an image of 12 x 20, height x width)"
+OBJECTS = {
+    "outside": ({"bbox": [15, 2, 6, 3]}, f"its box [15.0, 2.0, 6.0, 3.0] is outside of it {OUTSIDE}"),
+    "above": ({"bbox": [1, -2, 6, 3]}, f"its box [1.0, -2.0, 6.0, 3.0] is outside of it {OUTSIDE}"),
+    "no width": ({"bbox": [1, 2, 0, 3]}, f"its box [1.0, 2.0, 0.0, 3.0] has no area {OUTSIDE}"),
+    "negative": ({"bbox": [4, 2, -2, 3]}, f"its box [4.0, 2.0, -2.0, 3.0] has no area {OUTSIDE}"),
+    "NaN": ({"bbox": [1, 2, math.nan, 3]}, f"its box [1.0, 2.0, nan, 3.0] is not finite {OUTSIDE}"),
+    "infinite": ({"bbox": [1, 2, math.inf, 3]}, f"its box [1.0, 2.0, inf, 3.0] is not finite {OUTSIDE}"),
+    "three": ({"bbox": [1, 2, 3]}, "its box [1, 2, 3] (expected: x, y, width, height)"),
+    "text": ({"bbox": "1 2 3 4"}, "its box 1 2 3 4 (expected: x, y, width, height)"),
+    "area": ({"area": -1}, "its area -1 (expected: square pixels)"),
+    "crowd": ({"iscrowd": 2}, "its iscrowd 2 (expected: 0 or 1)"),
+    "two points": (
+        {"segmentation": [[1, 2, 3, 4]]},
+        "its outline: a polygon of 4 numbers (expected: x, y of 3 points or more)",
+    ),
+    "odd": (
+        {"segmentation": [[1, 2, 3, 4, 5, 6, 7]]},
+        "its outline: a polygon of 7 numbers (expected: x, y of 3 points or more)",
+    ),
+    "far corner": ({"segmentation": [[1, 2, 3, 4, 5000, 6]]}, "its outline: a corner at 5000.0 (expected: within the"),
+    "NaN corner": ({"segmentation": [[1, 2, 3, 4, math.nan, 6]]}, "its outline: a corner at nan (expected: within the"),
+    "sum": (
+        {"segmentation": {"size": [12, 20], "counts": [5, 3]}},
+        "its outline: its runs add up to 8 pixels (expected: 12 x 20 = 240)",
+    ),
+    "text sum": (
+        {"segmentation": {"size": [12, 20], "counts": "23"}},
+        "its outline: its runs add up to 5 pixels (expected: 12 x 20 = 240)",
+    ),
+    "other size": (
+        {"segmentation": {"size": [20, 12], "counts": [240]}},
+        "its outline: runs of 20 x 12 pixels (expected: 12 x 20, as its image)",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", OBJECTS)
+def test_what_is_wrong_with_an_object(fault, changed):
+    """Its image cannot be read, and that is said before anything is decoded."""
+    change, expected = OBJECTS[fault]
+    root = changed("coco", lambda said: said["annotations"][-1].update(change))
+    source = opened("coco", root)
+    image = source.example_name("test", 0)
+    with pytest.raises(UnreadableDataError) as caught:
+        source.check_readable("test")
+    said = str(caught.value)
+    assert f"{image}: {root / SAID['coco']}: annotation 5: {expected}" in said
+    assert "\n" not in said
+    with pytest.raises(UnreadableDataError, match="annotation 5: "):
+        source.example("test", 0, (8, 8))
+    remaining, [left_out] = source.check_readable("test", skip_unreadable=1)
+    assert (remaining.length("test"), left_out.path) == (2, image)
+
+
+def one_more(key, **values):
+    return lambda said: said[key].append({**said[key][0], **values})
+
+
+def put(key, number, **values):
+    return lambda said: said[key][number].update(values)
+
+
+FILES = {
+    "image of an annotation": (
+        put("annotations", 1, image_id=77),
+        "annotations[1]: image_id '77' (expected: that of one of 3 images)",
+    ),
+    "category": (
+        put("annotations", 1, category_id=4),
+        "annotations[1]: category_id '4' (expected: the id of one of 3 categories)",
+    ),
+    "image twice": (one_more("images"), "images[3]: the id 1000 is that of images[0] too"),
+    "annotation twice": (one_more("annotations"), "annotations[8]: the id 27 is that of annotations[0] too"),
+    "category twice": (one_more("categories", name="b"), "categories[3]: the id 90 is that of 'toothbrush' too"),
+    "no id": (lambda said: said["annotations"][2].pop("id"), "annotations[2]: has no 'id' (expected: COCO's anno"),
+    "no box": (lambda said: said["annotations"][2].pop("bbox"), "annotations[2]: has no 'bbox' (expected: COCO's"),
+    "height": (put("images", 1, height=0), "images[1]: height '0' (expected: a whole number from 1)"),
+    "id": (put("images", 1, id="a"), "images[1]: id 'a' (expected: a whole number from 0)"),
+    "no images": (lambda said: said.pop("images"), "has no 'images' (expected: COCO's annotations of objects, with"),
+    "no list": (lambda said: said.update(images=3), "images is no list (expected: a list of objects)"),
+}
+
+
+@pytest.mark.parametrize("fault", FILES)
+def test_a_file_that_contradicts_itself(fault, changed):
+    change, expected = FILES[fault]
+    with pytest.raises(InputError) as caught:
+        opened("coco", changed("coco", change))
+    # Written for both splits alike, and the first is refused.
+    path = SAID["coco"].replace("val", "train")
+    assert f"{path}: {expected}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_annotations_that_are_cut_or_no_json(changed):
+    root = changed("coco")
+    path = root / SAID["coco"]
+    text = path.read_text()
+    for content in (text[: len(text) // 2], text[:-1], "none", "", "[]", text + "1"):
+        path.write_text(content)
+        with pytest.raises(InputError) as caught:
+            opened("coco", root)
+        assert str(caught.value).startswith(f"{path}: is not JSON (")
+        assert str(caught.value).endswith("expected COCO's annotations of objects")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_that_is_missing(kind, changed):
+    root = changed(kind)
+    path = opened(kind, root).example_name("test", 1)
+    (root / path).unlink()
+    with pytest.raises(InputError) as caught:
+        opened(kind, root)
+    assert str(caught.value).startswith(f"{path}: no such file (expected: images[1] of {root / SAID[kind]} names it")
+
+
+def test_an_image_of_which_nothing_is_said_is_named(changed):
+    root = changed("coco")
+    folders.picture(root / "val2017" / "more.jpg", (8, 8), 0)
+    [one] = opened("coco", root).skipped
+    assert (one.path, one.reason) == (
+        str(root / "val2017/more.jpg"),
+        f"not among the images of {root / SAID['coco']}",
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_of_another_size_than_is_said(kind, changed):
+    root = changed(kind)
+    source = opened(kind, root)
+    path = source.example_name("test", 1)
+    # As it lies in the file; its upright size counts.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(path).save(path, exif=exif)
+    said = f"{path}: is 9 x 16 pixels (expected: 16 x 9, height x width, as {root / SAID[kind]} says)"
+    with pytest.raises(UnreadableDataError) as caught:
+        opened(kind, root).check_readable("test")
+    assert said in str(caught.value)
+
+
+def test_names_of_files(changed):
+    def change(said):
+        said["images"][1]["file_name"] = "../train2017/a.jpg"
+
+    with pytest.raises(InputError, match=r"images\[1\]: '../train2017/a.jpg' \(expected: the name of an image's file"):
+        opened("coco", changed("coco", change))
+    with pytest.raises(InputError, match=r"images\[1\]: coco_url '.*elsewhere/a.jpg' \(expected: an address that ends"):
+        opened("lvis", changed("lvis", put("images", 1, coco_url="http://images.example/elsewhere/a.jpg")))
+
+
+def test_other_categories_in_the_other_file(changed):
+    root = changed("coco")
+    said = json.loads((root / SAID["coco"]).read_text())
+    said["categories"][0]["name"] = "broom"
+    folders.write_json(root / SAID["coco"], said)
+    with pytest.raises(InputError, match=r"instances_val2017.json: its categories are not those of .*train2017.json"):
+        opened("coco", root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_such_folder(kind, tmp_path):
+    with pytest.raises(InputError, match=str(tmp_path / "none")):
+        opened(kind, tmp_path / "none")
