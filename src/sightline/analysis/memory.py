@@ -122,11 +122,12 @@ class _Pass:
         self.element = 2 if self.low else _FLOAT
         self.on_cpu = torch.device(device).type == "cpu"
         try:
-            # Of one block, not of all: a thousand layers are counted as fast as one.
+            # Of one block, not of all, which takes as long for a thousand layers; a head of all tokens may name any.
+            depth = 1 if config.has_classifier else config.depth
             with torch.device("meta"):
-                trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
+                trunk = make_model(config.replace(depth=depth, encoding="none", encoding_options={}))
                 encoding = make_encoding(config, Grid(1, 1))
-                self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
+                self.parameters = _count(trunk) + (config.depth - depth) * _count(trunk.blocks[0])
                 self.parameters += _count(make_encoding(config, config.train_grid))
             cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):
