@@ -283,7 +283,7 @@ def test_names_and_sources_that_do_not_fit(refused: Any, cli: Any, tmp_path: Pat
         names.write_text(content, encoding="utf-8")
         refused(*words, *told, "--names", names, says=["names.txt", says])
     refused(*words, *told, "--names", tmp_path / "none.txt", says=["none.txt"])
-    refused(*words, says=["does not record the arguments"])
+    refused(*words, says=["does not record the arguments", "--set normalization=vit"])
     refused("convert", "eomt", tmp_path / "w.pth", tmp_path / "m", says=["w.pth", "missing encoder.backbone"])
     state, _ = export_weights(ours("owlvit"), "owlvit")
     del state["query_embeds"]

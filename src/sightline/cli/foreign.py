@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.cli.config import apply_settings
 from sightline.cli.yaml_text import read_yaml
-from sightline.convert import list_projects, needs_arguments
+from sightline.convert import argument_example, list_projects
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError, choose
@@ -45,8 +45,8 @@ def read_source(
     # Read only now: it may be large.
     state, recorded = read_weights(source)
     arguments = {**recorded, **asked}
-    if needed and not arguments and needs_arguments(project):
-        example = "model=vit_base_patch16_224" if project == "timm" else "embed_dim=384"
+    example = argument_example(project)
+    if needed and example and not arguments:
         raise InputError(
             f"{source}: does not record the arguments of its class; give them with --config FILE or --set {example}"
         )

@@ -19,7 +19,7 @@ from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
 __all__ = [
-    "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects", "needs_arguments",
+    "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects",
     "origin_link",
 ]  # fmt: skip
 
@@ -150,6 +150,6 @@ def counted_weights(project: str, state_dict: Mapping[str, Tensor]) -> Mapping[s
     return foreign.counted(foreign.named(state_dict))
 
 
-def needs_arguments(project: str) -> bool:
-    """Whether a project's weights do not tell enough for no argument to be given."""
-    return _project(project).needs_arguments
+def argument_example(project: str) -> str:
+    """An argument of a project's, as a command takes it; "" where its weights tell enough for none to be given."""
+    return _project(project).example

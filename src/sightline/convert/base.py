@@ -124,7 +124,7 @@ class Project(ABC):
         plain: those of them that are fields of ours, and mean the same.
         choices: those whose values are called otherwise here: our field, and what each value is there.
         only: those of which ours can have the default alone.
-        needs_arguments: weights do not tell enough for none to be given.
+        example: an argument as a command takes it, for whoever gave none; "" where the weights tell enough.
     """
 
     name: ClassVar[str]
@@ -133,7 +133,7 @@ class Project(ABC):
     plain: ClassVar[Mapping[str, str]] = {}
     choices: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     only: ClassVar[Sequence[str]] = ()
-    needs_arguments: ClassVar[bool] = True
+    example: ClassVar[str] = "embed_dim=384"
 
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:

@@ -36,7 +36,7 @@ class Eomt(DenseProject):
     name = "eomt"
     source = "https://github.com/tue-mps/eomt"
     arguments: ClassVar = {"img_size": None, "num_heads": None, "num_blocks": None, "masked_attn_enabled": True}
-    needs_arguments = False
+    example = ""
     wrapper = "network."
     aside: ClassVar = (r"criterion\.", rf"{_PROBABILITIES}$")
 

@@ -40,7 +40,7 @@ class OwlVit(DenseProject):
     }  # fmt: skip
     choices: ClassVar = {"hidden_act": ("gelu", {"quick_gelu": "quick", "gelu": "exact", "gelu_new": "tanh"})}
     only: ClassVar = ("layer_norm_eps",)
-    needs_arguments = False
+    example = ""
     inside = "vision_config"
     # The text tower, and what CLIP compares whole images with texts by.
     aside: ClassVar = (

@@ -33,6 +33,7 @@ class Segmenter(DenseProject):
     name = "segmenter"
     source = "https://github.com/rstrudel/segmenter"
     arguments: ClassVar = {"image_size": None, "n_heads": None, "normalization": None, "decoder": {}}
+    example = "normalization=vit"
     inside = "net_kwargs"
     # ImageNet's classifier, which the decoder replaces.
     aside: ClassVar = (r"encoder\.head(_dist)?\.",)
