@@ -31,6 +31,8 @@ def test_parameters_are_counted_exactly(encoding):
         {"pool": "attention", "layer_scale": 0.1},
         {"pool": "mean", "num_registers": 3, "head": "mlp"},
         {"pool": "query", "qk_norm": "heads", "patch_norm": True, "block_bias": "mlp", "head_dim": 8},
+        # Of layers that the head names.
+        {"task": "segmentation", "head": "eomt", "head_options": {"queries": 5, "blocks": 2}},
     ):
         one = config(encoding, **changes)
         expected = sum(parameter.numel() for parameter in VisionTransformer(one).parameters())

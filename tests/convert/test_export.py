@@ -17,6 +17,7 @@ from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
 from tests.contract.randomise import randomise_parameters
 from tests.convert.originals import compare, imported, original, takes_any_size
+from tests.convert.test_dense import HOLDS as DENSE
 from tests.parity.toy_models import toy_model
 
 _LIKE_TIMM = {"interpolation": "bicubic_antialias"}
@@ -145,7 +146,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
 
 
 def test_all_projects_are_here() -> None:
-    assert sorted(HOLDS) == list_projects()
+    assert sorted({*HOLDS, *DENSE}) == list_projects()
 
 
 @pytest.mark.parametrize("field", [None, *FIELDS])

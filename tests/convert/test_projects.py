@@ -16,6 +16,7 @@ from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters
+from tests.convert.test_dense import HOLDS as DENSE
 from tests.parity.golden_files import golden, weights
 from tests.parity.toy_models import FILES, arguments, toy_model
 
@@ -24,7 +25,7 @@ ONE_EACH = {project: file for file, project in reversed(FILES.items())}
 
 
 def test_every_project_has_tests() -> None:
-    assert list_projects() == sorted({*ONE_EACH, "deit", "dinov3", "vision_transformer"})
+    assert list_projects() == sorted({*ONE_EACH, *DENSE, "deit", "dinov3", "vision_transformer"})
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -157,7 +158,7 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return export_weights(create_model("vit_micro_patch4", depth=1, **{"num_classes": 5, **kinds[project]}), project)
 
 
-@pytest.mark.parametrize("project", list_projects())
+@pytest.mark.parametrize("project", sorted(set(list_projects()) - DENSE.keys()))
 def test_arguments_of_another_kind(project: str) -> None:
     """Each argument with each wrong value: what is not understood is one line, never a traceback."""
     file = ONE_EACH.get(project)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from sightline.convert import export_weights, import_weights
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from sightline.models import ViTConfig
+from sightline.models import Model, ViTConfig, make_model
 from sightline.models.heads.owlvit import OwlVitHead, box_bias
 from sightline.models.heads.simple_pyramid import SimplePyramid
 
@@ -76,24 +77,50 @@ def test_simple_pyramid(file: str) -> None:
 
 
 @pytest.fixture(params=files("owlvit_heads"))
-def owl(request: pytest.FixtureRequest) -> tuple[dict[str, Tensor], dict, OwlVitHead]:
+def owl(request: pytest.FixtureRequest) -> tuple[dict[str, Tensor], dict, Model]:
+    """The heads of a model with a trunk of our own, of which the reference has the last norm alone."""
     tensors, said = read(request.param)
-    dim = said["vision_hidden"]
-    config = ViTConfig(dim=dim, heads=1, depth=1, num_classes=said["queries"], pool="cls", patch_size=16)
-    head = OwlVitHead(config, query_dim=said["text_hidden"])
-    own = {key: value for key, value in weights(tensors).items() if not key.startswith("owlvit.")}
-    head.load_state_dict(own | {"queries": tensors["in.query_embeds"][0]})
-    return tensors, said, head.eval()
+    config = ViTConfig(
+        dim=said["vision_hidden"], heads=1, depth=1, num_classes=said["queries"], patch_size=16, image_size=32,
+        encoding_options={"interpolation": "bicubic"}, patch_bias=False, norm_pre=True, norm_eps=1e-5, gelu="quick",
+        task="detection", head="owlvit", head_options={"query_dim": said["text_hidden"]},
+    )  # fmt: skip
+    state, given = export_weights(make_model(config), "owlvit")
+    queries = {"query_embeds": tensors["in.query_embeds"][0]}
+    model = import_weights("owlvit", state | weights(tensors) | queries, given)
+    assert isinstance(model.head, OwlVitHead)
+    return tensors, said, model
 
 
-def normed(tensors: dict[str, Tensor], tokens: Tensor) -> Tensor:
-    """What the trunk's own last norm gives of tokens."""
-    norm = weights(tensors, "owlvit.vision_model.post_layernorm.")
-    return F.layer_norm(tokens, tokens.shape[-1:], norm["weight"], norm["bias"], eps=1e-5)
+def owl_boxes(boxes: Tensor, grid: Sequence[int]) -> Tensor:
+    """Corners (y, x) in patches as (centre x, centre y, width, height) in fractions of the image."""
+    y0, x0, y1, x1 = (boxes / torch.tensor([*grid, *grid])).unbind(-1)
+    return torch.stack(((x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0), dim=-1)
 
 
-def test_owlvit_boxes_are_in_patches_of_each_grid(owl: tuple[dict[str, Tensor], dict, OwlVitHead]) -> None:
-    tensors, said, head = owl
+@pytest.mark.parametrize("file", files("owlvit_model"))
+@torch.no_grad()
+def test_owlvit_from_pixels(file: str) -> None:
+    """The whole model, text tower and all, through `import_weights`; alone, off its size, and in a pack."""
+    tensors, said = read(file)
+    state = weights(tensors) | {"query_embeds": tensors["in.query_embeds"]}
+    model = import_weights("owlvit", state, said)
+    # As transformers writes a configuration: without its defaults.
+    if said["vision_config"]["hidden_act"] == "quick_gelu":
+        assert import_weights("owlvit", state, {"num_attention_heads": model.config.heads}).config == model.config
+    sizes = [key.removeprefix("in.") for key in tensors if key.startswith("in.") and key != "in.query_embeds"]
+    pack = model([tensors[f"in.{size}"][0] for size in sizes])
+    for packed, size in zip(pack, sizes, strict=True):
+        images = tensors[f"in.{size}"]
+        grid = [side // model.config.patch_size for side in images.shape[-2:]]
+        for (found,) in (model(images), [packed]):
+            assert_close(found["logits"], tensors[f"out.{size}.logits"])
+            assert_close(owl_boxes(found["boxes"], grid), tensors[f"out.{size}.pred_boxes"])
+
+
+def test_owlvit_boxes_are_in_patches_of_each_grid(owl: tuple[dict[str, Tensor], dict, Model]) -> None:
+    tensors, said, model = owl
+    head = model.head
     merged: list[Tensor] = []
 
     def keep(module: object, given: object, made: Any) -> None:
@@ -101,21 +128,20 @@ def test_owlvit_boxes_are_in_patches_of_each_grid(owl: tuple[dict[str, Tensor], 
 
     head.layer_norm.register_forward_hook(keep)
     for name, (rows, cols) in said["grids"].items():
-        tokens = normed(tensors, tensors[f"in.{name}.tokens"])
+        tokens = model.norm(tensors[f"in.{name}.tokens"])
         layout = TokenLayout.uniform((rows, cols), len(tokens), num_prefix_tokens=1)
         assert_close(box_bias(layout.segments[0])[0], tensors[f"table.{name}.box_bias"])
         with torch.no_grad():
             (found,) = head(tokens, layout)
         assert_close(merged[-1], tensors[f"out.{name}.merged"])
-        y0, x0, y1, x1 = (found["boxes"] / torch.tensor([rows, cols, rows, cols])).unbind(-1)
-        ours = torch.stack(((x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0), dim=-1)
-        assert_close(ours, tensors[f"out.{name}.pred_boxes"])
+        assert_close(owl_boxes(found["boxes"], (rows, cols)), tensors[f"out.{name}.pred_boxes"])
 
 
-def test_owlvit_classes(owl: tuple[dict[str, Tensor], dict, OwlVitHead]) -> None:
-    tensors, said, head = owl
+def test_owlvit_classes(owl: tuple[dict[str, Tensor], dict, Model]) -> None:
+    tensors, said, model = owl
+    head = model.head
     for name, grid in said["grids"].items():
-        tokens = normed(tensors, tensors[f"in.{name}.tokens"])
+        tokens = model.norm(tensors[f"in.{name}.tokens"])
         for image, queries in enumerate(tensors["in.query_embeds"]):
             with torch.no_grad():
                 head.queries.copy_(queries)

@@ -17,9 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from sightline.convert import import_weights
 from sightline.layout import TokenLayout
-from sightline.models import Model, make_model
-from sightline.models.config import ViTConfig
+from sightline.models import Model
 from sightline.models.heads.eomt import EomtHead
 from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder
 from sightline.tasks.maps import Maps, enlarged
@@ -59,48 +59,11 @@ def test_there_are_files() -> None:
         assert files(start)
 
 
-def trunk(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """timm's names of a trunk's weights as ours; the position table apart."""
-    ours = {}
-    for name, value in theirs.items():
-        if name == "patch_embed.proj.weight":
-            ours[name] = value.flatten(1)
-        elif name.startswith(("patch_embed.", "blocks.", "norm.", "cls_token")):
-            ours[name] = value
-    registers = [theirs[name] for name in ("dist_token", "reg_token") if name in theirs]
-    return ours | ({"reg_token": registers[0]} if registers else {})
-
-
 def segmenter(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     tensors, said = read(file)
-    encoder, decoder = said["encoder"], said["decoder_args"]
-    prefix = 2 if encoder["distilled"] else 1
-    options = {"norm": False} if decoder is None else {
-        "layers": decoder["n_layers"], "heads": decoder["n_heads"], "dim": decoder["d_model"],
-        "hidden": decoder["d_ff"],
-    }  # fmt: skip
-    model = make_model(
-        ViTConfig(
-            patch_size=encoder["patch_size"], dim=encoder["d_model"], depth=encoder["n_layers"],
-            heads=encoder["n_heads"], mlp_ratio=encoder["d_ff"] / encoder["d_model"], norm_eps=1e-5,
-            num_registers=prefix - 1, num_classes=said["n_cls"], image_size=tuple(encoder["image_size"]), fit="pad",
-            encoding="learned_1d", task="segmentation", head="linear_map" if decoder is None else "segmenter",
-            head_options=options,
-        )
-    )  # fmt: skip
-    theirs = weights(tensors, "encoder.")
-    ours = trunk(theirs)
-    ours["encoding.prefix"], ours["encoding.table"] = theirs["pos_embed"][0, :prefix], theirs["pos_embed"][0, prefix:]
-    for name, value in weights(tensors, "decoder.").items():
-        if name in ("proj_patch", "proj_classes"):
-            # Theirs multiply from the right.
-            ours[f"head.{name}.weight"] = value.T
-        elif name == "cls_emb":
-            ours["head.cls_emb"] = value[0]
-        else:
-            ours["head." + (name.replace("head.", "fc.") if decoder is None else name)] = value
-    model.load_state_dict(ours)
-    return model.eval(), tensors, said
+    decoder = {"name": "linear"} if said["decoder_args"] is None else {"name": said["decoder"], **said["decoder_args"]}
+    given = {**said["encoder"], "n_cls": said["n_cls"], "normalization": "vit", "decoder": decoder}
+    return import_weights("segmenter", weights(tensors), {"net_kwargs": given}), tensors, said
 
 
 SEGMENTERS = files("segmenter")
@@ -177,30 +140,11 @@ def test_upernet(file: str) -> None:
 
 def eomt(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     tensors, said = read(file)
-    theirs = weights(tensors, "encoder.backbone.")
-    registers = theirs["reg_token"].shape[1] if "reg_token" in theirs else 0
-    patches, grid = theirs["pos_embed"].shape[1], [side // said["patch_size"] for side in said["img_size"]]
-    prefixed = patches > grid[0] * grid[1]
-    model = make_model(
-        ViTConfig(
-            patch_size=said["patch_size"], dim=said["embed_dim"], depth=said["depth"], heads=said["num_heads"],
-            mlp_ratio=said["mlp_ratio"], num_registers=registers, num_classes=said["num_classes"],
-            image_size=tuple(said["img_size"]), encoding="learned_1d", encoding_options={"prefix": prefixed},
-            layer_scale=1.0 if "blocks.0.ls1.gamma" in theirs else None, task="segmentation", head="eomt",
-            head_options={
-                "queries": said["num_q"], "blocks": said["num_blocks"], "masked": said["masked_attn_enabled"],
-                "masked_in_evaluation": said["masked_attn_enabled"],
-            },
-        )
-    )  # fmt: skip
-    ours = trunk(theirs)
-    ours["encoding.table"] = theirs["pos_embed"][0, patches - grid[0] * grid[1] :]
-    if prefixed:
-        ours["encoding.prefix"] = theirs["pos_embed"][0, : patches - grid[0] * grid[1]]
-    heads = ("q.", "class_head.", "mask_head.", "upscale.")
-    ours |= {f"head.{name}": value for name, value in weights(tensors).items() if name.startswith(heads)}
-    model.load_state_dict(ours)
-    return model.eval(), tensors, said
+    given = {name: said[name] for name in ("img_size", "num_heads", "num_blocks", "masked_attn_enabled")}
+    # As the Lightning module that is published names them.
+    state = {f"network.{name}": one for name, one in weights(tensors).items()}
+    state["criterion.empty_weight"] = torch.ones(said["num_classes"] + 1)
+    return import_weights("eomt", state, given), tensors, said
 
 
 @pytest.mark.parametrize("file", files("eomt"))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checkpoint import check_state, write_folder
-from sightline.convert import changed_rules, export_weights
+from sightline.convert import changed_rules, counted_weights, export_weights
 from sightline.convert.timm_build import build_loaded
 from sightline.errors import InputError
 from sightline.load import model_files
@@ -65,12 +65,20 @@ def fixed_images(model: Model) -> list[Tensor]:
 
 @torch.inference_mode()
 def fingerprint(model: Model) -> list[dict[str, Any]]:
-    """The first outputs on the fixed images in evaluation mode, as plain values."""
+    """Some outputs on the fixed images in evaluation mode, as plain values."""
     with evaluation_mode(model):
         return [
-            {"size": list(image.shape[-2:]), "outputs": model(image)[0, :_SHOWN].tolist()}
-            for image in fixed_images(model)
+            {"size": list(image.shape[-2:]), "outputs": _some(model(image)).tolist()} for image in fixed_images(model)
         ]
+
+
+def _some(outputs: Any) -> Tensor:
+    """The first logits; of a head of all tokens, as many of each of its outputs, from all over it."""
+    if isinstance(outputs, Tensor):
+        return outputs[0, :_SHOWN]
+    (one,) = outputs
+    parts = [one[name].flatten() for name in sorted(one)] if isinstance(one, dict) else [one.flatten()]
+    return torch.cat([part[torch.linspace(0, len(part) - 1, _SHOWN).long()] for part in parts if len(part)])
 
 
 def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping[str, Tensor]) -> list[Comparison]:
@@ -101,7 +109,7 @@ def verify(model: Model, record: Mapping[str, Any], project: str, state: Mapping
 
 def _weights(model: Model, project: str, state: Mapping[str, Tensor]) -> Comparison:
     back, _ = export_weights(model, project)
-    source = {name: tensor.float() for name, tensor in state.items()}
+    source = {name: tensor.float() for name, tensor in counted_weights(project, state).items()}
     check_state(back, source, f"{project} weights of another model")
     largest = max(float((back[name] - source[name]).abs().max()) for name in back if back[name].numel())
     spread = float(torch.cat([one.flatten().float() for one in back.values()]).std())

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from sightline.cli.config import apply_settings
 from sightline.cli.yaml_text import read_yaml
-from sightline.convert import list_projects
+from sightline.convert import argument_example, list_projects
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError, choose
+from sightline.reading import CONFIGURATION, read_text
 
 
 def read_source(
@@ -24,7 +25,7 @@ def read_source(
     Arguments come from the source where it records them, then from `config`, then from `settings`.
 
     Args:
-        needed: arguments must be there.
+        needed: arguments must be there, where weights alone do not tell enough.
 
     Raises:
         InputError: the project or the source is not known, or there are no arguments.
@@ -44,9 +45,24 @@ def read_source(
     # Read only now: it may be large.
     state, recorded = read_weights(source)
     arguments = {**recorded, **asked}
-    if needed and not arguments:
-        example = "model=vit_base_patch16_224" if project == "timm" else "embed_dim=384"
+    example = argument_example(project)
+    if needed and example and not arguments:
         raise InputError(
             f"{source}: does not record the arguments of its class; give them with --config FILE or --set {example}"
         )
     return state, arguments
+
+
+def read_names(file: Path) -> tuple[str, ...]:
+    """The classes that a text file names, one a line; empty lines do not count.
+
+    Raises:
+        InputError: the file cannot be read, or names none, or one twice.
+    """
+    lines = read_text(file, CONFIGURATION, "a text file of names, one a line").splitlines()
+    names = tuple(name for line in lines if (name := line.strip()))
+    if not names:
+        raise InputError(f"{file}: names no class (expected a name on each line)")
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise InputError(f"{file}: names {twice!r} twice")
+    return names

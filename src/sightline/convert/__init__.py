@@ -18,7 +18,10 @@ from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.head import ScoreLink
 
-__all__ = ["changed_rules", "export_weights", "import_weights", "list_projects", "origin_link"]
+__all__ = [
+    "argument_example", "changed_rules", "counted_weights", "export_weights", "import_weights", "list_projects",
+    "origin_link",
+]  # fmt: skip
 
 
 @functools.cache
@@ -50,8 +53,9 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     foreign = _project(project)
     if not isinstance(config, Mapping):
         raise InputError(f"{project}: config {config!r}: expected the arguments of its class by name")
+    config = foreign.own_arguments(config)
     given = foreign.filled(config)
-    state_dict = _tensors(project, state_dict)
+    state_dict = foreign.named(_tensors(project, state_dict))
     try:
         ours = foreign.vit_config(given, state_dict)
         ours = ours.replace(origin=_origin(project, foreign.kept(config)), score_link=foreign.score_link(ours, given))
@@ -60,6 +64,7 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     except (ArithmeticError, AttributeError, LookupError, TypeError, RuntimeError) as error:
         said = " ".join(str(error).split())[:150]
         raise InputError(f"{project}: no model can be made of these arguments and weights ({said})") from error
+    state_dict = foreign.counted(state_dict)
     # From here on all comes from a configuration that was checked: what else is raised is ours.
     # Without memory, so that weights that do not fit are refused whatever the arguments ask for.
     with torch.device("meta"):
@@ -136,4 +141,15 @@ def changed_rules(model: Model, state_dict: Mapping[str, Tensor]) -> list[str]:
     if origin is None:
         raise InputError("the model was not imported")
     foreign = _project(origin["project"])
-    return differences(foreign.vit_config(foreign.filled(origin["config"]), state_dict), model)
+    return differences(foreign.vit_config(foreign.filled(origin["config"]), foreign.named(state_dict)), model)
+
+
+def counted_weights(project: str, state_dict: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Those of a project's weights that `export_weights` gives back, under the names that it has for them."""
+    foreign = _project(project)
+    return foreign.counted(foreign.named(state_dict))
+
+
+def argument_example(project: str) -> str:
+    """An argument of a project's, as a command takes it; "" where its weights tell enough for none to be given."""
+    return _project(project).example

@@ -124,6 +124,7 @@ class Project(ABC):
         plain: those of them that are fields of ours, and mean the same.
         choices: those whose values are called otherwise here: our field, and what each value is there.
         only: those of which ours can have the default alone.
+        example: an argument as a command takes it, for whoever gave none; "" where the weights tell enough.
     """
 
     name: ClassVar[str]
@@ -132,6 +133,7 @@ class Project(ABC):
     plain: ClassVar[Mapping[str, str]] = {}
     choices: ClassVar[Mapping[str, tuple[str, Mapping[Any, Any]]]] = {}
     only: ClassVar[Sequence[str]] = ()
+    example: ClassVar[str] = "embed_dim=384"
 
     @abstractmethod
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
@@ -191,6 +193,18 @@ class Project(ABC):
                 _check_kind(f"{self.name}: {key}", self.arguments[key], value, may_be_zero=key == "num_classes")
         return {**self.arguments, **given}
 
+    def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments, where `given` may be a whole configuration of the project's."""
+        return given
+
+    def named(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The weights under the names that its class has for them."""
+        return state
+
+    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Those of them that compute what ours does."""
+        return state
+
     def kept(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments that say what the model is, to be written down with it."""
         return dict(given)
@@ -231,6 +245,8 @@ _ASIDE = (
     "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
     # What counts of it is `train_grid`.
     "table_grid",
+    # A project with heads of all tokens reads them off the head itself.
+    "head_options",
 )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ class Timm(Project):
     name = "timm"
     source = "https://github.com/huggingface/pytorch-image-models"
     arguments: ClassVar = {"model": None}
+    example = "model=vit_base_patch16_224"
 
     def filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given.get("model"), str):

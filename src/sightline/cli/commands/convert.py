@@ -14,6 +14,7 @@ def convert(
     *,
     config: Path | None = None,
     settings: Settings = (),
+    names: Path | None = None,
     overwrite: bool = False,
 ) -> None:
     """Turn another project's weights into a checkpoint of ours, with its rules.
@@ -21,27 +22,33 @@ def convert(
     The checkpoint keeps where it came from and what it gave on fixed images; `sightline verify` compares both.
 
     Args:
-        project: lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit.
+        project: lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit; with heads of
+            dense tasks segmenter, eomt, owlvit.
         source: Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
         dest: The folder to write.
         config: A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the
             name.
         settings: One such argument, as embed_dim=384; may be given many times.
+        names: A text file of the classes' names, one a line; without, classes are numbers.
         overwrite: Replace the checkpoint at DEST.
     """
     from sightline.analysis.verification import save_converted
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.config import named_after
-    from sightline.cli.foreign import read_source
+    from sightline.cli.foreign import read_names, read_source
     from sightline.convert import import_weights
 
-    output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config]), overwrite=overwrite)
+    output.claim_checkpoint(dest, inputs=guard.Inputs(files=[source, config, names]), overwrite=overwrite)
     with progress.Bars() as bars:
         bars.move("reading", 0, 3)
+        named = None if names is None else read_names(names)
         state, arguments = read_source(project, source, config, settings)
         bars.move("converting", 1, 3)
         with named_after(source):
             model = import_weights(project, state, arguments)
+        if named is not None:
+            with named_after(names):
+                model.config = model.config.replace(class_names=named)
         bars.move("writing", 2, 3)
         save_converted(model, dest)
         bars.move("writing", 3, 3)
