@@ -124,9 +124,11 @@ class _Pass:
         try:
             # Of one block, not of all: a thousand layers are counted as fast as one.
             with torch.device("meta"):
-                trunk = make_model(config.replace(depth=1, encoding="none", encoding_options={}))
+                # A head of all tokens may take some layers by their number.
+                built = 1 if config.has_classifier else config.depth
+                trunk = make_model(config.replace(depth=built, encoding="none", encoding_options={}))
                 encoding = make_encoding(config, Grid(1, 1))
-                self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
+                self.parameters = _count(trunk) + (config.depth - built) * _count(trunk.blocks[0])
                 self.parameters += _count(make_encoding(config, config.train_grid))
             cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):

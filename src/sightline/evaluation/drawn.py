@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +52,21 @@ class Drawing:
         return sheet(self._pictures, self._task.legend(), columns) if self._pictures else None
 
 
-def picture_name(folder: str, split: str, shown: str) -> str:
-    """Of the picture of a measurement, below the folder of its rows."""
-    return f"{folder}/{split}_{shown.replace(' ', '_').replace(':', '_')}.png"
+def picture_name(folder: str, *words: str) -> str:
+    """Of the picture of a measurement that is told from others by these words, below the folder of its rows."""
+    return f"{folder}/{re.sub(r'[^0-9A-Za-z.-]', '_', '_'.join(words))}.png"
 
 
-def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:
+def kept_in(
+    rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: str, *words: str
+) -> tuple[list[ResultRow], dict[str, Image.Image]]:
+    """Rows and their pictures in a folder of this name, told from others there by these words too."""
+    names = {name: picture_name(folder, *words, Path(name).stem) for name in pictures}
+    found = [replace(row, picture=names[row.picture]) if row.picture else row for row in rows]
+    return found, {names[name]: picture for name, picture in pictures.items()}
+
+
+def write_pictures(rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: Path) -> None:
     """Write what rows name into the folder of their file; raises StorageError where that cannot be done."""
     for name in dict.fromkeys(row.picture for row in rows if row.picture):
         write_out(folder / name, as_png(pictures[name]))

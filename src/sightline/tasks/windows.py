@@ -9,13 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.checks import require, require_bool, require_list, require_number, require_whole
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
-from sightline.models import Model
+from sightline.models import Model, ViTConfig
 from sightline.patchify import nearest_multiples
 from sightline.tasks.maps import Maps, enlarged, reading_of
 
+MOST_TIMES = 16
+"""An image is looked at no larger than so many times its size."""
 _WINDOWS_AT_ONCE = 16
 
 
@@ -42,11 +44,12 @@ class Inference:
         require_whole("inference.window", self.window, 1)
         require_whole("inference.stride", self.stride, 1, self.window)
         require_bool("inference.flip", self.flip)
+        require_list("inference.scales", self.scales)
         object.__setattr__(self, "scales", tuple(self.scales))
         if not self.scales:
             raise InputError("inference.scales: expected at least one, as 1.0")
         for scale in self.scales:
-            require_number("inference.scales", scale, above=True)
+            require_number("inference.scales", scale, above=True, high=MOST_TIMES)
 
     @property
     def words(self) -> str:
@@ -61,6 +64,15 @@ class Inference:
         return self.kind == "whole" and self.scales == (1.0,) and not self.flip
 
 
+def check_windows(config: ViTConfig, how: Inference) -> None:
+    """Raise InputError for a window that is no multiple of the patch, where nothing is padded."""
+    if how.kind != "whole" and config.fit == "exact" and how.window % config.patch_size:
+        near = " or ".join(map(str, nearest_multiples(how.window, config.patch_size)))
+        raise InputError(
+            f"inference.window {how.window}: must be a multiple of the patch, {config.patch_size} px (nearest: {near})"
+        )
+
+
 def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "float32") -> list[Tensor]:
     """What a model says of each image of a batch when it is looked at so: logarithms of probabilities, for each segment
     float32 [rows, classes, height, width] in pixels of what the model would be given.
@@ -69,14 +81,10 @@ def outputs_by(model: Model, batch: Batch, how: Inference, precision: str = "flo
         precision: as `outputs_of`.
 
     Raises:
-        InputError: a window is no multiple of the patch, and nothing is padded; or patches were dropped.
+        InputError: as `check_windows`; or patches were dropped.
     """
     config = model.config
-    if how.kind != "whole" and config.fit == "exact" and how.window % config.patch_size:
-        near = " or ".join(map(str, nearest_multiples(how.window, config.patch_size)))
-        raise InputError(
-            f"inference.window {how.window}: must be a multiple of the patch, {config.patch_size} px (nearest: {near})"
-        )
+    check_windows(config, how)
     with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         every = model.patch_embed.images(normalised(batch.inputs, config.mean, config.std), batch.layout)
         return [torch.stack([looked_at(model, image, how) for image in images]) for images in every]

@@ -56,13 +56,13 @@ def evaluate(
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
-    from sightline.evaluation.drawn import write_pictures
+    from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, on_more, read_rows
-    from sightline.run_files import PREDICTIONS, RESULTS
+    from sightline.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.tasks.base import task_of
     from sightline.training.run import open_run
 
@@ -74,6 +74,11 @@ def evaluate(
     patch = run.model.config.patch_size
     shown = parse_resolutions(resolutions)
     kept = guard.home_of(model) / RESULTS if out is None else out
+    # What is measured elsewhere, or on other data, replaces no picture that other rows name.
+    drawn, words = (
+        PICTURES if out is None else f"{out.stem}_{PICTURES}",
+        (run.data,) * (run.data != run.config.get("data")),
+    )
     inputs = guard.Inputs(models=[model], data=[run.data])
     if out is not None:
         output.claim_file(out, inputs=inputs, overwrite=overwrite)
@@ -89,7 +94,9 @@ def evaluate(
     if said is not None and predictions is None and said.exists():
         read_predictions(said)
     with progress.Bars() as bars:
-        task_of(run.model).on(run.source, run.data)
+        task = task_of(run.model).on(run.source, run.data)
+        if Drawing.of(run.model, task) is not None and (place := kept.parent / drawn).exists() and not place.is_dir():
+            raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
         usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
         chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
@@ -134,6 +141,7 @@ def evaluate(
         print(line, file=sys.stderr)
     if said is not None:
         output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+    rows, pictures = kept_in(rows, pictures, drawn, *words)
     write_pictures(rows, pictures, kept.parent)
     output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
     if json:
