@@ -38,6 +38,18 @@ def require_bool(name: str, value: object) -> None:
         raise InputError(f"{name} {value!r}: expected true or false")
 
 
+def require_list(name: str, value: object) -> None:
+    """Refuse what is no list, as a single number or a text."""
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name} {value!r}: expected a list")
+
+
+def require_group(name: str, value: object) -> None:
+    """Refuse what is no names and values."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError(f"{name} {value!r}: expected names and values")
+
+
 def require_declared(where: str, config: Any) -> None:
     """Refuse fields of a configuration that are none of the words, or no truth value, that their annotation says."""
     for name, kind in get_type_hints(type(config)).items():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sightline.tasks.drawn import as_png, sheet
 
 SHEET = "sheet.png"
 _MOST = 24
+_LONGEST = 180
 _SIDE = 192
 
 
@@ -25,21 +27,27 @@ class Drawings:
 
     def __init__(self, folder: Path, task: Task) -> None:
         self._folder, self._task = folder, task
-        self._stems: Counter[str] = Counter()
+        self._names: set[str] = set()
         self._small: list[tuple[str, Image.Image]] = []
 
     @classmethod
-    def into(cls, folder: Path, task: Task, model: str, *, overwrite: bool) -> Drawings:
+    def into(cls, folder: Path, task: Task, model: str, images: Sequence[str], *, overwrite: bool) -> Drawings:
         """Into a folder that is new or empty, or whose files of the same names may be replaced.
 
         Raises:
-            InputError: it is none of these or belongs to something else; or the task draws nothing.
+            InputError: it is none of these, belongs to something else or holds one of `images`; or the task draws
+                nothing.
         """
         if type(task).pictures is Task.pictures:
             raise InputError(f"--out {folder}: task {task.name} draws nothing (expected no --out)")
         guard.guard_folder(folder, guard.Inputs(models=[model]), "--out", deletes=False)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder}: is a file (expected a folder)")
+        place = os.path.realpath(folder)
+        # Two images of one folder lie in one, which is asked once.
+        for parent, image in {os.path.dirname(image): image for image in images if "\0" not in image}.items():
+            if os.path.commonpath((place, os.path.realpath(parent))) == place:
+                raise InputError(f"--out {folder}: holds {image}, which this command reads; give another folder")
         if not overwrite and folder.exists() and any(folder.iterdir()):
             raise InputError(f"--out {folder}: is not empty (expected a new folder, or --overwrite)")
         return cls(folder, task)
@@ -50,9 +58,7 @@ class Drawings:
         Raises:
             StorageError: it cannot be written.
         """
-        stem = Path(image).stem or "image"
-        self._stems[stem] += 1
-        stem += f"-{self._stems[stem]}" if self._stems[stem] > 1 else ""
+        stem = self._name(Path(image).stem)
         places = {}
         for what, picture in self._task.pictures(decoded, read_image(image, max_pixels=2**63 - 1)).items():
             place = self._folder / f"{stem}.{what}.png"
@@ -63,6 +69,17 @@ class Drawings:
                 small.thumbnail((_SIDE, _SIDE))
                 self._small.append((stem, small))
         return places
+
+    def _name(self, stem: str) -> str:
+        """A name that no other image has, short enough for every file system."""
+        # Bytes, of which 255 are allowed, with an ending and what a file that is being written is called.
+        stem = os.fsdecode(os.fsencode(stem)[:_LONGEST]) or "image"
+        name, number = stem, 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}-{number}"
+        self._names.add(name)
+        return name
 
     def finish(self) -> None:
         """Write the sheet, where anything was drawn."""

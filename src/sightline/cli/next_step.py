@@ -95,6 +95,8 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         data: as it was given; shown: at which sizes and views.
         again: some were asked for, which adds to what is known of a run.
     """
+    from sightline.tasks.base import Task, task_class
+
     home = run_of(run.path)
     packed = beside(home, PACKED_ENDING)
     if run.data.startswith("imagefolder:"):
@@ -106,7 +108,10 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
             words = to_train(run.data, packed, *rest, recipe=PACKED)
             print(f"or train packed, each at its own aspect: {command(*words)}")
     cascade = beside(home, "_cascade")
-    if again and (cascade / CASCADE).exists():
+    if task_class(run.model.config.task).confidence is Task.confidence:
+        # A cascade asks how sure a model is of its one answer.
+        say_report(run)
+    elif again and (cascade / CASCADE).exists():
         say_report(run)
     else:
         say_next("cascade", run.path, data, *writing("--out", cascade))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,16 @@ def picture_name(folder: str, row: ResultRow) -> str:
     return f"{folder}/{told[-80:]}_{digest}.png"
 
 
-def write_pictures(rows: Sequence[ResultRow], pictures: dict[str, Image.Image], folder: Path) -> None:
+def kept_in(
+    rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: str
+) -> tuple[list[ResultRow], dict[str, Image.Image]]:
+    """Rows and their pictures in a folder of this name."""
+    names = {name: f"{folder}/{Path(name).name}" for name in pictures}
+    found = [replace(row, picture=names[row.picture]) if row.picture else row for row in rows]
+    return found, {names[name]: picture for name, picture in pictures.items()}
+
+
+def write_pictures(rows: Sequence[ResultRow], pictures: Mapping[str, Image.Image], folder: Path) -> None:
     """Write what rows name into the folder of their file; raises StorageError where that cannot be done."""
     for name in dict.fromkeys(row.picture for row in rows if row.picture):
         write_out(folder / name, as_png(pictures[name]))

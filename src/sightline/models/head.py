@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
 from sightline import registry
 from sightline.checks import require
+from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 
 if TYPE_CHECKING:
@@ -87,13 +90,27 @@ def head_class(name: str) -> type[TokenHead]:
     """
     found = registry.classes(TokenHead, "sightline.models.heads")
     require("head", name, (*CLASSIFIERS, *found))
+    if name not in found:
+        raise InputError(f"head {name}: is of the pooled vector (expected a head of all tokens: {', '.join(found)})")
     return found[name]
+
+
+def check_head_options(kind: type[TokenHead], options: Mapping[str, Any]) -> None:
+    """Refuse options that a head does not have, naming the nearest."""
+    parameters = list(inspect.signature(kind).parameters.values())[1:]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    for key in options:
+        if key not in (allowed := [one.name for one in parameters]):
+            raise choose(f"head {kind.name}: option", str(key), allowed)
 
 
 def make_head(config: ViTConfig) -> nn.Module:
     """The head that a configuration names: of all tokens, or of the pooled vector; the identity for no classes."""
     if config.head not in CLASSIFIERS:
-        return head_class(config.head)(config, **config.head_options)
+        kind = head_class(config.head)
+        check_head_options(kind, config.head_options)
+        return kind(config, **config.head_options)
     if config.num_classes == 0:
         return nn.Identity()
     dim, bias = config.dim, config.head_bias is not False

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from sightline.checks import require_number
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.head import TokenHead, patches_of
@@ -63,8 +64,14 @@ def on_grids(patches: Sequence[Tensor], layout: TokenLayout) -> list[Tensor]:
     ]
 
 
+def check_bias(background_bias: object) -> None:
+    """Refuse the logit of the first class before the first step that is no number."""
+    require_number("head_options.background_bias", background_bias, low=-1e6, high=1e6)
+
+
 def linear(dim: int, biases: Sequence[float], each: int = 1) -> nn.Linear:
     """The last layer of a head: weights of std 0.02, and a bias for each class, `each` times in a row."""
+    check_bias(biases[0])
     layer = nn.Linear(dim, len(biases) * each)
     nn.init.trunc_normal_(layer.weight, std=0.02)
     with torch.no_grad():

@@ -77,14 +77,6 @@ class Task(ABC):
         """
         return copy.copy(self)
 
-    def check(self, model: Model) -> None:
-        """Refuse options with which a model cannot be measured, before it is.
-
-        Raises:
-            InputError: names the option.
-        """
-        return None
-
     @abstractmethod
     def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
         """Targets of some examples together, by name: tensors, or groups and lists of them."""

@@ -11,10 +11,11 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from sightline.checks import require_number, require_whole
+from sightline.checks import require_group, require_number, require_whole
 from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
+from sightline.models import ViTConfig
 from sightline.models.box_head import BoxHead, Found
 from sightline.models.boxes import nms
 from sightline.models.head import head_class
@@ -52,6 +53,7 @@ class DetectionOptions:
     side_weight: float = 2.0
 
     def __post_init__(self) -> None:
+        require_group("head_options", self.head_options)
         for name in ("threshold", "shown", "nms"):
             require_number(name, getattr(self, name), high=1)
         require_whole("most", self.most, 1, 10_000)
@@ -104,6 +106,10 @@ class Detection(Task):
     needs: ClassVar[tuple[str, ...]] = ("objects",)
     primary: ClassVar[str] = "box_ap"
     Options: ClassVar[type] = DetectionOptions
+
+    def __init__(self, config: ViTConfig, options: DetectionOptions) -> None:
+        super().__init__(config, options)
+        _head(config.head)
 
     @property
     def names(self) -> list[str]:

@@ -12,13 +12,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sightline.checks import configure, require_number
+from sightline.checks import configure, require_group, require_number
 from sightline.data.batch import Batch
 from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
-from sightline.models import Model
-from sightline.models.head import head_class
+from sightline.models import Model, ViTConfig
+from sightline.models.box_head import BoxHead
+from sightline.models.head import TokenHead, head_class
 from sightline.targets import IGNORE, Crop
 from sightline.tasks.base import Task
 from sightline.tasks.drawn import Legend, class_colours, class_legend, overlay
@@ -41,6 +42,7 @@ class SegmentationOptions:
     inference: Inference | Mapping[str, Any] = field(default_factory=Inference)
 
     def __post_init__(self) -> None:
+        require_group("head_options", self.head_options)
         if isinstance(self.inference, Mapping):
             object.__setattr__(self, "inference", configure(Inference, self.inference, "inference"))
         if not isinstance(self.inference, Inference):
@@ -67,6 +69,12 @@ class Segmentation(Task):
     primary: ClassVar[str] = "miou"
     Options: ClassVar[type] = SegmentationOptions
 
+    def __init__(self, config: ViTConfig, options: SegmentationOptions) -> None:
+        super().__init__(config, options)
+        _head(config.head)
+        assert isinstance(options.inference, Inference)
+        check_window(config, options.inference)
+
     @property
     def names(self) -> list[str]:
         """Of the classes."""
@@ -82,7 +90,7 @@ class Segmentation(Task):
         names, own = tuple(source.pixel_classes), dict(options.head_options)
         if len(names) > IGNORE:
             raise InputError(f"data {source.name}: {len(names)} classes of pixels (expected at most {IGNORE})")
-        takes_bias = "background_bias" in inspect.signature(head_class(options.head)).parameters
+        takes_bias = "background_bias" in inspect.signature(_head(options.head)).parameters
         if takes_bias and names[:1] == (BACKGROUND,) and options.background_bias is not None:
             own = {"background_bias": options.background_bias, **own}
         return {"head": options.head, "head_options": own, "num_classes": len(names), "class_names": names}
@@ -97,9 +105,6 @@ class Segmentation(Task):
             here, there = len(source.pixel_classes), len(self.names)
             raise InputError(f"data {data!r}: its {here} classes of pixels are not the model's {there}")
         return self
-
-    def check(self, model: Model) -> None:
-        check_window(model.config, self.options.inference)
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, list[Any]]:
         """`pixels`: for each image uint8 [height, width]; `seen`: (height, width) in pixels of the picture before it
@@ -160,3 +165,11 @@ class Segmentation(Task):
 
     def words(self, answer: Mapping[str, Any]) -> str:
         return ", ".join(f"{one['class']} {100 * one['share']:.1f} %" for one in answer["classes"])
+
+
+def _head(name: str) -> type[TokenHead]:
+    """The class of a head that gives maps, or masks."""
+    found = head_class(name)
+    if issubclass(found, BoxHead):
+        raise InputError(f"head {name}: gives no maps (expected pix, linear_map, segmenter, upernet or eomt)")
+    return found

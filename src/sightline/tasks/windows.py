@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.checks import require, require_bool, require_number, require_whole
+from sightline.checks import require, require_bool, require_list, require_number, require_whole
 from sightline.data.batch import Batch, normalised
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
@@ -17,6 +17,8 @@ from sightline.patchify import check_multiples
 from sightline.tasks.fit import extent
 from sightline.tasks.maps import Maps, enlarged, reading_of
 
+MOST_TIMES = 16
+"""An image is looked at no larger than so many times its size."""
 # Windows of a pass, and float32 scores of all of them (half a gigabyte): of 150 classes a window has 39 million.
 _WINDOWS_AT_ONCE, _SCORES_AT_ONCE = 16, 2**27
 
@@ -44,11 +46,12 @@ class Inference:
         require_whole("inference.window", self.window, 1)
         require_whole("inference.stride", self.stride, 1, self.window)
         require_bool("inference.flip", self.flip)
+        require_list("inference.scales", self.scales)
         object.__setattr__(self, "scales", tuple(self.scales))
         if not self.scales:
             raise InputError("inference.scales: expected at least one, as 1.0")
         for scale in self.scales:
-            require_number("inference.scales", scale, above=True)
+            require_number("inference.scales", scale, above=True, high=MOST_TIMES)
 
     @property
     def words(self) -> str:

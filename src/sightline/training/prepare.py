@@ -92,6 +92,8 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
             be gone, or another by now.
     """
     runtime.check_workers(config.workers)
+    if config.mixing is not None and not task_class(config.task).mixes:
+        raise InputError(f"mixing: task {config.task} has no targets that can be mixed (expected null)")
     if config.init_from is not None and last is not None:
         config = dataclasses.replace(config, init_from=str(last))
     options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
@@ -131,7 +133,10 @@ def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
 
 def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
     task = task_class(config.task)
-    options = {"task": config.task, **task.model_options(source, task_options(config)), **config.model_options}
+    said = task.model_options(source, task_options(config))
+    if "head" in said and "head" in config.model_options:
+        raise InputError("model_options.head: is decided by 'task_options.head' of the run")
+    options = {"task": config.task, **said, **config.model_options}
     options["image_size"] = config.resolution
     began = None if config.init_from is None else _foundation(config).config.encoding
     if config.encoding != began or config.encoding_options:
@@ -178,4 +183,6 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     drop = None if config.packing is None else config.packing.drop
     if drop is not None and not getattr(model.head, "takes_parts", True):
         raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
+    # What the task says against the model or its options is said before anything is written.
+    task_class(config.task)(model.config, task_options(config))
     return model

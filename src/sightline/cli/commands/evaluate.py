@@ -63,13 +63,13 @@ def evaluate(
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
-    from sightline.evaluation.drawn import write_pictures
+    from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, on_more, read_rows
-    from sightline.run_files import PREDICTIONS, RESULTS
+    from sightline.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.tasks.base import task_of
     from sightline.training.run import open_run
 
@@ -81,6 +81,8 @@ def evaluate(
     patch = run.model.config.patch_size
     shown = parse_resolutions(resolutions)
     kept = guard.home_of(model) / RESULTS if out is None else out
+    # What is measured elsewhere replaces no picture that other rows name.
+    drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
     inputs = guard.Inputs(models=[model], data=[run.data])
     if out is not None:
         output.claim_file(out, inputs=inputs, overwrite=overwrite)
@@ -98,7 +100,8 @@ def evaluate(
     with progress.Bars() as bars:
         task_options = apply_settings({}, settings)
         task = task_of(run.model, task_options).on(run.source, run.data)
-        task.check(run.model)
+        if Drawing.of(run.model, task) is not None and (place := kept.parent / drawn).exists() and not place.is_dir():
+            raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
         usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
         chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
@@ -145,6 +148,7 @@ def evaluate(
         print(line, file=sys.stderr)
     if said is not None:
         output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+    rows, pictures = kept_in(rows, pictures, drawn)
     write_pictures(rows, pictures, kept.parent)
     output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
     if json:

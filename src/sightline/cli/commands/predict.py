@@ -87,7 +87,11 @@ def predict(
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
-    drawings = None if out is None else Drawings.into(out, task, model, overwrite=overwrite)
+    drawings = (
+        None
+        if out is None
+        else Drawings.into(out, task, model, [file for file in files if isinstance(file, str)], overwrite=overwrite)
+    )
     # A size, or a number of patches, that is hopeless on this machine.
     if isinstance(view, tuple):
         refuse_what_cannot_fit(config, view, what=model, device=where, loaded=True)

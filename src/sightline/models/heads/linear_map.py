@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sightline.checks import require_bool
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.map_head import MapHead, filled, linear, on_grids
@@ -26,6 +27,7 @@ class LinearMapHead(MapHead):
 
     def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
         super().__init__(config)
+        require_bool("head_options.norm", norm)
         self.norm = nn.BatchNorm1d(config.dim) if norm else nn.Identity()
         self.fc = linear(config.dim, [background_bias] + [0.0] * (config.num_classes - 1))
 

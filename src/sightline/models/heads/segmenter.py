@@ -13,7 +13,7 @@ from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import MOST, ViTConfig
-from sightline.models.map_head import MapHead, filled, on_grids
+from sightline.models.map_head import MapHead, check_bias, filled, on_grids
 from sightline.models.trunk import Trunk
 
 
@@ -51,6 +51,7 @@ class SegmenterHead(MapHead):
             raise InputError(f"head_options.heads {heads}: must divide the decoder's dim {dim}")
         hidden = 4 * dim if hidden is None else hidden
         require_whole("head_options.hidden", hidden, 1, MOST["head_hidden"])
+        check_bias(background_bias)
         classes = config.num_classes
         own = ViTConfig(dim=dim, depth=layers, heads=heads, mlp_ratio=hidden / dim, norm_eps=1e-5)
         self.proj_dec = nn.Linear(config.dim, dim)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import require_bool, require_whole
+from sightline.checks import require_bool, require_list, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -110,6 +110,7 @@ class SimplePyramidHead(BoxHead):
         require_whole("head_options.channels", channels, 1, MOST["dim"])
         require_whole("head_options.hidden", hidden, 0, MOST["dim"])
         require_bool("head_options.coarsest", coarsest)
+        require_list("head_options.scales", scales or [])
         if not scales:
             raise InputError(f"head_options.scales: expected some of {', '.join(map(str, SCALES))}")
         self.pyramid = SimplePyramid(config.dim, channels, scales, coarsest=coarsest)

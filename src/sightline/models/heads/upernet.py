@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.checks import require_whole
+from sightline.checks import require_list, require_whole
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import TokenHead, patches_of
-from sightline.models.map_head import check_whole, on_grids
+from sightline.models.map_head import check_bias, check_whole, on_grids
 
 RESCALES = (4.0, 2.0, 1.0, 0.5, 0.25)
 POOLS = (1, 2, 3, 6)
@@ -66,6 +66,7 @@ class Feature2Pyramid(nn.Module):
             InputError: another, or not four.
         """
         super().__init__()
+        require_list("head_options.rescales", rescales)
         if len(rescales) != 4:
             raise InputError(f"head_options.rescales {list(rescales)}: expected four")
         for scale in rescales:
@@ -177,15 +178,18 @@ class UperNetHead(TokenHead):
         depth = config.depth
         if layers is None:
             layers = [max(depth * quarter // 4 - 1, 0) for quarter in (1, 2, 3, 4)]
-        if len(layers) != 4 or list(layers) != sorted(layers):
-            raise InputError(f"head_options.layers {list(layers)}: expected four that rise, from 0 to {depth - 1}")
+        require_list("head_options.layers", layers)
         for layer in layers:
             require_whole("head_options.layers", layer, 0, depth - 1)
+        if len(layers) != 4 or list(layers) != sorted(layers):
+            raise InputError(f"head_options.layers {list(layers)}: expected four that rise, from 0 to {depth - 1}")
         require_whole("head_options.channels", channels, 1, MOST["dim"])
+        require_list("head_options.pools", pools)
         if not pools:
             raise InputError("head_options.pools: expected at least one side, as 1, 2, 3, 6")
         for side in pools:
             require_whole("head_options.pools", side, 1, MOST["image_size"])
+        check_bias(background_bias)
         self.layers, self.depth = tuple(layers), depth
         self.neck = Feature2Pyramid(config.dim, rescales)
         self.decode_head = PyramidDecoder(config.dim, channels, config.num_classes, pools)

@@ -1,0 +1,125 @@
+"""Wrong options and folders of dense tasks: one line that names the key, and nothing made, before any training."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.analysis.memory import estimate_memory
+from sightline.models import model_config
+from tests.tiny import MODEL, tree
+
+SMALL = {**MODEL, "patch_size": 4}
+
+
+def words_of(task, head, settings):
+    given = {"model_options": SMALL, **settings}
+    pairs = [word for name, value in given.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    head = ["--head", head] if head else []
+    return ["train", "--data", "scenes:pairs", "--task", task, *head, "--threads", 1, "--images", 32, *pairs]
+
+
+OWN = "task_options.head_options."
+WRONG = [
+    ("segmentation", "fcos", {}, ["head fcos", "gives no maps"]),
+    ("segmentation", "linear", {}, ["head linear", "expected a head of all tokens"]),
+    ("detection", "pix", {}, ["head pix", "gives no boxes"]),
+    ("detection", "mlp", {}, ["head mlp", "expected a head of all tokens"]),
+    ("segmentation", "pix", {OWN + "backround_bias": 1}, ["head pix", "did you mean 'background_bias'?"]),
+    ("detection", "fcos", {OWN + "queries": 1}, ["head fcos", "'queries' is not known", "allowed: hidden"]),
+    ("segmentation", "pix", {"task_options.head_options": [1]}, ["head_options [1]", "names and values"]),
+    ("detection", "fcos", {"task_options.head_options": None}, ["head_options None", "names and values"]),
+    ("segmentation", "pix", {OWN + "background_bias": "x"}, ["head_options.background_bias 'x'", "number"]),
+    ("segmentation", "linear_map", {OWN + "background_bias": "x"}, ["head_options.background_bias 'x'", "number"]),
+    ("segmentation", "segmenter", {OWN + "background_bias": "x"}, ["head_options.background_bias 'x'", "number"]),
+    ("segmentation", "upernet", {OWN + "background_bias": "x"}, ["head_options.background_bias 'x'", "number"]),
+    ("segmentation", "linear_map", {OWN + "norm": 5}, ["head_options.norm 5", "true or false"]),
+    ("segmentation", "upernet", {OWN + "layers": 3}, ["head_options.layers 3", "a list"]),
+    ("segmentation", "upernet", {OWN + "layers": ["a", 0, 0, 0]}, ["head_options.layers 'a'", "whole number"]),
+    ("segmentation", "upernet", {OWN + "pools": 3}, ["head_options.pools 3", "a list"]),
+    ("segmentation", "upernet", {OWN + "rescales": 3}, ["head_options.rescales 3", "a list"]),
+    ("detection", "simple_pyramid", {OWN + "scales": 3}, ["head_options.scales 3", "a list"]),
+    ("segmentation", "pix", {"task_options.inference.scales": 0}, ["inference.scales 0", "a list"]),
+    ("segmentation", "pix", {"task_options.inference.scales": [1e9]}, ["inference.scales", "at most 16"]),
+    (
+        "segmentation",
+        "pix",
+        {"task_options.inference": {"kind": "mmseg", "window": 30, "stride": 8}},
+        ["inference.window 30", "28 or 32"],
+    ),
+    ("segmentation", "pix", {"model_options": {**SMALL, "head": "fcos"}}, ["model_options.head", "task_options.head"]),
+    ("segmentation", "pix", {"mixing.mixup": 0.5}, ["mixing", "segmentation", "null"]),
+    ("detection", "fcos", {"mixing.cutmix": 0.5}, ["mixing", "detection", "null"]),
+]
+
+
+@pytest.mark.parametrize(("task", "head", "settings", "says"), WRONG)
+def test_options(task, head, settings, says, refused, tmp_path):
+    refused(*words_of(task, head, settings), "--out", tmp_path / "out", says=says)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("head", "options"), [("upernet", {"layers": [0, 1, 2, 3]}), ("eomt", {"blocks": 3})])
+def test_a_head_may_name_any_layer_when_memory_is_estimated(head, options):
+    config = model_config("vit_micro_patch4", head=head, head_options=options, task="segmentation", num_classes=3)
+    plain = config.replace(head_options={})
+    sizes = [estimate_memory(one, 32, batch=2, training=True).parameters for one in (config, plain)]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    from sightline import create_model, save_model
+
+    names = ("background", "disc", "square", "triangle", "ring")
+    made = {**SMALL, "num_classes": 5, "class_names": names, "task": "segmentation", "head": "pix"}
+    folder = tmp_path_factory.mktemp("dense") / "model"
+    save_model(create_model("vit_micro_patch4", encoding="none", image_size=16, **made), folder)
+    return folder
+
+
+def photo(path, seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (12, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def test_every_image_has_drawings_of_its_own(dense, cli, tmp_path):
+    images = [photo(tmp_path / name) for name in ("a/x.png", "b/x.png", "b/x-2.png", "b/" + "l" * 240 + ".png")]
+    images += [photo(tmp_path / "b" / ("l" * 240 + ".bmp")), photo(tmp_path / "b" / "é\udcff.png")]
+    code, said, err = cli("predict", dense, *images, "--out", tmp_path / "out", "--json")
+    assert code == 0, err
+    places = [place for line in said.splitlines() for place in json.loads(line)["pictures"].values()]
+    assert len(set(places)) == 2 * len(images) == len(list((tmp_path / "out").iterdir())) - 1
+
+
+@pytest.mark.parametrize("out", ["photos", "photos/in", "."])
+def test_nothing_is_drawn_among_images_that_are_read(out, dense, refused, tmp_path):
+    images = [photo(tmp_path / "photos" / "in" / name) for name in ("x.png", "x.labels.png")]
+    before = tree(tmp_path)
+    refused("predict", dense, *images, "--out", tmp_path / out, "--overwrite", says=["--out", "x.labels.png", "reads"])
+    assert tree(tmp_path) == before
+
+
+def test_pictures_of_other_rows_stay(dense, cli, refused, tmp_path):
+    words = ["evaluate", dense, "--data", "scenes:pairs", "--resolutions", "16", "--images", "4", "--threads", 1]
+    for name in ("one", "two"):
+        assert cli(*words, "--out", tmp_path / f"{name}.jsonl")[0] == 0
+    named = [json.loads((tmp_path / f"{name}.jsonl").read_text().splitlines()[0])["picture"] for name in ("one", "two")]
+    assert named[0] != named[1]
+    assert all((tmp_path / name).is_file() for name in named)
+    (tmp_path / "three_pictures").write_text("mine")
+    refused(*words, "--out", tmp_path / "three.jsonl", says=["three_pictures", "expected a folder"])
+    assert not (tmp_path / "three.jsonl").exists()
+
+
+def test_no_cascade_is_named_where_there_is_none(dense, cli, tmp_path):
+    words = ["evaluate", dense, "--data", "scenes:pairs", "--resolutions", "16", "--images", "4", "--threads", 1]
+    code, said, err = cli(*words, "--out", tmp_path / "rows.jsonl")
+    assert code == 0, err
+    assert "next:" in said
+    assert "sightline cascade" not in said
