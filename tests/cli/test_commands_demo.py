@@ -132,9 +132,11 @@ def test_a_quick_demonstration(cli, tmp_path):
         } == {(name, side) for name in ENCODINGS for side in RESOLUTIONS}
     assert {row["split"] for row in rows} == {"test", "heldout_fonts"}
     assert {(row["train_resolution"], row["seed"]) for row in rows} == {(32, 0)}
-    # With the knob of each size, where there is one.
-    tuned = {(row["run"], row["tuned"]) for row in rows if row["split"] == "test"}
-    assert tuned == {(name, name != "learned_1d") for name in ENCODINGS}
+    # With the knob of each size, where there is one; shrunk images are of the training's size, which needs none.
+    tuned = {(row["run"], row["tuned"], bool(row.get("shrunk"))) for row in rows if row["split"] == "test"}
+    assert tuned == {
+        (name, name != "learned_1d" and not shrunk, shrunk) for name in ENCODINGS for shrunk in (False, True)
+    }
     before = tree(out)
     # Done before: nothing is done again, the page is made anew.
     shutil.rmtree(out / "rope_axial")
