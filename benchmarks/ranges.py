@@ -1,4 +1,5 @@
-"""What is published from rows: of each speed its range over all runs, the worst machine first, and the demonstration.
+"""What is published from rows: of each speed its range over all runs, the worst machine first; the demonstration;
+segmentation.
 
     python benchmarks/ranges.py [--write README.md]
 
@@ -98,9 +99,41 @@ def _percent(row: dict[str, Any]) -> str:
     return f"{100 * row['value']:.1f} ({100 * row['stderr']:.1f})"
 
 
+def segmentation(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line an encoding, with images as they are and shrunk: mean IoU in percent over seeds with half of
+    its interval, by data and size."""
+    kept = [row for row in found if row["encoding"] in _ORDER]
+    places = sorted({(row["data"], row["resolution"]) for row in kept})
+    lines = [
+        f"| encoding | images | {' | '.join(f'{data}, {side} px' for data, side in places)} |",
+        "|---|---|" + "---|" * len(places),
+    ]
+    for name in _ORDER:
+        for shrunk in (None, 32):
+            mine = {
+                (row["data"], row["resolution"]): row
+                for row in kept
+                if (row["encoding"], row["shrunk"]) == (name, shrunk)
+            }
+            cells = [_over_seeds(mine[place]) if place in mine else "" for place in places]
+            lines.append(
+                f"| {name} | {'as they are' if shrunk is None else f'shrunk to {shrunk} px'} | {' | '.join(cells)} |"
+            )
+    return "\n".join(lines)
+
+
+def _over_seeds(row: dict[str, Any]) -> str:
+    low, high = row["interval"]
+    return f"{100 * row['value']:.1f} ± {50 * (high - low):.1f}"
+
+
 def blocks() -> dict[str, str]:
     """What stands between each pair of markers, by their name."""
-    return {"ranges": table(rows("attention"), rows("model")), "demonstration": demonstration(rows("demo"))}
+    return {
+        "ranges": table(rows("attention"), rows("model")),
+        "demonstration": demonstration(rows("demo")),
+        "segmentation": segmentation(rows("search_curves")),
+    }
 
 
 def between(text: str, name: str) -> str:

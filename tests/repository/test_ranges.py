@@ -68,3 +68,24 @@ def test_the_table_of_the_demonstration_is_that_of_its_rows(ranges: ModuleType) 
     assert min(row["value"] for row in largest) >= 0.85
     assert all(0 in every for every in seeds.values())
     assert not any(row["commit"].endswith("dirty") for row in found)
+
+
+def test_the_table_of_segmentation_is_that_of_its_rows(ranges: ModuleType) -> None:
+    found = ranges.rows("search_curves")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert ranges.between(readme, "segmentation") == ranges.segmentation(found), (
+        "python benchmarks/ranges.py --write README.md"
+    )
+    assert all(len(row["seeds"]) == 3 for row in found)
+    assert not any("dirty" in row["commit"] for row in found)
+    mean = {(row["encoding"], row["data"], row["resolution"]): row["value"] for row in found if row["shrunk"] is None}
+    # What the recipe is published with.
+    for name, side, least in (
+        ("lookhere_90", 32, 0.9),
+        ("rope_axial", 32, 0.9),
+        ("learned_1d", 32, 0.7),
+        ("lookhere_90", 64, 0.72),
+        ("lookhere_90", 108, 0.6),
+    ):
+        assert mean[name, "scenes:pairs", side] >= least
+    assert ("lookhere_90 less rope_axial", "scenes:pairs", 64) in mean
