@@ -23,7 +23,7 @@ def demo(
     Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
 
     Args:
-        task: classification (what stands above), or segmentation: 16,000 scenes at 32 px, tested up to 108 px, and on
+        task: classification (what stands above), or segmentation: 12,800 scenes at 32 px, tested up to 108 px, and on
             wider scenes with objects of the same size; writes search.html too.
         out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
         seed: Another seed is another run: other first weights and other training scenes.
