@@ -50,7 +50,7 @@ def weights(tensors: dict[str, Tensor], start: str = "") -> dict[str, Tensor]:
 def assert_close(ours: Tensor, theirs: Tensor) -> None:
     assert ours.shape == theirs.shape
     # What is the same everywhere would equal anything.
-    assert theirs.std() > 1e-3
+    assert theirs.std() > 5 * TOLERANCE
     assert (ours - theirs).abs().max() <= TOLERANCE
 
 
@@ -180,6 +180,7 @@ def test_eomt(file: str, packed: bool) -> None:
         ours = torch.ones_like(allowed)
         ours[:, : model.num_prefix_tokens + said["num_q"]] = values[-1][:, 0] == 0
         assert torch.equal(ours, allowed)
-        assert not allowed.all()
+    # Of some block: where all masks reach everywhere nothing would be tried.
+    assert not hidden or not all(tensors[f"mask.{block}"].all() for block in range(len(hidden)))
     one = MaskSets().each(outputs)[-1]
     assert_close(MaskSets().scores(one, tuple(said["img_size"]))[None], tensors["out.semantic"])
