@@ -96,7 +96,7 @@ def test_the_jobs_of_the_demonstration_of_segmentation(tmp_path):
     jobs = demo_jobs(tmp_path, seed=3, quick=False, cores=2, task="segmentation")
     assert [job.train.encoding for job in jobs] == list(ENCODINGS)
     for job in jobs:
-        assert (job.train.task, job.train.data, job.train.images) == ("segmentation", "scenes:pairs", 16_000)
+        assert (job.train.task, job.train.data, job.train.images) == ("segmentation", "scenes:pairs", 12_800)
         assert {data: config.sides for data, config in job.measured.items()} == {
             "scenes:pairs": (32, 64, 108), "scenes:search": (32, 64, 96, 128),
         }  # fmt: skip
