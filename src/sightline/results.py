@@ -151,6 +151,11 @@ class ResultRow(Origin, Measured):
         size = self.view if self.resolution is None else f"{self.resolution} px"
         return size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
 
+    @property
+    def measured(self) -> tuple[object, ...]:
+        """What tells its measurement from others: rows of one pass over the same images share it."""
+        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.slices.get(INFERENCE)
+
 
 @functools.cache
 def _kinds() -> dict[str, TypeAdapter[Any]]:
@@ -248,7 +253,7 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
         fewer: also where that was on fewer images; else those of `fresh` go.
     """
     before, fresh = list(before), list(fresh)
-    return merged(before, fresh, _measured, () if fewer else on_more(before, fresh))
+    return merged(before, fresh, lambda row: row.measured, () if fewer else on_more(before, fresh))
 
 
 def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object], kept: Container[object]) -> list[T]:
@@ -269,9 +274,4 @@ def on_more(before: Iterable[ResultRow], fresh: Iterable[ResultRow]) -> dict[tup
 
 def _whole(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], ResultRow]:
     """The first row of all images of each measurement."""
-    return {_measured(row): row for row in reversed(list(rows)) if not row.slices}
-
-
-def _measured(row: ResultRow) -> tuple[object, ...]:
-    """What a row is about."""
-    return row.data, row.split, row.view, row.resolution, row.tuned, row.shrunk, row.slices.get(INFERENCE)
+    return {row.measured: row for row in reversed(list(rows)) if not row.slices}

@@ -38,6 +38,12 @@ def heard() -> bool:
     return _Heard.first is not None
 
 
+def end_if_heard() -> None:
+    """End what is going on where a signal came that was put off; raises KeyboardInterrupt."""
+    if heard():
+        raise KeyboardInterrupt if _Heard.first == signal.SIGINT else Terminated
+
+
 def words() -> str:
     """What it did, in a word."""
     return "terminated" if _Heard.first == signal.SIGTERM else "interrupted"

@@ -83,3 +83,21 @@ def test_found_35_larger_images_are_read_where_that_is_asked_for(folder, cli, tm
     assert len(record["unreadable"]["train"]) == 1
     assert record["largest"] == "20000x10000"
     assert "--max-pixels 200000000" in record["next"]
+
+
+def test_files_that_are_passed_over_are_named(cli, tmp_path):
+    """A map of labels without an image, among pairs that are whole."""
+    for place, split in enumerate(("train", "test")):
+        for number in range(3):
+            for kind, mode in (("images", "RGB"), ("masks", "L")):
+                path = tmp_path / kind / split / f"{number}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new(mode, (20, 16), (place, number * 9, 0) if mode == "RGB" else 1).save(path)
+    Image.new("L", (20, 16)).save(tmp_path / "masks" / "train" / "9.png")
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    code, said, err = cli("data", "check", f"masks:{tmp_path}")
+    assert code == 0, err
+    assert "1 files are passed over" in said
+    assert "9.png: a map of labels without an image" in " ".join(said.split())
+    record = json.loads(cli("data", "check", f"masks:{tmp_path}", "--json")[1])
+    assert [one["reason"] for one in record["passed_over"]] == ["a map of labels without an image"]

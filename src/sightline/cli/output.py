@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from sightline.cli.guard import Inputs, guard_file, guard_folder, is_rows, is_run
-from sightline.errors import InputError
+from sightline.errors import InputError, StorageError
 from sightline.owner import Owner, claim, refuse_owned
 from sightline.predictions import Prediction, dump_predictions, merge_predictions, read_predictions
 from sightline.processes import locked
@@ -30,6 +30,7 @@ T = TypeVar("T")
 _FILES = {*RUN_FILES, PAGE, *OTHER_PAGES}
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
+_LEFT_OF_PICTURE = re.compile(r"\..*\.png\.writing-\d+(-.*)?")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
         if plain and entry.name in CHECKPOINTS:
             yield from _foreign_in_checkpoint(entry)
         elif plain and entry.name == PICTURES:
-            yield from (file for file in sorted(entry.iterdir()) if file.suffix != ".png" or not file.is_file())
+            files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))
+            yield from (file for file in files if file.suffix != ".png" or not file.is_file())
         elif plain and entry.name in inside:
             yield from _foreign(entry, ())
         elif not _LEFT.fullmatch(entry.name):
@@ -163,6 +165,21 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
     guard_file(out, inputs or Inputs(), option)
     if out.exists() and not overwrite:
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
+
+
+def check_writable(*places: Path) -> None:
+    """Refuse files and folders that cannot be written, before hours of work; nothing is made. A disk may fill up later.
+
+    Raises:
+        StorageError: names the first.
+    """
+    for place in places:
+        # What replaces a file is made beside it.
+        there = place if place.is_dir() else place.parent
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise StorageError(f"{place}: cannot be written (no permission, or a disk that is read-only)")
 
 
 def write_picture(out: Path, pixels: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.fields_of_view import field_of_view
+from sightline.cli.next_step import warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
@@ -212,14 +214,27 @@ def compose_report(
 
 
 def _pictures(folder: Path, rows: Sequence[ResultRow]) -> list[content.Sample]:
-    """What the rows of a run name, as far as it is there."""
+    """What the rows of a run name, as far as it is there; what is there and no picture is named, and left out."""
     found = []
     for row in rows:
         place = folder / row.picture
-        # A name that leads elsewhere was written by nobody here.
-        if row.picture and Path(row.picture).parent == Path(PICTURES) and place.is_file():
-            said = f"{row.run}, {row.split} at {row.shown}: {short(row.metric)} {quantity(row.value, row.unit)}"
-            found.append(content.Sample(read_image(place), said))
+        # A name that leads elsewhere, or a link, was written by nobody here.
+        if not row.picture or Path(row.picture).parent != Path(PICTURES) or (folder / PICTURES).is_symlink():
+            continue
+        try:
+            if not stat.S_ISREG(place.lstat().st_mode):
+                continue
+            picture = read_image(place)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, SightlineError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{place}: ")
+            # Of this command it is no option.
+            reason = (reason or "").replace("; --max-pixels N takes more", "")
+            warn(f"{str(place)[:200]}: is no picture that can be shown, and is left out ({reason})")
+            continue
+        said = f"{row.run}, {row.split} at {row.shown}: {short(row.metric)} {quantity(row.value, row.unit)}"
+        found.append(content.Sample(picture, said))
     return found
 
 

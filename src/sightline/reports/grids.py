@@ -97,7 +97,8 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTa
     shape = series.grids(study.rows)
     columns = []
     for size in series.resolutions(chosen):
-        grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape[size]))
+        # A size whose images were all shrunk has no grid of its own.
+        grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape.get(size, ())))
         heading = Heading(f"{size}\u00a0px", grid, seen=series.seen_at(size, chosen))
         columns.append((heading, _at(size, chosen)))
     where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"

@@ -58,6 +58,11 @@ class Classification(Task):
 
     def __init__(self, config: ViTConfig, options: ClassificationOptions) -> None:
         super().__init__(config, options)
+        if not config.has_classifier:
+            raise InputError(
+                f"task classification: head {config.head} gives no scores of classes (expected head linear or mlp, or "
+                "the head's own task)"
+            )
         self.chance = 1 / config.num_classes if config.num_classes else None
         self.groups: Mapping[str, Sequence[int]] = {}
         self.names = list(config.class_names or map(str, range(config.num_classes)))

@@ -13,8 +13,11 @@ from cyclopts import App
 from sightline.cli.options import JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
+    from sightline.data.allowance import Unreadable
     from sightline.data.folder_check import FolderCheck
     from sightline.data.stored import StoredImages
 
@@ -70,9 +73,11 @@ def check(
     if sheet is not None:
         output.write_picture(sheet, _drawn(source))
     if json:
-        print(json_module.dumps(_record(data, found) | {"next": following, "packed": packed}))
+        passed_over = list(map(asdict, source.skipped))
+        record = _record(data, found) | {"passed_over": passed_over, "next": following, "packed": packed}
+        print(json_module.dumps(record))
     else:
-        _show(found, cleaned=source.cleaned)
+        _show(found, cleaned=source.cleaned, passed_over=source.skipped)
         if sheet is not None:
             print(f"sheet: {sheet}")
     code = 0
@@ -90,7 +95,7 @@ def check(
     return code
 
 
-def _show(found: FolderCheck, *, cleaned: bool) -> None:
+def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable]) -> None:
     import numpy as np
 
     from sightline.reports.tables import print_bars, print_table
@@ -122,6 +127,9 @@ def _show(found: FolderCheck, *, cleaned: bool) -> None:
     unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
     print(f"\n{len(unreadable)} images cannot be read")
     _print_some(unreadable)
+    if passed_over:
+        print(f"{len(passed_over)} files are passed over")
+        _print_some([f"{one.path}: {one.reason}" for one in passed_over])
     # Splits that were published stay as they are.
     left_out = " (left out of the split that measures)" if cleaned else ""
     print(

@@ -102,6 +102,7 @@ def evaluate(
         task = task_of(run.model, task_options).on(run.source, run.data)
         if Drawing.of(run.model, task) is not None and (place := kept.parent / drawn).exists() and not place.is_dir():
             raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
+        output.check_writable(kept, *([] if said is None else [said]), kept.parent / drawn)
         usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
         chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
         shown = shown or (
@@ -143,14 +144,16 @@ def evaluate(
         )
     # Images that cannot be read any more are no reason: all that are there were measured.
     fewer = images is None or overwrite
-    if not fewer and (more := on_more(before, rows)):
+    more = {} if fewer else on_more(before, rows)
+    if more:
         line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it"
         print(line, file=sys.stderr)
     if said is not None:
         output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
     rows, pictures = kept_in(rows, pictures, drawn)
-    write_pictures(rows, pictures, kept.parent)
+    # Rows first: a picture that finds no room costs none of them.
     output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
+    write_pictures([row for row in rows if row.measured not in more], pictures, kept.parent)
     if json:
         print(dump_rows(rows), end="")
         return

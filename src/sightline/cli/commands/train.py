@@ -148,6 +148,8 @@ def train(
 
         with signals.deferred() as stop:
             run(resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop)
+        # In the last step: what was trained is whole, and testing it is not begun.
+        signals.end_if_heard()
         bars.say_left_out(source)
         say_changes(source, resolved, warn)
         owner.check()
@@ -173,8 +175,8 @@ def train(
         with owner.held():
             # What was measured before is of other weights, unless the run was complete already.
             output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-            write_pictures(rows, pictures, folder)
             output.add_rows(folder / RESULTS, rows, anew=last is not None)
+            write_pictures(rows, pictures, folder)
     if json:
         print(dump_rows(rows), end="")
         return
