@@ -176,8 +176,7 @@ def test_two_commands_do_not_draw_into_one_folder(run, tmp_path):
     with pytest.raises(InputError, match="another command draws into it"):
         both[1].add(str(photo), said)
     later = drawings.Drawings(out, task_of(model), overwrite=False)
-    assert both[0]._claimed is not None
-    os.close(both[0]._claimed)
+    both[0].finish()
     with pytest.raises(InputError, match="is not empty"):
         later.add(str(photo), said)
 

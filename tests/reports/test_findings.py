@@ -110,3 +110,14 @@ def test_seeds_are_accounted_for():
 )
 def test_durations(seconds, text):
     assert duration(seconds).replace("\xa0", " ") == text
+
+
+def test_what_is_asked_of_data_that_nobody_knows_is_said_without_them() -> None:
+    """ "Which of them" needs a sentence before it that names them."""
+    for metric, words in (("miou", "of each pixel which class it belongs to"), ("box_ap", "where each object is")):
+        known = data_words(row(metric=metric, data="scenes:pairs", task="pairs"))
+        unknown = data_words(row(metric=metric, data="masks:mine", task="segmentation"))
+        assert " of them" in known
+        assert unknown.startswith("The images are those of masks:mine. ")
+        assert words in unknown
+        assert "them" not in unknown

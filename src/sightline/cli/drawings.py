@@ -60,7 +60,7 @@ class Drawings:
             raise InputError(f"--out {self._folder}: is not empty (expected a new folder, or --overwrite)")
 
     def _claim(self) -> None:
-        """Make the folder, where no other command draws into it: until this process ends it is its own."""
+        """Make the folder, where no other command draws into it: until it is finished it is its own."""
         with storage_errors(f"{self._folder}: cannot be made"):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._claimed = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -107,3 +107,12 @@ class Drawings:
         """Write the sheet, where anything was drawn."""
         if self._small:
             write_out(self._folder / SHEET, as_png(sheet(self._small, self._task.legend())))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Others may draw into the folder again."""
+        if self._claimed is not None:
+            os.close(self._claimed)
+            self._claimed = None
+
+    __del__ = _let_go

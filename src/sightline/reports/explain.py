@@ -29,8 +29,9 @@ def data_words(row: ResultRow) -> str:
     """What is seen in the images and what has to be said about them; for unknown data only its name."""
     about = _about()
     if row.metric in about["asked"]:
-        seen = about["seen"].get(row.task, f"The images are those of {row.data}.")
-        return f"{seen.strip()} {about['asked'][row.metric].strip()}"
+        if row.task in about["seen"]:
+            return f"{about['seen'][row.task].strip()} {about['asked'][row.metric].strip()}"
+        return f"The images are those of {row.data}. {about['asked_of_any'][row.metric]}"
     known = about["data"]
     said = [known[kind] for kind in dict.fromkeys((row.task, row.data)) if kind in known]
     return " ".join(said) or f"The images are those of {row.data}."
