@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from measure import Parser, Work, counted, interleave, peak_bytes, print_table, row, threads
 from torch import Tensor, nn
 
-from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.runtime import import_timm
 
 _DIM, _DEPTH, _HEADS, _PATCH, _CLASSES = 384, 12, 6, 16, 1000
 _BASELINES = ("padded", "buckets", "dense_mask", "nested", "timm_naflex")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError
+from sightline.runtime import import_timm
 
 
 def timm_vit(name: str, image_size: int) -> nn.Module | None:

@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 
 import sightline
 from sightline.convert import import_weights
-from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError, StorageError
 from sightline.models import create_model
 from sightline.results import ResultRow
+from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
 
 SMALL = {"image_size": 16, "depth": 2, "dim": 48, "heads": 4, "num_classes": 5}

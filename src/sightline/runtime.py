@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from sightline.errors import InputError, choose
@@ -273,3 +276,27 @@ def kept_random_state() -> Iterator[None]:
     used = torch.cuda.is_initialized() or torch.get_default_device().type == "cuda"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
         yield
+
+
+# Definitions of operators end with the object that made them.
+_KEPT: list[object] = []
+
+
+@functools.cache
+def import_timm() -> ModuleType:
+    """timm, also where torchvision was built for another torch and its operators are missing."""
+    from torch.library import Library
+
+    try:
+        return importlib.import_module("timm")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+    # torchvision asks for two operators that no vision transformer calls; what it left half imported must go.
+    for name in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
+        del sys.modules[name]
+    operators = Library("torchvision", "FRAGMENT")
+    _KEPT.append(operators)
+    operators.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    operators.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    return importlib.import_module("timm")

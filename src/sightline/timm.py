@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.convert.timm_build import import_timm
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 from sightline.models import VisionTransformer, ViTConfig, list_models, model_config
 from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
+from sightline.runtime import import_timm
 
 timm = import_timm()
 

@@ -15,11 +15,11 @@ from safetensors.torch import save as save_bytes
 
 from sightline import load_model, save_model
 from sightline.checkpoint import load_tensors
-from sightline.convert.timm_build import import_timm
 from sightline.encodings import list_encodings
 from sightline.encodings.base import KNOB_STATE, without_knobs
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
+from sightline.runtime import import_timm
 
 SMALL: dict[str, Any] = {"depth": 1, "dim": 48, "heads": 4, "num_classes": 3, "image_size": 16}
 TUNED = ["lookhere_90", "alibi_2d", "rope_axial", "rope_mixed", "rope_mixed+learned_1d", "learned_1d+lookhere_45"]

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightline.convert.timm_build import import_timm
 from sightline.data.batch import Batch
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.metrics.iou import MeanIou
 from sightline.models import ViTConfig
+from sightline.runtime import import_timm
 from sightline.targets import IGNORE
 from sightline.tasks.segmentation import Segmentation, SegmentationOptions
 

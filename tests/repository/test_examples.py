@@ -9,7 +9,7 @@ from PIL import Image
 
 import sightline
 from sightline.convert import export_weights
-from sightline.convert.timm_build import import_timm
+from sightline.runtime import import_timm
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))

@@ -56,6 +56,14 @@ def test_a_run(change, words):
         ({"clip": 0.0}, "optimizer.clip 0.0"),
         ({"ema": 1.0}, "optimizer.ema 1.0"),
         ({"ema": 0.0}, "optimizer.ema 0.0"),
+        ({"name": "adamv"}, "optimizer.name 'adamv' is not known"),
+        ({"schedule": "cosin"}, "did you mean 'cosine'"),
+        ({"warmup": 2.5}, "optimizer.warmup 2.5: expected 0 to less than 1, or a whole number of steps"),
+        ({"cooldown": -1}, "optimizer.cooldown -1"),
+        ({"layer_decay": 1.0}, "optimizer.layer_decay 1.0"),
+        ({"head_decay": -1.0}, "optimizer.head_decay -1.0"),
+        ({"momentum": 1.0}, "optimizer.momentum 1.0"),
+        ({"timescale": 0.0}, "optimizer.timescale 0.0"),
     ],
 )
 def test_an_optimizer(change, words):

@@ -1,4 +1,5 @@
-"""AdamW's decay is for matrices alone; its state and the running mean survive being written."""
+"""Decay is for matrices alone, layers learn at their own rate; every optimizer's state and the running mean survive
+being written."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ import torch
 
 from sightline.models import create_model
 from sightline.training.config import OptimizerConfig
-from sightline.training.optim import Ema, load_optimizer_tensors, make_optimizer, optimizer_tensors
+from sightline.training.optim import (
+    Ema,
+    expected_tensors,
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+)
 
 
 @pytest.fixture
@@ -34,6 +41,33 @@ def test_decay_is_for_matrices_alone(model):
     assert {name for name in names.values() if name.startswith("encoding.")} <= without
 
 
+def rates(model, **options):
+    """name -> (part of the rate, decay)."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        names[parameter]: (group["lr_scale"], group["weight_decay"])
+        for group in make_optimizer(model, OptimizerConfig(**options)).param_groups
+        for parameter in group["params"]
+    }
+
+
+def test_each_layer_has_its_part_of_the_rate(model):
+    found = rates(model, layer_decay=0.5)
+    assert set(found) == {name for name, _ in model.named_parameters()}
+    assert found["head.weight"][0] == found["norm.weight"][0] == 1.0
+    assert found["blocks.1.mlp.fc2.weight"][0] == 0.5
+    assert found["blocks.0.norm1.bias"][0] == 0.25
+    assert found["patch_embed.proj.weight"][0] == found["cls_token"][0] == 0.125
+    assert all(found[name][0] == 0.125 for name in found if name.startswith("encoding."))
+
+
+def test_the_head_has_its_own_decay(model):
+    found = rates(model, weight_decay=0.03, head_decay=3.0)
+    assert found["head.weight"][1] == 3.0
+    assert found["head.bias"][1] == 0.0
+    assert found["blocks.1.mlp.fc2.weight"][1] == 0.03
+
+
 def step(model, optimizer):
     torch.manual_seed(7)
     model(torch.randn(2, 3, 16, 16)).square().sum().backward()
@@ -41,19 +75,37 @@ def step(model, optimizer):
     optimizer.zero_grad()
 
 
-def test_the_state_goes_on_where_it_was(model):
-    first = make_optimizer(model, OptimizerConfig())
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "lamb"])
+def test_the_state_goes_on_where_it_was(model, name):
+    config = OptimizerConfig(name=name, layer_decay=0.8, head_decay=0.5)
+    first = make_optimizer(model, config)
     step(model, first)
     kept = {key: value.clone() for key, value in optimizer_tensors(first, model).items()}
+    expected = expected_tensors(model, config, kept)
+    assert {key: value.shape for key, value in kept.items()} == {key: value.shape for key, value in expected.items()}
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     step(model, first)
     after = {name: value.clone() for name, value in model.state_dict().items()}
+    assert not torch.equal(after["head.weight"], weights["head.weight"])
 
     model.load_state_dict(weights)
-    second = make_optimizer(model, OptimizerConfig())
+    second = make_optimizer(model, config)
     load_optimizer_tensors(second, model, kept)
     step(model, second)
     assert all(torch.equal(after[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("name", "coupled"), [("adamw", False), ("adam", True)])
+def test_decay_is_decoupled_where_it_is_said(name, coupled):
+    """With a gradient of 0 decoupled decay shrinks a weight by lr x decay; coupled decay alone is Adam's full step."""
+    model = create_model("vit_micro_patch4", num_classes=3, image_size=16, depth=1, dim=16, heads=2)
+    before = model.head.weight.detach().clone().fill_(0.5)
+    model.head.weight.data.copy_(before)
+    optimizer = make_optimizer(model, OptimizerConfig(name=name, lr=0.01, weight_decay=0.2))
+    model.head.weight.grad = torch.zeros_like(before)
+    optimizer.step()
+    moved = 0.01 if coupled else 0.01 * 0.2 * 0.5
+    torch.testing.assert_close(before - model.head.weight.detach(), torch.full_like(before, moved))
 
 
 def test_the_running_mean(model):

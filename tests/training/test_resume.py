@@ -68,6 +68,32 @@ def test_killed(step, workers, undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
 
 
+OPTIMIZERS = [
+    OptimizerConfig(lr=1e-2, name="adam", layer_decay=0.7, schedule="rsqrt", cooldown=2),
+    OptimizerConfig(lr=1e-1, name="sgd", warmup=2, final_lr=1e-3),
+    OptimizerConfig(lr=1e-2, name="lamb", head_decay=1.0, schedule="linear"),
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
+def test_every_optimizer_goes_on_where_it_was(optimizer, tmp_path):
+    config = tiny_config(images=192, checkpoint_every=32, optimizer=optimizer)
+    train(config, tmp_path / "a")
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "b", observe=stop_at(3))
+    train(config, tmp_path / "b", resume=True)
+    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == (weights(tmp_path / "a"), log_lines(tmp_path / "a"))
+    rates = [json.loads(line)["lr"] for line in log_lines(tmp_path / "a")]
+    assert len(set(rates)) > 2
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
+    config = tiny_config(optimizer=OptimizerConfig(warmup=3))
+    with pytest.raises(InputError, match=r"optimizer.warmup 3: is more than this run's 2 steps leave"):
+        train(config, tmp_path / "a")
+    assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
+
+
 @pytest.mark.parametrize(("step", "workers"), [(3, 0), (5, 2)])
 def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(ENDLESS, workers=workers)

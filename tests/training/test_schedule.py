@@ -12,8 +12,9 @@ from sightline.data.packs import epoch_order
 from sightline.errors import InputError
 from sightline.models.create import model_config
 from sightline.training.config import TrainConfig
-from sightline.training.optim import learning_rate
+from sightline.training.optimizer_config import OptimizerConfig
 from sightline.training.plan import DEFAULT_IMAGES, Plan, planned_length
+from sightline.training.schedule import learning_rate
 
 plans = st.builds(
     Plan, images=st.integers(1, 400), batch_size=st.integers(1, 70), length=st.none() | st.integers(1, 130)
@@ -49,9 +50,14 @@ def test_every_image_of_a_whole_pass_is_seen_once(plan, seed):
     assert sum(map(len, passes.values())) == plan.images
 
 
+def rates_of(steps, **options):
+    config = OptimizerConfig(**options)
+    return [learning_rate(config, step, step / steps, (step + 1) / steps) for step in range(steps)]
+
+
 @given(st.integers(1, 500), st.floats(0, 0.99), st.floats(1e-6, 10))
 def test_the_rate_stays_between_0_and_the_highest(steps, warmup, highest):
-    rates = [learning_rate(step / steps, (step + 1) / steps, highest, warmup) for step in range(steps)]
+    rates = rates_of(steps, lr=highest, warmup=warmup)
     assert all(0 < rate <= highest for rate in rates)
     peak = rates.index(max(rates))
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
@@ -60,12 +66,34 @@ def test_the_rate_stays_between_0_and_the_highest(steps, warmup, highest):
 
 
 def test_the_rate_in_numbers():
-    assert learning_rate(0.0, 0.01, 1.0, 0.1) == pytest.approx(0.1)
-    assert learning_rate(0.09, 0.1, 1.0, 0.1) == 1.0
-    assert learning_rate(0.1, 0.11, 1.0, 0.1) == 1.0
-    assert learning_rate(0.55, 0.56, 1.0, 0.1) == pytest.approx(0.5)
-    assert learning_rate(0.99, 1.0, 1.0, 0.1) == pytest.approx(0.5 * (1 - math.cos(math.pi / 90)))
-    assert learning_rate(0.0, 0.01, 1.0, 0.0) == 1.0
+    rates = rates_of(100, lr=1.0, warmup=0.1)
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[9] == rates[10] == 1.0
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[99] == pytest.approx(0.5 * (1 - math.cos(math.pi / 90)))
+    assert rates_of(100, lr=1.0, warmup=0.0)[0] == 1.0
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "rsqrt", "constant"])
+def test_a_warm_up_in_steps_is_that_of_its_part_of_the_run(schedule):
+    by_steps = rates_of(200, lr=2.0, warmup=50, cooldown=20, schedule=schedule, timescale=30)
+    by_part = rates_of(200, lr=2.0, warmup=0.25, cooldown=0.1, schedule=schedule, timescale=30)
+    assert by_steps == pytest.approx(by_part, rel=1e-12)
+    assert by_steps[49] == by_steps[50] == 2.0
+
+
+def test_schedules_in_numbers():
+    linear = rates_of(100, lr=1.0, warmup=0.2, schedule="linear", final_lr=0.1)
+    assert linear[60] == pytest.approx(0.55)
+    cosine = rates_of(100, lr=1.0, warmup=20, final_lr=0.1)
+    assert cosine[60] == pytest.approx(0.55)
+    assert rates_of(100, lr=1.0, warmup=0.2, schedule="constant")[20:] == [1.0] * 80
+    # Zhai et al. 2022, as big_vision's `rsqrt`: peak / sqrt(1 + steps since the warm-up / timescale).
+    root = rates_of(1000, lr=1.0, warmup=100, cooldown=100, schedule="rsqrt", timescale=300)
+    assert root[400] == pytest.approx(1 / math.sqrt(2))
+    assert root[899] == pytest.approx(1 / math.sqrt(1 + 799 / 300))
+    assert root[950] == pytest.approx(0.5 / math.sqrt(1 + 850 / 300))
+    assert root[999] == pytest.approx(0.01 / math.sqrt(1 + 899 / 300))
 
 
 def test_the_length_of_a_run():

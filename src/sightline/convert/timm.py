@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.convert.base import Entry, Project, differences
 from sightline.convert.timm_arguments import arguments_for
-from sightline.convert.timm_build import build, built, import_timm
+from sightline.convert.timm_build import build, built
 from sightline.convert.timm_reading import read_fields
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
@@ -19,6 +19,7 @@ from sightline.errors import InputError
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink
 from sightline.reading import read_json
+from sightline.runtime import import_timm
 
 
 class Timm(Project):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import json
-import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,31 +13,7 @@ from torch import Tensor, nn
 from sightline.errors import InputError, choose
 from sightline.models.config import MOST
 from sightline.models.timm_names import CLASSES, arguments_of
-
-
-@functools.cache
-def import_timm() -> ModuleType:
-    """timm, also where torchvision was built for another torch and its operators are missing."""
-    from torch.library import Library
-
-    try:
-        return importlib.import_module("timm")
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-    # torchvision asks for two operators that no vision transformer calls; what it left half imported must go.
-    for name in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
-        del sys.modules[name]
-    operators = Library("torchvision", "FRAGMENT")
-    _KEPT.append(operators)
-    operators.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    operators.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    return importlib.import_module("timm")
-
-
-# Definitions of operators end with the object that made them.
-_KEPT: list[object] = []
-
+from sightline.runtime import import_timm
 
 _BOUNDED = {
     theirs: ours for kind in CLASSES for theirs, ours in arguments_of(kind).items() if ours in MOST

@@ -13,6 +13,7 @@ from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.tasks.classification import ClassificationOptions, Loss
+from sightline.training.optimizer_config import OptimizerConfig
 
 Precision = Literal["auto", "float32", "bfloat16"]
 # What the random generators of numpy and torch both take; no number of images is larger.
@@ -33,45 +34,6 @@ _DECIDED_BY = {
     "task": "task",
     "head_options": "task_options",
 }
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """AdamW with decay on matrices only, warm-up and cosine.
-
-    Attributes:
-        lr: the highest learning rate.
-        betas: of the moments.
-        weight_decay: on weights with two dimensions or more that the model does not except.
-        warmup: fraction of the steps over which the rate rises from 0.
-        clip: highest norm of the gradient; None does not clip.
-        ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
-    """
-
-    __pydantic_config__ = STRICT
-
-    lr: float = 1.5e-3
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = 0.05
-    warmup: float = 0.1
-    clip: float | None = 1.0
-    ema: float | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.betas, list):
-            object.__setattr__(self, "betas", tuple(self.betas))
-        require_number("optimizer.lr", self.lr, above=True)
-        require_number("optimizer.weight_decay", self.weight_decay)
-        for name, value in (("optimizer.warmup", self.warmup), *(("optimizer.betas", beta) for beta in self.betas)):
-            require_number(name, value)
-            if value >= 1:
-                raise InputError(f"{name} {value}: expected 0 to less than 1")
-        if self.clip is not None:
-            require_number("optimizer.clip", self.clip, above=True)
-        if self.ema is not None:
-            require_number("optimizer.ema", self.ema, above=True)
-            if self.ema >= 1:
-                raise InputError(f"optimizer.ema {self.ema}: expected more than 0 and less than 1")
 
 
 @dataclass(frozen=True)

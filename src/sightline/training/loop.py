@@ -28,11 +28,12 @@ from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.tasks.base import Task, outputs_of, task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, text_of, unheard
-from sightline.training.optim import Ema, freeze_trunk, learning_rate, make_optimizer
+from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
+from sightline.training.schedule import learning_rate
 from sightline.training.state import (
     RunState,
     drop_measured,
@@ -147,7 +148,7 @@ def train(
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
         for step, batch in steps:
-            rate = learning_rate(step.begins, step.ends, config.optimizer.lr, config.optimizer.warmup)
+            rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
                 loss = _take_step(state, task, batch.to(where), rate, step)
             owner.check(read=False)
@@ -260,7 +261,7 @@ def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Ste
             f"{float(norm)}, images {ids}{', ...' if len(batch.indices) > 8 else ''} (try a lower optimizer.lr)"
         )
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["lr_scale"]
     optimizer.step()
     if state.ema is not None:
         state.ema.update(model)

@@ -1,29 +1,19 @@
-"""AdamW, which parameters it decays and at what rate it learns, and the running mean of the weights."""
+"""The optimizer, which parameters it decays and how fast each learns, and the running mean of the weights."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sightline.models import Model
-from sightline.training.config import OptimizerConfig
+from sightline.runtime import import_timm
+from sightline.training.optimizer_config import OptimizerConfig
 
 # The parts of a model that learn where its trunk is frozen.
 _LEARNT = ("head", "attn_pool", "fc_norm")
-
-
-def learning_rate(begins: float, ends: float, highest: float, warmup: float) -> float:
-    """Linear warm-up over the first `warmup` of a run, then half a cosine that reaches 0 at its end.
-
-    Args:
-        begins, ends: how much of the run lies before a step and at its end, from 0 to 1.
-    """
-    if begins < warmup:
-        return highest * min(ends / warmup, 1.0)
-    return highest * 0.5 * (1 + math.cos(math.pi * (begins - warmup) / (1 - warmup)))
 
 
 def freeze_trunk(model: Model) -> None:
@@ -35,36 +25,89 @@ def freeze_trunk(model: Model) -> None:
         parameter.requires_grad_(name.partition(".")[0] in _LEARNT)
 
 
-def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter, 2019) with decay on matrices alone: not on biases, norms, tokens or encodings; of
-    what has a gradient."""
-    excepted = model.no_weight_decay()
-    decayed, free = [], []
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        (decayed if parameter.dim() >= 2 and name not in excepted else free).append(parameter)
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
+def parameter_groups(model: Model, config: OptimizerConfig) -> list[dict[str, Any]]:
+    """What has a gradient, by its decay and its part of the learning rate (`lr_scale`).
+
+    Matrices alone are decayed: not biases, norms, tokens or encodings. With `layer_decay` d a weight of block i of n
+    has d^(n - i) of the rate, what embeds d^(n + 1), the head and the last norm all of it (Bao et al. 2022, BEiT).
+    """
+    excepted, depth = model.no_weight_decay(), len(model.blocks)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for decays in (True, False):
+        for name, parameter in model.named_parameters():
+            matrix = parameter.dim() >= 2 and name not in excepted
+            if not parameter.requires_grad or matrix is not decays:
+                continue
+            in_head = name.partition(".")[0] == "head" and config.head_decay is not None
+            decay = (config.head_decay if in_head else config.weight_decay) if decays else 0.0
+            scale = 1.0 if config.layer_decay is None else config.layer_decay ** _below_the_head(name, depth)
+            groups.setdefault((decay or 0.0, scale), []).append(parameter)
+    return [{"params": some, "weight_decay": decay, "lr_scale": scale} for (decay, scale), some in groups.items()]
+
+
+def _below_the_head(name: str, depth: int) -> int:
+    """How many layers lie above a parameter: none above the head and what is between it and the trunk."""
+    match name.split("."):
+        case ["blocks", number, *_]:
+            return depth - int(number)
+        case [("head" | "norm" | "fc_norm" | "attn_pool"), *_]:
+            return 0
+        case _:
+            return depth + 1
+
+
+def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer of a configuration: AdamW (Loshchilov and Hutter 2019), Adam (Kingma and Ba 2015, whose decay is
+    part of the gradient) and SGD are torch's; LAMB (You et al. 2020) is timm's, whose own clipping is off."""
+    groups, moments = parameter_groups(model, config), {"betas": config.betas, "eps": config.eps}
+    match config.name:
+        case "adamw":
+            return torch.optim.AdamW(groups, lr=config.lr, fused=True, **moments)
+        case "adam":
+            return torch.optim.Adam(groups, lr=config.lr, fused=True, **moments)
+        case "sgd":
+            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+        case _:
+            import_timm()
+            from timm.optim.lamb import Lamb
+
+            return Lamb(groups, lr=config.lr, max_grad_norm=None, **moments)
+
+
+# What each keeps of a parameter that took a step, its number of steps aside.
+_KEPT = {"adamw": ("exp_avg", "exp_avg_sq"), "adam": ("exp_avg", "exp_avg_sq"), "lamb": ("exp_avg", "exp_avg_sq")}
+_OF_GROUP = "step_of_group"
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's state by parameter name: "exp_avg/blocks.0.norm1.weight" -> tensor."""
+    """The optimizer's state by parameter name: "exp_avg/blocks.0.norm1.weight" -> tensor; and the steps of a group,
+    where it counts them for all of its parameters: "step_of_group/0"."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return {f"{kind}/{names[one]}": value for one, state in optimizer.state.items() for kind, value in state.items()}
+    kept = {
+        f"{kind}/{names[one]}": value
+        for one, state in optimizer.state.items()
+        for kind, value in state.items()
+        if value is not None
+    }
+    counted = {number: group["step"] for number, group in enumerate(optimizer.param_groups) if "step" in group}
+    return kept | {
+        f"{_OF_GROUP}/{number}": torch.as_tensor(steps, dtype=torch.float32) for number, steps in counted.items()
+    }
 
 
-def expected_tensors(model: nn.Module, found: Collection[str]) -> dict[str, Tensor]:
+def expected_tensors(model: nn.Module, config: OptimizerConfig, found: Collection[str]) -> dict[str, Tensor]:
     """Names, shapes and dtypes of `optimizer_tensors` after a step, the values aside.
 
     Args:
         found: names that there are: of a parameter that no gradient reached there is none.
     """
     expected, stepped = {}, {key.partition("/")[2] for key in found}
+    kinds = _KEPT.get(config.name, ("momentum_buffer",) if config.momentum else ())
     for name, parameter in model.named_parameters():
         if name in stepped:
-            expected |= {f"step/{name}": torch.zeros(()), f"exp_avg/{name}": parameter, f"exp_avg_sq/{name}": parameter}
-    return expected
+            expected |= {f"{kind}/{name}": parameter for kind in kinds}
+            expected |= {f"step/{name}": torch.zeros(())} if config.name in ("adamw", "adam") else {}
+    return expected | {key: torch.zeros(()) for key in found if key.partition("/")[0] == _OF_GROUP}
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -72,6 +115,10 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
     parameters = dict(model.named_parameters())
     for key, value in tensors.items():
         kind, _, name = key.partition("/")
+        if kind == _OF_GROUP:
+            if name.isdecimal() and int(name) < len(optimizer.param_groups):
+                optimizer.param_groups[int(name)]["step"] = value.clone()
+            continue
         parameter = parameters[name]
         optimizer.state[parameter][kind] = value if kind == "step" else value.to(parameter)
 

@@ -23,6 +23,7 @@ from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
+from sightline.training.optimizer_config import OptimizerConfig
 from sightline.training.plan import Plan, planned_length
 from sightline.training.same_data import check_same_data
 
@@ -109,9 +110,24 @@ def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
     if config.packing is not None and (config.tokens is not None or config.flops is not None):
         # How many images that is, only the packing knows.
         return config
-    images = planned_length(config, vit_config(config, source), source.length("train")).images
+    length = planned_length(config, vit_config(config, source), source.length("train"))
+    if config.packing is None:
+        _check_warm_up(config.optimizer, length.steps)
+    images = length.images
     every = config.checkpoint_every or max(images // 20, config.batch_size)
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
+
+
+def _check_warm_up(config: OptimizerConfig, steps: int) -> None:
+    """Refuse a run that would be over before it is warm, or cooling down from there."""
+    there = {name: getattr(config, name) for name in ("warmup", "cooldown")}
+    taken = sum(steps * span if isinstance(span, float) else span for span in there.values())
+    for name, span in there.items():
+        if isinstance(span, int) and taken > steps:
+            raise InputError(
+                f"optimizer.{name} {span}: is more than this run's {steps} steps leave "
+                "(expected fewer, or a fraction of the run, as 0.1)"
+            )
 
 
 def _square(config: ViTConfig) -> int:

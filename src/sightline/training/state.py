@@ -248,7 +248,10 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     trained = load_model(path)
     tensors = load_tensors(files[TRAINING])
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
-    expected = {f"optimizer/{key}": value for key, value in expected_tensors(state.model, moments).items()}
+    expected = {
+        f"optimizer/{key}": value
+        for key, value in expected_tensors(state.model, state.config.optimizer, moments).items()
+    }
     if state.ema is not None:
         expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
     check_state(expected, tensors, str(files[TRAINING]))
