@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -31,13 +31,24 @@ class TokenLayout:
         rows: rows of the token tensor.
         num_prefix_tokens: prefix tokens of each image.
         padding: padding slots at the end of each row.
+        seeds: int64 [images], of what is left to chance in training (`chance`), in the order of `image_ids`; None where
+            nobody said them.
     """
 
-    def __init__(self, segments: Sequence[Segment], *, rows: int, num_prefix_tokens: int, padding: int = 0) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        *,
+        rows: int,
+        num_prefix_tokens: int,
+        padding: int = 0,
+        seeds: Tensor | None = None,
+    ) -> None:
         self.segments = tuple(segments)
         self.rows = rows
         self.num_prefix_tokens = num_prefix_tokens
         self.padding = padding
+        self.seeds = seeds
         self.lengths = [num_prefix_tokens + segment.patches for segment in self.segments]
         """Slots of each image of one row, its prefix tokens included."""
         self.slots = sum(self.lengths) + padding
@@ -121,7 +132,19 @@ class TokenLayout:
         moved = torch.cat(left, dim=1).to(device, non_blocking=True) if left else torch.empty(1, 0, 2)
         parts = iter(moved.split([coords.shape[1] for coords in left], dim=1))
         new = (grid_coords(one.grid, device, one.tile)[None] if one.complete else next(parts) for one in self.segments)
-        return self._like([replace(one, coords=coords) for one, coords in zip(self.segments, new, strict=True)])
+        seeds = None if self.seeds is None else self.seeds.to(device, non_blocking=True)
+        moved = [replace(one, coords=coords) for one, coords in zip(self.segments, new, strict=True)]
+        return self._like(moved, seeds=seeds)
+
+    def seeded(self, seeds: Sequence[int]) -> TokenLayout:
+        """The same images with the seeds of what is left to chance, one an image (`chance.image_seed`).
+
+        Raises:
+            InputError: there are more or fewer images.
+        """
+        if len(seeds) != self.images:
+            raise InputError(f"seeds: {len(seeds)} for {self.images} images")
+        return self._like(seeds=torch.tensor(seeds, dtype=torch.int64, device=self.device))
 
     def pad_to(self, slots: int) -> TokenLayout:
         """The same images with padding slots at the end, so that a row has `slots` of them.
@@ -179,7 +202,8 @@ class TokenLayout:
             require_whole(f"windows of {size!r}: shift", first, 0, side - 1)
         if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
-        return self._like(windows_of(self.segments, size, shift))
+        # Windows are other images, of which none has a seed.
+        return self._like(windows_of(self.segments, size, shift), seeds=None)
 
     def with_prefix(self, count: int) -> TokenLayout:
         """The same images, each with `count` prefix tokens more, which stand before those that it has."""
@@ -189,10 +213,10 @@ class TokenLayout:
         """The same images without their prefix tokens and the padding."""
         return self._like(num_prefix_tokens=0, padding=0)
 
-    def _like(self, segments: Sequence[Segment] | None = None, **changes: int) -> TokenLayout:
+    def _like(self, segments: Sequence[Segment] | None = None, **changes: Any) -> TokenLayout:
         """These images, or others, in rows like these but for the changes."""
-        rest = {"rows": self.rows, "num_prefix_tokens": self.num_prefix_tokens, "padding": self.padding, **changes}
-        return TokenLayout(self.segments if segments is None else segments, **rest)
+        rest = {name: getattr(self, name) for name in ("rows", "num_prefix_tokens", "padding", "seeds")}
+        return TokenLayout(self.segments if segments is None else segments, **(rest | changes))
 
     @property
     def images(self) -> int:
@@ -246,6 +270,20 @@ class TokenLayout:
             return F.pad(torch.cat(first), (0, self.padding)) if self.padding else torch.cat(first)
 
         return self.once("is prefix", make)
+
+    @property
+    def places(self) -> Tensor:
+        """The place of each slot in its image, prefix tokens first and then the patches by their row-major number, 0 at
+        padding slots: int64 [1 or rows, slots]."""
+
+        def make() -> Tensor:
+            first, parts = torch.arange(self.num_prefix_tokens, device=self.device), []
+            for one in self.segments:
+                patches = one.indices + self.num_prefix_tokens
+                parts += [first.expand(patches.shape[0], -1), patches]
+            return F.pad(torch.cat(parts, dim=1), (0, self.padding))
+
+        return self.once("places", make)
 
     def join(self, patches: Tensor, prefix: Tensor | None = None) -> Tensor:
         """Lay patch tokens and prefix tokens into slots.
@@ -310,7 +348,8 @@ class TokenLayout:
             (tuple(segment.grid), segment.tile, segment.window, None if segment.complete else segment.indices)
             for segment in self.segments
         ]
-        return _rebuild, (pieces, self.rows, self.num_prefix_tokens, self.padding, str(self.device))
+        rest = {"rows": self.rows, "num_prefix_tokens": self.num_prefix_tokens, "padding": self.padding}
+        return _rebuild, (pieces, str(self.device), {**rest, "seeds": self.seeds})
 
     def __repr__(self) -> str:
         grids = ", ".join("x".join(map(str, segment.grid)) for segment in self.segments)
@@ -327,11 +366,11 @@ def _check_indices(given: object, number: int, cells: int) -> None:
             raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
 
 
-def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str) -> TokenLayout:
+def _rebuild(pieces, device: str, rest: dict[str, Any]) -> TokenLayout:
     segments = [
         Segment.whole(Grid(*sides), torch.device(device), tile, window)
         if indices is None
         else Segment.some(Grid(*sides), indices)
         for sides, tile, window, indices in pieces
     ]
-    return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding)
+    return TokenLayout(segments, **rest)

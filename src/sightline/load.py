@@ -41,8 +41,8 @@ FORMAT = 2
 # What stands in no part is the architecture's. In a part, the field of the part's own name is its `name`.
 _PARTS = {
     "head": (
-        "head", "head_options", "num_classes", "head_hidden", "head_bias", "pool", "pool_prefix", "pool_heads",
-        "pool_mlp_ratio",
+        "head", "head_options", "num_classes", "head_hidden", "head_std", "head_bias", "pool", "pool_prefix",
+        "pool_heads", "pool_mlp_ratio",
     ),
     "preparation": ("image_size", "mean", "std", "interpolation", "crop"),
     "labels": ("class_names",),

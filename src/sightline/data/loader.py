@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sightline.chance import image_seed
 from sightline.checks import require_whole
 from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
@@ -77,6 +78,7 @@ class Maker:
         if examples:
             rows, grids = zip(*(self.rows(example.image) for example in examples), strict=True)
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens)
+            layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:
             inputs, layout = torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
         return Batch(

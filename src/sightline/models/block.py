@@ -11,10 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import attend, rotate
+from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
 from sightline.models.norm import make_norm, make_qk_norms
+
+# Streams of chance, and how many places of a layer there are in each.
+_DROP_PATH, _DROPOUT = 1, 2
+_BRANCHES, _DENSE = 2, 4
 
 
 class Attention(nn.Module):
@@ -88,8 +93,10 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, config.dim, bias=bias)
         self.gelu: Gelu = config.gelu
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(self.norm(self._activated(self.fc1(x))))
+    def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """[..., dim] -> the same shape; `between` is called with the hidden channels."""
+        hidden = self._activated(self.fc1(x))
+        return self.fc2(self.norm(hidden if between is None else between(hidden)))
 
     def _activated(self, x: Tensor) -> Tensor:
         return _GELUS[self.gelu](x)
@@ -123,20 +130,53 @@ class LayerScale(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Skips a residual branch for some images in training; each image is drawn apart, packed or not."""
+    """Skips a residual branch for some images in training; each image is drawn apart, packed or not, by its seed where
+    the layout has them (`TokenLayout.seeded`), else by torch's generator."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
-    def forward(self, x: Tensor, layout: TokenLayout) -> Tensor:
+    def forward(self, x: Tensor, layout: TokenLayout, place: int) -> Tensor:
+        """[rows, slots, dim] -> the same shape; `place` numbers the branch among all of a model."""
         if not self.training or self.rate == 0:
             return x
-        kept = (torch.rand(layout.images, device=x.device) >= self.rate).to(x.dtype) / (1 - self.rate)
+        if layout.seeds is None:
+            draws = torch.rand(layout.images, device=x.device)
+        else:
+            draws = uniform(layout.seeds, _DROP_PATH, place)
+        kept = (draws >= self.rate).to(x.dtype) / (1 - self.rate)
         return x * kept[layout.image_ids].unsqueeze(-1)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"
+
+
+class Dropout(nn.Module):
+    """Sets channels of tokens to zero in training (Srivastava et al. 2014), drawn as `DropPath` draws."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def at(self, layout: TokenLayout, place: int) -> Callable[[Tensor], Tensor]:
+        """What is done with [rows, slots, channels]; `place` numbers it among all of a model."""
+        return partial(self, layout=layout, place=place) if self.training and self.rate else _unchanged
+
+    def forward(self, x: Tensor, layout: TokenLayout, place: int) -> Tensor:
+        """[rows, slots, channels] -> the same shape."""
+        if layout.seeds is None:
+            return F.dropout(x, self.rate)
+        seeds = layout.seeds[layout.image_ids]
+        kept = uniform_channels(seeds, x.shape[-1], _DROPOUT, place, layout.places) >= self.rate
+        return x * kept.to(x.dtype) / (1 - self.rate)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}"
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 class Block(nn.Module):
@@ -157,12 +197,17 @@ class Block(nn.Module):
         self.mlp = (SwiGlu if config.mlp == "swiglu" else Mlp)(config, config.mlp_hidden, normed=config.mlp_norm)
         self.ls2 = nn.Identity() if scale is None else LayerScale(dim, scale)
         self.drop_path = DropPath(config.drop_path_of(layer))
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
         added = encoding.added(layer, layout)
         if added is not None:
             x = x + added.to(x.dtype)
-        x = self.norm_pre(x)
-        x = x + self.drop_path(self.ls1(self.attn(self.norm1(x), layer, layout, encoding)), layout)
-        return x + self.drop_path(self.ls2(self.mlp(self.norm2(x))), layout)
+        dropout = [self.dropout.at(layout, _DENSE * layer + dense) for dense in range(_DENSE)]
+        # After the positions, where a model has them: ViT appendix B.1.
+        x = self.norm_pre(dropout[0](x) if layer == 0 else x)
+        attended = dropout[1](self.attn(self.norm1(x), layer, layout, encoding))
+        x = x + self.drop_path(self.ls1(attended), layout, _BRANCHES * layer)
+        widened = dropout[3](self.mlp(self.norm2(x), dropout[2]))
+        return x + self.drop_path(self.ls2(widened), layout, _BRANCHES * layer + 1)

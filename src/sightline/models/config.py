@@ -67,9 +67,12 @@ class ViTConfig:
         layer_scale: initial factor of the residual branches, or None for no LayerScale.
         drop_path: rate at which an image skips a residual branch in training, the same in all layers, or (first, last)
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
+        dropout: rate at which channels are set to zero in training after every dense layer of a block but q, k and v,
+            and after the positions (ViT appendix B.1).
         head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); or a `TokenHead` by its name.
         head_options: configuration of a `TokenHead`.
         task: what the head was made for, as a file of `tasks/` is called.
+        head_std: deviation of the last layer's weights before training; 0 begins with 0 (ViT's fine-tuning, LookHere).
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
         fit: what happens to sizes that the patch does not divide.
         image_size: (height, width) or one side in pixels of the images that the model was trained on last, and that are
@@ -115,6 +118,7 @@ class ViTConfig:
     mlp: Literal["gelu", "swiglu"] = "gelu"
     layer_scale: float | None = None
     drop_path: float | tuple[float, float] = 0.0
+    dropout: float = 0.0
     norm: Literal["layer", "layer_no_bias", "rms"] = "layer"
     norm_eps: float = 1e-6
     norm_pre: bool = False
@@ -124,6 +128,7 @@ class ViTConfig:
     head_options: dict[str, Any] = field(default_factory=dict)
     task: str = "classification"
     head_hidden: int | None = None
+    head_std: float = 0.02
     head_bias: float | Literal[False] | None = None
     fit: Fit = "exact"
     image_size: int | tuple[int, int] = 224
@@ -160,10 +165,11 @@ class ViTConfig:
         rates = self.drop_path if isinstance(self.drop_path, tuple) else (self.drop_path,) * 2
         if len(rates) != 2:
             raise InputError(f"drop_path {self.drop_path}: expected a rate, or those of the first and last layer")
-        for rate in rates:
-            require_number("drop_path", rate)
+        for name, rate in (*(("drop_path", one) for one in rates), ("dropout", self.dropout)):
+            require_number(name, rate)
             if rate >= 1:
-                raise InputError(f"drop_path {rate}: expected 0 to less than 1")
+                raise InputError(f"{name} {rate}: expected 0 to less than 1")
+        require_number("head_std", self.head_std)
         for name in ("layer_scale", "head_bias"):
             value = getattr(self, name)
             if value is not None and not (name == "head_bias" and value is False):

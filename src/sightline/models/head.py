@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from sightline import registry
@@ -124,6 +125,8 @@ def make_head(config: ViTConfig) -> nn.Module:
             nn.init.trunc_normal_(part.weight, std=0.02)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
+    with torch.no_grad():
+        last.weight.mul_(config.head_std / 0.02)
     if bias and config.head_bias is not None:
         nn.init.constant_(last.bias, config.head_bias)
     return head

@@ -37,7 +37,8 @@ class MaskSets(Maps):
     def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over images; units are those that have a pixel with a class."""
         total, units = outputs[0]["classes"].new_zeros((), dtype=torch.float32), 0
-        for output, label in zip(self.each(outputs), labels, strict=True):
+        seeds = [None] * len(labels) if layout.seeds is None else layout.seeds.tolist()
+        for output, label, seed in zip(self.each(outputs), labels, seeds, strict=True):
             there = (label.flatten() != IGNORE).nonzero()[:, 0]
             # Nothing that was said is left out of the graph.
             total = total + 0 * sum(one.sum() for one in output.values())
@@ -45,7 +46,7 @@ class MaskSets(Maps):
                 continue
             units += 1
             if len(there) > POINTS:
-                there = there[_some(len(there)).to(there.device)]
+                there = there[_some(len(there), seed).to(there.device)]
             wanted = label.flatten()[there].long()
             present = wanted.unique()
             true = (wanted == present[:, None]).float()
@@ -77,9 +78,13 @@ class MaskSets(Maps):
         return self.scores(output, size).argmax(dim=0).to(torch.uint8).numpy()
 
 
-def _some(count: int) -> Tensor:
-    """Which `POINTS` of so many pixels are looked at: drawn while training, spread evenly where a loss is measured."""
-    return torch.randperm(count)[:POINTS] if torch.is_grad_enabled() else torch.arange(POINTS) * count // POINTS
+def _some(count: int, seed: int | None) -> Tensor:
+    """Which `POINTS` of so many pixels are looked at: drawn while training, by the image's seed where it has one, and
+    spread evenly where a loss is measured."""
+    if not torch.is_grad_enabled():
+        return torch.arange(POINTS) * count // POINTS
+    draws = None if seed is None else torch.Generator().manual_seed(seed)
+    return torch.randperm(count, generator=draws)[:POINTS]
 
 
 def _said(output: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:

@@ -238,8 +238,8 @@ def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Ste
     if not len(batch):
         # Nothing of it can be read: there is nothing to learn.
         return None
-    # Drop path draws from the global generator: seeded by the step, so that a resumed run draws the same. Not by
-    # `torch.manual_seed`, which also reaches the GPUs of a run that has none.
+    # What does not draw by the images' seeds, as a plug-in's head, draws from the global generator: seeded by the step,
+    # so that a resumed run draws the same. Not by `torch.manual_seed`, which also reaches the GPUs of a run without.
     seed, device = (config.seed * 2**32 + state.step) % 2**63, batch.inputs.device
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":

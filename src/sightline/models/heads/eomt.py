@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import OfImages, Pattern
 from sightline.attention.rotation import Rotation
+from sightline.chance import uniform
 from sightline.checks import require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
@@ -19,6 +20,8 @@ from sightline.models.head import TokenHead, patches_of
 from sightline.models.heads.simple_pyramid import ChannelNorm
 from sightline.models.map_head import check_whole, on_grids
 
+# Of chance, beside those of the blocks.
+_STREAM = 3
 Asked = dict[str, Tensor]
 """What queries say of the images of one segment:
 
@@ -77,6 +80,16 @@ class Queried(PositionEncoding):
         return masked if pattern is None else pattern + masked
 
 
+def _draws(layout: TokenLayout, place: int, number: int, queries: int) -> Tensor:
+    """A number from 0 to 1 for each query of the images of a segment, by their seeds where they have some: float32
+    [rows, queries, 1]."""
+    device = layout.device
+    if layout.seeds is None:
+        return torch.rand(layout.rows, queries, 1, device=device)
+    seeds = layout.seeds.unflatten(0, (layout.rows, -1))[:, place]
+    return uniform(seeds[:, None, None], _STREAM, number, torch.arange(queries, device=device)[:, None])
+
+
 def put_before(tokens: Tensor, first: Tensor, layout: TokenLayout) -> Tensor:
     """Tokens [rows, slots, dim] with `first` [count, dim] before those of each image."""
     first = first.to(tokens.dtype).expand(tokens.shape[0], -1, -1)
@@ -91,7 +104,7 @@ class EomtHead(TokenHead):
     stride (to half a patch at least). While `masked`, a query sees in a block only the patches of its mask before it;
     in training that fades (section 3.3): in block i of n, a query is masked with probability (1 - t)^0.9, where t runs
     from 0 to 1 between (i + 1) / (n + 2) and (i + 2) / (n + 2) of the training (`done`), so that the last part of it is
-    plain attention, as evaluation is. Draws are from torch's generator, seeded by the step.
+    plain attention, as evaluation is. Draws are those of the images' seeds (`chance`).
 
     Gives `Asked` for each segment; takes whole images.
     """
@@ -177,11 +190,11 @@ class EomtHead(TokenHead):
         if not share:
             return None
         values = []
-        for one, segment in zip(said, layout.segments, strict=True):
+        for place, (one, segment) in enumerate(zip(said, layout.segments, strict=True)):
             masks = one["masks"].detach().float()
             seen = F.interpolate(masks, size=tuple(segment.grid), mode="bilinear", align_corners=False).flatten(2) > 0
             if share < 1:
-                seen = seen | (torch.rand(*seen.shape[:2], 1, device=seen.device) > share)
+                seen = seen | (_draws(layout, place, number, seen.shape[1]) > share)
             if not segment.row_major:
                 seen = seen[..., segment.indices[0]]
             bias = torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, -torch.inf)

@@ -1,0 +1,148 @@
+"""What is left to chance in training hangs on the image and the place alone: not on its batch, pack or process."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from sightline.chance import image_seed, uniform, uniform_channels
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models import create_model
+from sightline.models.block import Dropout, DropPath
+from sightline.training import train
+from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
+
+GRIDS = [(3, 5), (2, 7), (4, 4), (1, 6)]
+SMALL = {"num_classes": 5, "dim": 48, "depth": 2, "heads": 4, "image_size": 16}
+
+
+def seeds(count, epoch=0):
+    return torch.tensor([image_seed(3, epoch, index) for index in range(count)])
+
+
+def test_seeds_differ_in_every_part():
+    parts = itertools.product(range(3), range(3), range(40), range(3))
+    found = [image_seed(*one) for one in parts]
+    assert len(set(found)) == len(found)
+    assert all(-(2**63) <= one < 2**63 for one in found)
+    assert image_seed(2**63 - 1, 0, 2**64 - 1) != image_seed(0, 0, 2**64 - 1)
+
+
+def test_numbers_are_even_and_do_not_hang_together():
+    draws = uniform(seeds(20_000), 1, 7)
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    counts = torch.histc(draws, 20, 0, 1)
+    # Chi-squared of 19 degrees: beyond 44 once in a thousand.
+    assert float(((counts - 1000) ** 2 / 1000).sum()) < 44
+    others = [uniform(seeds(20_000), 1, 8), uniform(seeds(20_000), 2, 7), uniform(seeds(20_000, epoch=1), 1, 7)]
+    for other in (*others, draws.roll(1)):
+        assert abs(float(torch.corrcoef(torch.stack((draws, other)))[0, 1])) < 0.03
+
+
+def test_channels_are_even_and_do_not_hang_together():
+    draws = uniform_channels(seeds(400), 64, 2, torch.arange(400) % 7)
+    assert draws.shape == (400, 64)
+    counts = torch.histc(draws, 20, 0, 1)
+    expected = 400 * 64 / 20
+    assert float(((counts - expected) ** 2 / expected).sum()) < 44
+    between = torch.corrcoef(draws.T).fill_diagonal_(0)
+    assert float(between.abs().max()) < 0.25
+    assert float(torch.corrcoef(draws).fill_diagonal_(0).abs().mean()) < 0.15
+
+
+@pytest.mark.parametrize("kind", [DropPath, Dropout])
+def test_an_image_is_drawn_alike_in_a_pack_a_batch_and_alone(kind):
+    drop = kind(0.5).train()
+    numbers = [image_seed(0, 0, index) for index in range(4)]
+    pack = TokenLayout.packed(GRIDS, num_prefix_tokens=1).seeded(numbers)
+    together = pack.split(drop(torch.ones(1, pack.slots, 24), pack, 3))
+    turned = TokenLayout.packed(GRIDS[::-1], num_prefix_tokens=1).seeded(numbers[::-1]).pad_to(60)
+    apart = turned.split(drop(torch.ones(1, turned.slots, 24), turned, 3))[::-1]
+    for grid, number, one, other in zip(GRIDS, numbers, together, apart, strict=True):
+        alone = TokenLayout.uniform(grid, 2).seeded([number, 5])
+        assert torch.equal(drop(torch.ones(2, alone.slots, 24), alone, 3)[:1], one)
+        assert torch.equal(one, other)
+    assert len({float(value) for one in together for value in one.unique()}) == 2
+
+
+def test_dropout_knows_patches_that_were_dropped_and_reordered():
+    drop, grid = Dropout(0.5).train(), (4, 6)
+    whole = TokenLayout.uniform(grid, 1).seeded([11])
+    full = drop(torch.ones(1, whole.slots, 16), whole, 0)
+    kept = torch.tensor([[2, 3, 11, 20]])
+    some = whole.keep(kept)
+    assert torch.equal(drop(torch.ones(1, some.slots, 16), some, 0)[:, 1:], full[:, 1:][:, kept[0]])
+    tiled = whole.tiled(type(whole.segments[0].grid)(2, 2))
+    assert torch.equal(tiled.row_major(drop(torch.ones(1, tiled.slots, 16), tiled, 0)), full)
+
+
+def test_dropout_keeps_the_mean_and_evaluates_nothing():
+    drop, layout = Dropout(0.25).train(), TokenLayout.uniform((8, 9), 16).seeded(list(range(16)))
+    ones = torch.ones(16, layout.slots, 32)
+    out = drop(ones, layout, 0)
+    assert sorted(out.unique().tolist()) == pytest.approx([0, 1 / 0.75])
+    assert float(out.mean()) == pytest.approx(1, abs=0.02)
+    assert drop.eval().at(layout, 0)(ones) is ones
+    with pytest.raises(InputError, match="seeds: 3 for 16 images"):
+        layout.seeded([1, 2, 3])
+
+
+def test_seeds_stay_with_their_images():
+    layout = TokenLayout.packed(GRIDS).seeded([5, 6, 7, 8]).pad_to(80)
+    for other in (pickle.loads(pickle.dumps(layout)), layout.unpadded, layout.with_prefix(2), layout.to("cpu")):
+        assert other.seeds.tolist() == [5, 6, 7, 8]
+    assert layout.to("meta").seeds.is_meta
+
+
+@pytest.mark.parametrize("encoding", ["learned_1d", "rope_axial"])
+def test_dropout_stands_where_vit_has_it(encoding):
+    """After the positions, attention's projection, the hidden layer and the output of the MLP (ViT appendix B.1)."""
+    model = create_model("vit_micro_patch4", dropout=0.5, encoding=encoding, **SMALL).train()
+    places = []
+    for block in model.blocks:
+        block.dropout.forward = lambda x, layout, place: places.append((place, x.shape[-1])) or x
+    model(torch.randn(2, 3, 16, 16))
+    assert places == [(0, 48), (1, 48), (2, 192), (3, 48), (5, 48), (6, 192), (7, 48)]
+
+
+def test_a_model_trains_alike_packed_and_alone():
+    """Drop path and dropout together: the gradient of a pack is the sum of those of its images."""
+    torch.manual_seed(0)
+    model = create_model("vit_micro_patch4", dropout=0.2, drop_path=0.3, encoding="lookhere_90", **SMALL).train()
+    nn.init.normal_(model.head.weight)
+    sizes, numbers = [(12, 20), (16, 16), (8, 24)], [21, 22, 23]
+    images = [torch.randn(3, *size) for size in sizes]
+
+    def gradient(some, given):
+        rows, layout = model.prepare(some)
+        model.zero_grad()
+        model(rows, layout.seeded(given)).square().sum().backward()
+        return torch.cat([one.grad.flatten() for one in model.parameters()])
+
+    together = gradient(images, numbers)
+    apart = sum(gradient([image], [number]) for image, number in zip(images, numbers, strict=True))
+    assert float((together - apart).norm()) < 1e-5 * float(together.norm())
+    assert not torch.allclose(together, gradient(images, numbers[::-1]), rtol=1e-2, atol=1e-2)
+
+
+def test_a_run_with_dropout_goes_on_where_it_was(tmp_path):
+    options = {**MODEL, "dropout": 0.2, "drop_path": 0.2}
+    config = tiny_config(images=128, checkpoint_every=32, model_options=options)
+    train(config, tmp_path / "a")
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "b", observe=stop_at(2))
+    train(dataclasses.replace(config, workers=2), tmp_path / "b", resume=True)
+    assert (weights(tmp_path / "b"), log_lines(tmp_path / "b")) == (weights(tmp_path / "a"), log_lines(tmp_path / "a"))
+    assert log_lines(tmp_path / "a") != log_lines_without(config, tmp_path / "c")
+
+
+def log_lines_without(config, out):
+    train(dataclasses.replace(config, model_options=MODEL), out)
+    return log_lines(out)
