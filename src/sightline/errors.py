@@ -40,6 +40,12 @@ class StorageError(SightlineError):
     exit_code = 5
 
 
+class RanksError(SightlineError):
+    """Another process of a run on several ended or cannot be reached; what was saved is whole."""
+
+    exit_code = 6
+
+
 class StoppedError(SightlineError):
     """A run was asked to stop; it finished its step and is saved."""
 

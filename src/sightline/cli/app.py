@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sightline import __version__, plugins, runtime, signals
+from sightline import __version__, plugins, ranks, runtime, signals
 from sightline.cli import commands
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
@@ -58,8 +58,8 @@ def build_app() -> App:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command (by default that of the process) and return its exit code.
 
-    0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed;
-    130 interrupted; 143 terminated; 1 the reader of the output went away.
+    0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed; 6 another
+    process of the run ended; 130 interrupted; 143 terminated; 1 the reader of the output went away.
     """
     with signals.listening(own_process=arguments is None):
         if arguments is None:
@@ -69,12 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception:
             # What was going on when a signal came may have made another fault of it.
             if not signals.heard():
+                sys.stderr = sys.__stderr__
                 raise
             return _say_interrupted("")
 
 
 def _run(arguments: list[str]) -> int:
     _open_standard_streams()
+    if not ranks.is_first():
+        # Of several ranks one speaks, also of what the others cannot go on for.
+        sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if shutil.get_terminal_size().columns < _NARROWEST:
         os.environ["COLUMNS"] = str(_NARROWEST)
     for stream in (sys.stdout, sys.stderr):
@@ -95,7 +99,8 @@ def _run(arguments: list[str]) -> int:
             sys.stdout.flush()
     except StoppedError as error:
         print(f"sightline: {error}", file=sys.stderr)
-        return signals.exit_code()
+        # Of several ranks another one may have been told.
+        return signals.exit_code() if signals.heard() else error.exit_code
     except SightlineError as error:
         return _complain(error)
     except KeyboardInterrupt as error:

@@ -19,6 +19,7 @@ from sightline.data.source import Example, Source
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
+from sightline.models.boxes import wide
 from sightline.models.head import ScoreLink
 from sightline.tasks.base import Judged, Task
 
@@ -147,7 +148,7 @@ def classification_loss(
     others: Tensor | None = None,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """The sum of the loss over images, in float32.
+    """The sum of the loss over images, in float32 at least.
 
     Args:
         logits: [images, classes].
@@ -155,15 +156,15 @@ def classification_loss(
         labels: int64 [images].
         others, shares: int64 and float32 [images], the second label of mixed images and the part of the first.
     """
-    classes = logits.shape[-1]
-    target = F.one_hot(labels, classes).float()
+    logits, classes = wide(logits), logits.shape[-1]
+    target = F.one_hot(labels, classes).to(logits)
     if others is not None and shares is not None:
-        target = torch.lerp(F.one_hot(others, classes).float(), target, shares.unsqueeze(1))
+        target = torch.lerp(F.one_hot(others, classes).to(logits), target, shares.to(logits).unsqueeze(1))
     if loss == "ce":
         wanted = labels if others is None else target
-        return F.cross_entropy(logits.float(), wanted, label_smoothing=label_smoothing, reduction="sum")
+        return F.cross_entropy(logits, wanted, label_smoothing=label_smoothing, reduction="sum")
     target = target * (1 - label_smoothing) + label_smoothing / classes
-    return F.binary_cross_entropy_with_logits(logits.float(), target, reduction="none").sum(-1).sum()
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(-1).sum()
 
 
 def scores_of(logits: Tensor, link: ScoreLink) -> Tensor:

@@ -72,6 +72,9 @@ class TrainConfig:
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
         batch_size: images a step; with `packing`, its `tokens` say instead.
+        accumulate: parts in which a process computes its images of a step one after the other, where they are too
+            many at once.
+        recompute: blocks compute their activations again in the backward pass instead of keeping them.
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
@@ -103,6 +106,8 @@ class TrainConfig:
     tokens: int | None = None
     flops: float | None = None
     batch_size: int = 32
+    accumulate: int = 1
+    recompute: bool = False
     packing: PackingConfig | None = None
     task: str = "classification"
     task_options: dict[str, Any] = field(default_factory=dict)
@@ -124,10 +129,11 @@ class TrainConfig:
             given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
             if len(given) > 1:
                 raise InputError(f"{given[0]} and {given[1]}: expected one of them, not both")
-        require_bool("frozen", self.frozen)
+        for name in ("frozen", "recompute"):
+            require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
+        for name, low in (("batch_size", 1), ("accumulate", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
         check_skip(self.skip_unreadable)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):

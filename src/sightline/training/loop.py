@@ -1,12 +1,11 @@
-"""The loop: one process, resumable anywhere, the same weights each time."""
+"""The loop: on one process or several, resumable anywhere, the same weights each time."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,20 +14,20 @@ import torch
 from sightline import runtime
 from sightline.attention.products import expected_shapes
 from sightline.checkpoint import folder_exists
-from sightline.data.batch import Batch
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
 from sightline.load import read_record
 from sightline.models import Model
-from sightline.models.head import TokenHead
 from sightline.owner import Owner, claim
+from sightline.ranks import ALONE, Ranks
 from sightline.replacing import write_file
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
-from sightline.tasks.base import Task, outputs_of, task_class
+from sightline.tasks.base import task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, text_of, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
+from sightline.training.parallel import wrapped
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.run import open_training_data
@@ -47,6 +46,7 @@ from sightline.training.state import (
     save_state,
     tested_weights,
 )
+from sightline.training.step import agreed, take_step
 from sightline.training.validation import Validation, best_line
 
 
@@ -84,6 +84,7 @@ def train(
     warn: Callable[[str], None] | None = None,
     owner: Owner | None = None,
     stop: Callable[[], bool] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -100,7 +101,10 @@ def train(
         warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
             number of threads is another one.
         owner: of the folder, where the caller has claimed it already.
-        stop: asked after each step; where it says so the run is saved and ends.
+        stop: asked after each step; where it says so the run is saved and ends. Of several ranks it is asked before
+            each step, and one of them is enough.
+        ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
+            writes, measures and is observed.
 
     Returns:
         The trained model, in evaluation mode.
@@ -110,95 +114,129 @@ def train(
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
         NonFiniteError: the loss or the gradient is not finite; raised before the step is taken.
         StoppedError: `stop` said so before the last step; what was trained is saved.
+        RanksError: another rank ended; the last checkpoint is whole.
         StorageError: a checkpoint cannot be written, or the folder was moved or taken over; the last one still loads.
     """
-    where, out, say = runtime.resolve_device(device), Path(out), warn or unheard
+    where, out = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
+    say = (warn or unheard) if ranks.first else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
-        owner = owner or held.enter_context(claim(out, warn=warn))
-        if prepared is None:
-            if has_checkpoint(out) and not resume:
-                raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-            if source is None:
-                source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
-            source, last = shown(source, config), last_good(out, say) if resume else None
-            own = decide(config, source, where, last)
-            begun, begins = build_model(own, source), config.init_from
-            prepared = prepare(
-                own, source, begun, last, init_from=begins, accept_changed_data=accept_changed_data, warn=say
-            )
-        config, source, last = prepared.config, prepared.source, prepared.last
-        foreign = measured_files(out) if last is None else []
-        model = prepared.model.to(where).train()
-        if config.frozen:
-            freeze_trunk(model)
-        ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
-        optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-        state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config))
-        task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
-        if last is not None:
-            restore_state(state, last, say)
+        with ranks.agreeing():
+            if owner is None and ranks.first:
+                owner = held.enter_context(claim(out, warn=warn))
+            if prepared is None:
+                prepared = _prepared(config, out, source, where, resume, accept_changed_data, say)
+            config, source, last = prepared.config, prepared.source, prepared.last
+            foreign = measured_files(out) if last is None else []
+            model = prepared.model.to(where).train()
+            model.blocks.recomputes = config.recompute
+            if config.frozen:
+                freeze_trunk(model)
+            ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
+            optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
+            state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
+            task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+            if last is not None:
+                restore_state(state, last, say)
+        if ranks.first and last is not None:
             restore_file(out / LOG, state.log, say)
             restore_file(out / VALIDATION, state.validation, say)
         validation = Validation(config, model, task, source, say)
-        best = None if config.validation is None else place_of_best(out, say)
+        best = None if config.validation is None or not ranks.first else place_of_best(out, say)
         _keep_best(state, best, owner, say)
         started, before = time.perf_counter(), state.seconds
         plan = training_plan(config, model.config, source)
-        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=where.type == "cuda")
+        pin = where.type == "cuda"
+        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
-        for step, batch in steps:
+        forward = wrapped(model, ranks)
+        for step, batches, asked in agreed(steps, source, ranks, stop):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
-                loss = _take_step(state, task, batch.to(where), rate, step)
-            owner.check(read=False)
+                loss = take_step(state, task, forward, [batch.to(where) for batch in batches], rate, step)
+            if owner is not None:
+                owner.check(read=False)
             state.step += 1
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
             spent = step.after
             if loss is not None:
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
-            stopped = stop is not None and not step.last and stop()
+            stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
             due = step.last or _is_due(step, config.checkpoint_every)
             if due or stopped:
                 _check_weights(state, step)
-                owner.check()
-                # At those that a run which is not stopped has too: the curve is the same.
-                if due and validation.is_due(step, len(state.validation), state.validated):
-                    with tested_weights(state):
-                        line = validation.measure(model, state.step, spent.images)
-                    state.validated = step.ends
-                    state.validation += [] if line is None else [line]
-                with owner.held():
-                    drop_measured(out, foreign)
-                    # First, so that a log without a checkpoint says that there was one.
-                    save_state(state, out / CHECKPOINT)
-                    owner.check()
-                    if state.validation:
-                        write_file(out / VALIDATION, text_of(state.validation))
-                    write_file(out / LOG, text_of(state.log))
-                _keep_best(state, best, owner)
+                with ranks.agreeing():
+                    if owner is not None and ranks.first:
+                        # At those that a run which is not stopped has too: the curve is the same.
+                        _measure(state, validation if due else None, step, owner)
+                        _save(state, out, foreign, owner)
+                        _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
-            if observe is not None:
+            if observe is not None and ranks.first:
                 total = config.images or round(spent.images / step.ends)
                 seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
                 observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
             if stopped:
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
-        drop_previous(out)
+        if ranks.first:
+            drop_previous(out)
     if ema is not None:
         ema.exchange(model)
     return model.eval().requires_grad_(True)
 
 
-def _keep_best(state: RunState, place: Path | None, owner: Owner, warn: Callable[[str], None] = unheard) -> None:
+def _prepared(
+    config: TrainConfig,
+    out: Path,
+    source: Source | None,
+    device: torch.device,
+    resume: bool,
+    accept_changed_data: bool,
+    warn: Callable[[str], None],
+) -> Prepared:
+    """The run, where its caller has not prepared it."""
+    if has_checkpoint(out) and not resume:
+        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+    if source is None:
+        source, _ = open_training_data(config).check_readable("train", skip_unreadable=config.skip_unreadable)
+    source, last = shown(source, config), last_good(out, warn) if resume else None
+    own = decide(config, source, device, last)
+    model, begins = build_model(own, source), config.init_from
+    return prepare(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
+
+
+def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner) -> None:
+    """A line more of the validation curve, where one is due."""
+    owner.check()
+    if validation is None or not validation.is_due(step, len(state.validation), state.validated):
+        return
+    with tested_weights(state):
+        line = validation.measure(state.model, state.step, step.after.images)
+    state.validated = step.ends
+    state.validation += [] if line is None else [line]
+
+
+def _save(state: RunState, out: Path, foreign: Collection[Path], owner: Owner) -> None:
+    """A checkpoint, and the records beside it."""
+    with owner.held():
+        drop_measured(out, foreign)
+        # First, so that a log without a checkpoint says that there was one.
+        save_state(state, out / CHECKPOINT)
+        owner.check()
+        if state.validation:
+            write_file(out / VALIDATION, text_of(state.validation))
+        write_file(out / LOG, text_of(state.log))
+
+
+def _keep_best(state: RunState, place: Path | None, owner: Owner | None, warn: Callable[[str], None] = unheard) -> None:
     """Keep the model as it is now at `place`, where the curve says that it is the best, and that it is not kept yet.
 
     After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns where
     an earlier one was the best and is not there any more.
     """
     best = best_line(state.validation)
-    if place is None or best is None:
+    if place is None or best is None or owner is None:
         return
     if best["step"] != state.step:
         if not folder_exists(place):
@@ -231,41 +269,6 @@ def _deterministic(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.use_deterministic_algorithms(was, warn_only=warned)
-
-
-def _take_step(state: RunState, task: Task, batch: Batch, rate: float, step: Step) -> float | None:
-    model, optimizer, config = state.model, state.optimizer, state.config
-    if not len(batch):
-        # Nothing of it can be read: there is nothing to learn.
-        return None
-    # What does not draw by the images' seeds, as a plug-in's head, draws from the global generator: seeded by the step,
-    # so that a resumed run draws the same. Not by `torch.manual_seed`, which also reaches the GPUs of a run without.
-    seed, device = (config.seed * 2**32 + state.step) % 2**63, batch.inputs.device
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)
-    if isinstance(model.head, TokenHead):
-        model.head.done = step.begins
-    outputs = outputs_of(model, batch, config.precision)
-    total, units = task.loss(outputs, batch.targets, batch.layout)
-    loss = total / units
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
-    value = float(loss.detach())
-    if not (math.isfinite(value) and math.isfinite(float(norm))):
-        ids = ", ".join(str(index) for index in batch.indices.tolist()[:8])
-        raise NonFiniteError(
-            f"step {step.number + 1} of epoch {step.epoch} stopped before the update: loss {value}, gradient norm "
-            f"{float(norm)}, images {ids}{', ...' if len(batch.indices) > 8 else ''} (try a lower optimizer.lr)"
-        )
-    for group in optimizer.param_groups:
-        group["lr"] = rate * group["lr_scale"]
-    optimizer.step()
-    if state.ema is not None:
-        state.ema.update(model)
-    return value
 
 
 def _check_weights(state: RunState, step: Step) -> None:

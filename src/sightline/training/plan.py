@@ -18,8 +18,10 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.patchify import ImageRows
+from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
 from sightline.training.config import TrainConfig
+from sightline.training.parallel import dealt
 
 DEFAULT_IMAGES = 48_000
 
@@ -155,21 +157,31 @@ class TrainingPlan(ABC):
         """
 
     def batches(
-        self, rows: ImageRows, task: Task, first: int = 0, *, position: Position | None = None, pin: bool = False
-    ) -> Generator[tuple[Step, Batch]]:
-        """The steps with their batches.
+        self,
+        rows: ImageRows,
+        task: Task,
+        first: int = 0,
+        *,
+        position: Position | None = None,
+        pin: bool = False,
+        ranks: Ranks = ALONE,
+    ) -> Generator[tuple[Step, Sequence[Batch]]]:
+        """The steps with this process's batches, one after the other, which may be empty.
 
         Args:
             rows: the half of the model's embedder that workers run; task: on the source.
             first, position: as `steps`.
             pin: for a GPU.
+            ranks: of which this process is one.
         """
         config, prefix = self.config, self.model.num_prefix_tokens
+        own = slice(ranks.rank * config.accumulate, (ranks.rank + 1) * config.accumulate)
         make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing)
         # Workers take batches ahead of the step that is done: its twin keeps their steps.
         steps, ahead = itertools.tee(self.steps(first, position))
-        batches = load(make, (images for _, images in ahead), workers=config.workers, pin=pin)
-        yield from zip((step for step, _ in steps), batches, strict=True)
+        parts = (dealt(images, ranks.size * config.accumulate, self.model)[own] for _, images in ahead)
+        batches = load(make, itertools.chain.from_iterable(parts), workers=config.workers, pin=pin)
+        yield from zip((step for step, _ in steps), zip(*[batches] * config.accumulate, strict=True), strict=True)
 
 
 def training_plan(config: TrainConfig, model: ViTConfig, source: Source) -> TrainingPlan:

@@ -29,6 +29,7 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.load import load_model, model_files, read_record
 from sightline.models import Model
+from sightline.ranks import ALONE, Ranks
 from sightline.reading import read_json_lines
 from sightline.replacing import previous_of, storage_errors
 from sightline.run_files import (
@@ -50,7 +51,7 @@ from sightline.training.plan import Position
 from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.
-_FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable")
+_FREE_TO_CHANGE = ("accumulate", "recompute", "validation", "workers", "checkpoint_every", "skip_unreadable")
 
 
 @dataclass
@@ -60,6 +61,7 @@ class RunState:
     Attributes:
         config: resolved; source: the data, as its images are shown.
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
+        ranks: that train it, of which this process is one.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
@@ -72,6 +74,7 @@ class RunState:
     source: Source
     data: Fingerprint
     minival: str
+    ranks: Ranks = ALONE
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -225,6 +228,7 @@ def _record(state: RunState) -> dict[str, Any]:
         "seconds": state.seconds,
         "validated": state.validated,
         "threads": torch.get_num_threads(),
+        "ranks": state.ranks.size,
         "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
@@ -258,6 +262,8 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
     threads = torch.get_num_threads()
     if training.get("threads") != threads:
         warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
+    if (before := training.get("ranks", 1)) != state.ranks.size:
+        warn(f"{path} was trained by {before} ranks, this is {state.ranks.size}: not the same to the bit")
     if state.config.precision == "bfloat16" and "validated" not in training:
         warn(f"{path} was trained by an older version, whose bfloat16 rounds otherwise: not the same to the bit")
     state.model.load_state_dict(trained.state_dict())

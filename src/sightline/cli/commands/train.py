@@ -76,6 +76,7 @@ def train(
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import write_pictures
     from sightline.predictions import Prediction
+    from sightline.ranks import joined
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.reports.words import quantity
@@ -105,35 +106,39 @@ def train(
     began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
     asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
     runtime.set_threads(threads)
-    where = runtime.resolve_device(device)
-    with progress.Bars() as bars, contextlib.ExitStack() as held:
-        folder = folder_of(asked)
-        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
-        place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
-        place.check()
-        with named_after(config):
-            source = sources.open(asked)
-        before = last_good(folder, warn) if resume else None
-        with named_after(config or Path("train")):
-            decided = decide(asked, source, where, before)
-        built = run_config.built_model(decided, source, config, where)
-        split = next((name for name in ("test", "minival") if name in source.splits), None)
-        # Also those that it is tested on: now, and not after hours of training.
-        source = bars.read_headers(source, ("train", split or "train"), asked.skip_unreadable)
-        sources.say(asked)
-        prepared = prepare(
-            decided,
-            source,
-            built,
-            before,
-            init_from=asked.init_from,
-            accept_changed_data=accept_changed_data,
-            warn=warn,
-            progress=functools.partial(bars.move, "comparing files"),
-        )
+    folder = folder_of(asked)
+    with joined(device) as ranks, progress.Bars() as bars, contextlib.ExitStack() as held:
+        where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+        with ranks.agreeing():
+            inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
+            place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
+            place.check()
+            with named_after(config):
+                source = sources.open(asked)
+            before = last_good(folder, warn) if resume else None
+            with named_after(config or Path("train")):
+                decided = decide(asked, source, where, before)
+            built = run_config.built_model(decided, source, config, where)
+            split = next((name for name in ("test", "minival") if name in source.splits), None)
+            # Also those that it is tested on: now, and not after hours of training.
+            source = bars.read_headers(source, ("train", split or "train"), asked.skip_unreadable)
+            sources.say(asked)
+            prepared = prepare(
+                decided,
+                source,
+                built,
+                before,
+                init_from=asked.init_from,
+                accept_changed_data=accept_changed_data,
+                warn=warn,
+                progress=functools.partial(bars.move, "comparing files"),
+            )
         resolved = prepared.config
-        owner = held.enter_context(place.claimed(warn))
-        run_config.save_config(resolved, folder)
+        owner = None
+        with ranks.agreeing():
+            if ranks.first:
+                owner = held.enter_context(place.claimed(warn))
+                run_config.save_config(resolved, folder)
         rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
         way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
         held.enter_context(signals.way_on(way_on))
@@ -147,7 +152,12 @@ def train(
             bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
 
         with signals.deferred() as stop:
-            run(resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop)
+            run(
+                resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop,
+                ranks=ranks,
+            )  # fmt: skip
+        if owner is None:
+            return
         # In the last step: what was trained is whole, and testing it is not begun.
         signals.end_if_heard()
         bars.say_left_out(source)

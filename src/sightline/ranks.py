@@ -1,0 +1,170 @@
+"""The processes of one run, on one machine or many: how many there are, and what they say to each other.
+
+`python -m torch.distributed.run` (torchrun) starts them. Each holds the whole model and sees its part of each step;
+what decides anything (losses, counts, a wish to stop, a fault) is said to all of them, so that they decide alike.
+Messages are numbers and JSON, never pickles. Reads no torch unless there is more than one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sightline import errors
+from sightline.errors import InputError, RanksError, SightlineError
+
+if TYPE_CHECKING:
+    import torch
+
+# As long as the first may save, measure or read headers while the others wait.
+_PATIENCE = datetime.timedelta(hours=2)
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of a run; alone unless said.
+
+    Attributes:
+        rank: from 0; size: how many there are; local: the rank on this machine.
+        device: where messages travel: a GPU's for NCCL.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+    device: torch.device | str = "cpu"
+
+    @property
+    def first(self) -> bool:
+        """This one writes, and speaks to the user."""
+        return self.rank == 0
+
+    def summed(self, values: Sequence[float]) -> list[float]:
+        """The sums of numbers over all ranks, in float64 where the device has it; each must call it."""
+        if self.size == 1:
+            return list(values)
+        import torch
+        import torch.distributed as dist
+
+        told = torch.tensor(list(values), dtype=torch.float64, device=self.device)
+        with lost():
+            dist.all_reduce(told)
+        return told.tolist()
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each rank says, plain values as JSON has them, in the order of the ranks; each must call it."""
+        if self.size == 1:
+            return [value]
+        import torch
+        import torch.distributed as dist
+
+        content = json.dumps(value).encode()
+        lengths = [int(one) for one in self.summed([len(content) * (one == self.rank) for one in range(self.size)])]
+        told = torch.zeros(max(lengths), dtype=torch.uint8, device=self.device)
+        told[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
+        heard = [torch.empty_like(told) for _ in range(self.size)]
+        with lost():
+            dist.all_gather(heard, told)
+        texts = (bytes(one[:length].tolist()) for one, length in zip(heard, lengths, strict=True))
+        return [json.loads(text) for text in texts]
+
+    def agree(self, fault: SightlineError | None = None) -> None:
+        """Go on where none has a fault; else each raises that of the lowest rank which has one. Each must call it."""
+        if self.size == 1:
+            if fault is not None:
+                raise fault
+            return
+        said = self.gathered(None if fault is None else [type(fault).__name__, str(fault)])
+        for rank, one in enumerate(said):
+            if one is not None:
+                kind = getattr(errors, one[0], SightlineError)
+                raise (fault if rank == self.rank and fault is not None else kind(one[1]))
+
+    @contextlib.contextmanager
+    def agreeing(self) -> Iterator[None]:
+        """Inside, each does the same; a fault of one ends all of them with its line."""
+        fault = None
+        try:
+            yield
+        except SightlineError as error:
+            if self.size == 1 or isinstance(error, RanksError):
+                raise
+            fault = error
+        self.agree(fault)
+
+    def by_the_first(self, work: Callable[[], object]) -> None:
+        """Have the first rank do something while the others wait; each must call it."""
+        with self.agreeing():
+            if self.first:
+                work()
+
+
+ALONE = Ranks()
+
+
+@contextlib.contextmanager
+def lost() -> Iterator[None]:
+    """Say in one line what torch says in many, where another rank is not there any more."""
+    import torch.distributed as dist
+
+    try:
+        yield
+    except (dist.DistError, RuntimeError, ValueError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RanksError(f"another rank of the run ended or cannot be reached ({line[:200]})") from None
+
+
+def started_by_launcher() -> bool:
+    """Whether a launcher, as torchrun, started this process as one of several."""
+    return os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
+
+
+def is_first() -> bool:
+    """Whether this process is the one that speaks, also before the ranks have joined."""
+    return not started_by_launcher() or os.environ["RANK"] == "0"
+
+
+@contextlib.contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """Inside, the ranks that a launcher started are joined; a process that is alone is alone.
+
+    Args:
+        device: `auto` and `cuda` give each rank of a machine its own GPU, where there are some.
+
+    Raises:
+        InputError: the launcher's variables are incomplete, or there are fewer GPUs than ranks here.
+        RanksError: the others cannot be reached.
+    """
+    if not started_by_launcher():
+        yield ALONE
+        return
+    import torch
+    import torch.distributed as dist
+
+    found = {name: os.environ.get(name) for name in _NEEDED}
+    for name, value in found.items():
+        if value is None:
+            raise InputError(f"{name}: is not set, beside WORLD_SIZE (expected torchrun, which sets both)")
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    local = int(os.environ.get("LOCAL_RANK", rank))
+    gpus = torch.cuda.device_count() if device != "cpu" else 0
+    if gpus and local >= gpus:
+        raise InputError(
+            f"rank {local} of this machine: has no GPU ({gpus} here; expected as many ranks, or --device cpu)"
+        )
+    own = torch.device("cuda", local) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(own)
+    with lost():
+        dist.init_process_group("nccl" if gpus else "gloo", rank=rank, world_size=size, timeout=_PATIENCE)
+    try:
+        yield Ranks(rank, size, local, own)
+    finally:
+        with contextlib.suppress(Exception):
+            dist.destroy_process_group()

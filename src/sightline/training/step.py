@@ -1,0 +1,156 @@
+"""One step: its batches on every rank, one loss and one gradient of them all, one update."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from sightline.data.allowance import Unreadable
+from sightline.data.batch import Batch
+from sightline.data.source import Source
+from sightline.errors import NonFiniteError, SightlineError
+from sightline.models.head import TokenHead
+from sightline.ranks import Ranks, lost
+from sightline.tasks.base import Task
+from sightline.training.parallel import idle_batch, nothing
+from sightline.training.plan import Step
+from sightline.training.state import RunState
+
+Planned = tuple[Step, Sequence[Batch]]
+
+
+def agreed(
+    steps: Iterator[Planned], source: Source, ranks: Ranks, stop: Callable[[], bool] | None
+) -> Iterator[tuple[Step, Sequence[Batch], bool]]:
+    """The steps with their batches, once every rank has its own, and whether one of them is to stop after it.
+
+    What a rank leaves out because it cannot be read, all of them count.
+
+    Raises:
+        SightlineError: what one of the ranks cannot go on for.
+    """
+    while True:
+        fault, found = None, None
+        try:
+            found = next(steps, None)
+        except SightlineError as error:
+            if ranks.size == 1:
+                raise
+            fault = error
+        if ranks.size > 1:
+            own = [] if found is None else [one for batch in found[1] for one in batch.left_out]
+            asked, faults, left = ranks.summed([stop is not None and stop(), fault is not None, len(own)])
+            if faults:
+                ranks.agree(fault)
+            if left:
+                _count(ranks.gathered([[one.path, one.reason] for one in own]), source, ranks)
+        else:
+            asked = 0.0
+        if found is None:
+            return
+        yield *found, asked > 0
+
+
+def _count(said: Sequence[Sequence[Sequence[str]]], source: Source, ranks: Ranks) -> None:
+    """Count what the other ranks left out; this one's is counted."""
+    others = [Unreadable(*one) for rank, some in enumerate(said) if rank != ranks.rank for one in some]
+    if source.allowance is not None:
+        with ranks.agreeing():
+            source.allowance.note("train", others)
+
+
+def take_step(
+    state: RunState,
+    task: Task,
+    forward: Callable[[Batch, str], Any],
+    batches: Sequence[Batch],
+    rate: float,
+    step: Step,
+) -> float | None:
+    """The loss of a step, of which the update was made; None where none of its images can be read.
+
+    Args:
+        forward: as `parallel.wrapped` gives it; batches: of this rank, on its device.
+        rate: the learning rate.
+
+    Raises:
+        NonFiniteError: the loss or the gradient is not finite; on every rank, before the update.
+    """
+    model, optimizer, config = state.model, state.optimizer, state.config
+    # What does not draw by the images' seeds, as a plug-in's head, draws from the global generator: seeded by the step,
+    # so that a resumed run draws the same. Not by `torch.manual_seed`, which also reaches the GPUs of a run without.
+    seed, device = (config.seed * 2**32 + state.step) % 2**63, model.anchor.device
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+    if isinstance(model.head, TokenHead):
+        model.head.done = step.begins
+    optimizer.zero_grad(set_to_none=True)
+    if state.ranks.size == 1 and len(batches) == 1:
+        value = _at_once(state, task, forward, batches[0])
+    else:
+        value = _in_parts(state, task, forward, batches, step)
+    if value is None:
+        # Nothing of it can be read: there is nothing to learn.
+        return None
+    limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    if not (math.isfinite(value) and math.isfinite(float(norm))):
+        ids = [index for batch in batches for index in batch.indices.tolist()]
+        shown = ", ".join(str(index) for index in ids[:8])
+        raise NonFiniteError(
+            f"step {step.number + 1} of epoch {step.epoch} stopped before the update: loss {value}, gradient norm "
+            f"{float(norm)}, images {shown}{', ...' if len(ids) > 8 else ''} (try a lower optimizer.lr)"
+        )
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["lr_scale"]
+    optimizer.step()
+    if state.ema is not None:
+        state.ema.update(model)
+    return value
+
+
+def _at_once(state: RunState, task: Task, forward: Callable[[Batch, str], Any], batch: Batch) -> float | None:
+    """The loss of all images of a step together, with its gradient."""
+    if not len(batch):
+        return None
+    total, units = task.loss(forward(batch, state.config.precision), batch.targets, batch.layout)
+    loss = total / units
+    loss.backward()
+    return float(loss.detach())
+
+
+def _in_parts(
+    state: RunState, task: Task, forward: Callable[[Batch, str], Any], batches: Sequence[Batch], step: Step
+) -> float | None:
+    """The same of images that are computed one part after the other, and on several ranks: the sum of all losses
+    divided by the number of all units, which is known when the last is done."""
+    model, ranks, precision = state.model, state.ranks, state.config.precision
+    planned = step.after.images - step.before.images
+    total, units = torch.zeros((), dtype=torch.float64), 0
+    for number, batch in enumerate(batches, start=1):
+        joins = number == len(batches) and ranks.size > 1
+        if not len(batch) and not joins:
+            continue
+        # Gradients are summed over the ranks with those of the last part.
+        with contextlib.nullcontext() if joins or ranks.size == 1 else forward.no_sync():  # pyright: ignore[reportFunctionMemberAccess]
+            if len(batch):
+                part, count = task.loss(forward(batch, precision), batch.targets, batch.layout)
+            else:
+                part, count = nothing(forward(idle_batch(model), precision)), 0
+            # So that numbers keep their usual size, also in few bits.
+            with lost() if ranks.size > 1 else contextlib.nullcontext():
+                (part / planned).backward()
+        total, units = total + part.detach().double().cpu(), units + count
+    whole, counted = ranks.summed([float(total), units])
+    if not counted:
+        return None
+    if counted != planned:
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(planned / counted)
+    return whole / counted

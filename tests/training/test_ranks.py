@@ -1,0 +1,227 @@
+"""Two ranks train what one trains: the same losses and weights, also where their parts are uneven, or one has none."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sightline.data.batch import normalised
+from sightline.data.loader import Planned
+from sightline.data.packs import PackingConfig
+from sightline.errors import InputError, NonFiniteError, StoppedError, UnreadableDataError
+from sightline.models.create import model_config
+from sightline.ranks import Ranks
+from sightline.tasks.base import task_class
+from sightline.training import step as step_module
+from sightline.training import train
+from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.training.parallel import dealt, summing
+from sightline.training.plan import shown, training_plan
+from sightline.training.prepare import build_model, resolve, task_options
+from sightline.training.run import open_training_data
+from sightline.training.state import RunState
+from tests.ranks import together
+from tests.tiny import MODEL, log_lines, pictures, tiny_config, tree
+
+SGD = OptimizerConfig(lr=0.1, name="sgd", clip=0.5)
+UNEVEN = tiny_config(images=99, batch_size=33, optimizer=SGD, checkpoint_every=33)
+# Of the last step one rank has no image.
+IDLE = tiny_config(images=65, batch_size=32, optimizer=SGD, checkpoint_every=33)
+CHANCE = tiny_config(
+    images=64,
+    optimizer=SGD,
+    model_options={**MODEL, "depth": 2, "drop_path": 0.4, "dropout": 0.3},
+    encoding="rope_mixed",
+)
+PACKED = TrainConfig(
+    data="scenes", model_options=dict(MODEL), resolution=16, images=60, precision="float32", validation=None,
+    packing=PackingConfig(
+        tokens=300, resolutions=(8, 24), drop="constant", drop_options={"drop": 0.3}, most_images=7
+    ),
+    optimizer=SGD, encoding="rope_axial+learned_1d",
+)  # fmt: skip
+
+
+def run(ranks: Ranks, config, out, options=None):
+    torch.set_num_threads(1)
+    train(config, out, ranks=ranks, device="cpu", **(options or {}))
+    return ranks.rank
+
+
+def alone(config, out):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(config, out)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def assert_alike(first, second, tolerance=1e-5):
+    """The same steps with the same losses, and weights that differ by so much of their norm."""
+    records = [[json.loads(line) for line in log_lines(run)] for run in (first, second)]
+    assert len(records[0]) == len(records[1]) > 1
+    for one, other in zip(*records, strict=True):
+        assert other.pop("loss") == pytest.approx(one.pop("loss"), rel=tolerance)
+        assert one == other
+    found = [load_file(run / "checkpoint" / "model.safetensors") for run in (first, second)]
+    assert found[0].keys() == found[1].keys()
+    for name, weight in found[0].items():
+        assert float((found[1][name] - weight).norm()) <= tolerance * float(weight.norm()) + 1e-7, name
+
+
+@pytest.mark.parametrize("config", [UNEVEN, IDLE, CHANCE, PACKED], ids=["uneven", "idle", "chance", "packed"])
+def test_two_ranks_train_as_one(config, tmp_path):
+    alone(config, tmp_path / "one")
+    assert together(2, run, config, tmp_path / "two") == [0, 1]
+    assert_alike(tmp_path / "one", tmp_path / "two")
+    assert sorted(tree(tmp_path / "one")) == sorted(tree(tmp_path / "two"))
+
+
+@pytest.mark.parametrize("config", [UNEVEN, PACKED], ids=["uniform", "packed"])
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_step_in_parts_is_the_step(config, parts, tmp_path):
+    alone(config, tmp_path / "one")
+    alone(dataclasses.replace(config, accumulate=parts, recompute=True), tmp_path / "parts")
+    assert_alike(tmp_path / "one", tmp_path / "parts")
+
+
+def test_parts_on_two_ranks(tmp_path):
+    alone(IDLE, tmp_path / "one")
+    together(2, run, dataclasses.replace(IDLE, accumulate=3), tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
+
+
+class InDouble(torch.nn.Module):
+    """As `parallel.wrapped` gives outputs, in float64."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch, precision):
+        rows = normalised(batch.inputs, self.model.config.mean, self.model.config.std)
+        return self.model(rows.to(self.model.anchor.dtype), layout=batch.layout)
+
+
+def gradients(ranks: Ranks, config, dtype):
+    """The gradient of the first step by name, and its norm."""
+    torch.set_num_threads(1)
+    source = shown(open_training_data(config), config)
+    config = resolve(config, source, torch.device("cpu"))
+    model = build_model(config, source).to(dtype).train()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter.normal_(0, 0.2, generator=generator)
+    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
+    state = RunState(model, None, None, config, source, None, "", ranks)
+    plan = training_plan(config, model.config, source)
+    step, batches = next(plan.batches(model.image_rows, task, ranks=ranks))
+    value = step_module._in_parts(state, task, summing(InDouble(model), ranks), batches, step)
+    found = {name: one.grad for name, one in model.named_parameters()}
+    return value, {name: one.double().numpy() for name, one in found.items() if one is not None}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("config", [UNEVEN, CHANCE, PACKED], ids=["uneven", "chance", "packed"])
+def test_one_gradient_of_all_ranks(config, dtype, tolerance):
+    value, alone = gradients(Ranks(), config, dtype)
+    for other, found in together(2, gradients, config, dtype):
+        assert other == pytest.approx(value, rel=tolerance)
+        assert found.keys() == alone.keys()
+        total = sum(float((one**2).sum()) for one in alone.values()) ** 0.5
+        assert sum(float((one**2).sum()) for one in found.values()) ** 0.5 == pytest.approx(total, rel=tolerance)
+        for name, gradient in alone.items():
+            assert np.linalg.norm(found[name] - gradient) <= tolerance * np.linalg.norm(gradient) + 1e-15, name
+            assert np.linalg.norm(gradient) > 0, name
+
+
+def stop_after(ranks: Ranks, config, out, steps):
+    """The second rank alone is asked to stop."""
+    asked = iter(range(100))
+    return run(ranks, config, out, {"stop": lambda: ranks.rank == 1 and next(asked) >= steps - 1})
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_ranks_stop_together_and_others_go_on(size, tmp_path):
+    config = dataclasses.replace(UNEVEN, images=165)
+    alone(config, tmp_path / "one")
+    said = together(2, stop_after, config, tmp_path / "two", 3)
+    assert [type(one) for one in said] == [StoppedError, StoppedError]
+    assert len(log_lines(tmp_path / "two")) == 3
+    warned = []
+    if size == 1:
+        train(config, tmp_path / "two", resume=True, warn=warned.append)
+        assert any("was trained by 2 ranks, this is 1" in line for line in warned)
+    else:
+        together(size, run, config, tmp_path / "two", {"resume": True})
+    assert_alike(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_fault_of_one_is_said_by_all(tmp_path):
+    (tmp_path / "run" / "checkpoint").mkdir(parents=True)
+    said = together(2, run, tiny_config(resolution=17), tmp_path / "a")
+    assert [type(one) for one in said] == [InputError, InputError]
+    assert str(said[0]) == str(said[1])
+
+
+def test_what_is_not_finite_ends_all_before_the_update(tmp_path):
+    said = together(2, run, tiny_config(images=320, optimizer=OptimizerConfig(lr=1e30, warmup=0.0)), tmp_path / "a")
+    assert [type(one) for one in said] == [NonFiniteError, NonFiniteError]
+
+
+def damaged(tmp_path):
+    data = pictures(tmp_path / "data", count=8)
+    file = sorted((tmp_path / "data" / "train").rglob("*.png"))[3]
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) * 2 // 3])
+    return tiny_config(data=data, images=None, epochs=2.0, batch_size=8, optimizer=SGD, checkpoint_every=8)
+
+
+def test_an_image_that_cannot_be_read_ends_all(tmp_path):
+    said = together(2, run, damaged(tmp_path), tmp_path / "a")
+    assert [type(one) for one in said] == [UnreadableDataError, UnreadableDataError]
+    assert str(said[0]) == str(said[1])
+
+
+def test_what_one_leaves_out_all_count(tmp_path):
+    config = dataclasses.replace(damaged(tmp_path), skip_unreadable=1)
+    alone(config, tmp_path / "one")
+    together(2, run, config, tmp_path / "two")
+    assert_alike(tmp_path / "one", tmp_path / "two")
+    left = [(tmp_path / one / "checkpoint" / "left_out.jsonl").read_text() for one in ("one", "two")]
+    assert left[0] == left[1] != ""
+
+
+def tell(ranks: Ranks):
+    first = ranks.summed([ranks.rank, 1.0])
+    second = ranks.gathered({"rank": ranks.rank, "words": "é" * (3 * ranks.rank)})
+    return first, second
+
+
+def test_what_ranks_say_to_each_other():
+    said = together(3, tell)
+    words = [{"rank": rank, "words": "é" * (3 * rank)} for rank in range(3)]
+    assert said == [([3.0, 3.0], words)] * 3
+    assert tell(Ranks()) == ([0, 1.0], [{"rank": 0, "words": ""}])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 7])
+def test_parts_cost_alike(parts):
+    """Every image once, in its order; no part costs more than another by more than one image."""
+    draws = np.random.default_rng(0)
+    model = model_config("vit_micro_patch4")
+    planned = [Planned(number, 0, (4, 4), int(draws.integers(1, 400))) for number in range(40)]
+    found = dealt(planned, parts, model)
+    assert len(found) == parts
+    assert sorted(one.index for part in found for one in part) == list(range(40))
+    assert all([one.index for one in part] == sorted(one.index for one in part) for part in found)
+    tokens = [sum(one.tokens for one in part) for part in found]
+    assert max(tokens) - min(tokens) <= 60 * (parts > 1)
+    assert [len(part) for part in dealt(planned[:2], 4, model)] == [1, 1, 0, 0]
