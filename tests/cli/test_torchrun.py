@@ -103,7 +103,7 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
         launcher.communicate(timeout=60)
         assert len(log_lines(tmp_path / "run")) >= before + 4
     steps = len(log_lines(tmp_path / "run"))
-    config = training_config(tmp_path / "run" / "config.yaml", {}, (), None)
+    config = training_config(tmp_path / "run" / "config.yaml", {}, (), summarise=lambda _: None)
     passed = iter(range(10_000))
     with pytest.raises(StoppedError):
         train(config, tmp_path / "one", stop=lambda: next(passed) >= steps - 1)
