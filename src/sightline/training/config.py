@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
+from sightline.data.augmenting import make_augmentations
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
@@ -115,6 +116,8 @@ class TrainConfig:
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
         parts: smallest part of a training image's area that is shown, a random one each time; None leaves that to the
             data: folders .35, drawn scenes whole.
+        augment: files in `data/augmentations/`, or plug-ins, by name with their options: what is done to each training
+            image, in this order, before it is mixed.
         mixing: mixup and CutMix; None mixes nothing (as NaViT).
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -147,6 +150,7 @@ class TrainConfig:
     loss: Loss = "bce"
     label_smoothing: float = 0.0
     parts: float | None = None
+    augment: dict[str, dict[str, Any]] = field(default_factory=dict)
     mixing: MixingConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
@@ -174,6 +178,7 @@ class TrainConfig:
         for name, high in (("epochs", None), ("flops", None), ("parts", 1)):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), above=True, high=high)
+        make_augmentations(self.augment)
         ClassificationOptions(self.loss, self.label_smoothing)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
         for key, instead in _DECIDED_BY.items():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sightline.analysis.flops import training_flops
+from sightline.data.augmenting import make_augmentations
 from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
@@ -165,7 +166,10 @@ class TrainingPlan(ABC):
             pin: for a GPU.
         """
         config, prefix = self.config, self.model.num_prefix_tokens
-        make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing)
+        augment = make_augmentations(config.augment)
+        make = Maker(
+            self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing, augment
+        )
         # Workers take batches ahead of the step that is done: its twin keeps their steps.
         steps, ahead = itertools.tee(self.steps(first, position))
         batches = load(make, (images for _, images in ahead), workers=config.workers, pin=pin)

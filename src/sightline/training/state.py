@@ -51,6 +51,8 @@ from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("validation", "workers", "checkpoint_every", "skip_unreadable")
+# Of these groups the order counts too.
+_ORDERED = ("augment",)
 
 
 @dataclass
@@ -321,5 +323,7 @@ def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterato
         there, value = saved.get(key), wanted.get(key)
         if isinstance(there, dict) and isinstance(value, dict):
             yield from ((f"{key}.{inner}", *both) for inner, *both in _differences(there, value))
+            if key in _ORDERED and list(there) != list(value):
+                yield key, list(there), list(value)
         elif there != value:
             yield key, there, value
