@@ -14,8 +14,8 @@ from sightline.data.augmenting import Augmentation, require_range
 
 @dataclass(frozen=True)
 class ThreeAugment(Augmentation):
-    """One of the three, each as likely as the others (DeiT III, Touvron et al. 2022; the numbers are those of the public
-    code, `augment.py` of facebookresearch/deit, and of timm's `3a`). The recipe has colour jitter after it.
+    """One of the three, each as likely as the others (DeiT III, Touvron et al. 2022), with the numbers of the public
+    code (`augment.py` of facebookresearch/deit) and of timm's `3a`. The recipe has colour jitter after it.
 
     Attributes:
         threshold: a value from here on is inverted by solarising.
