@@ -85,8 +85,9 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
 
 
 def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
-    with pytest.raises(InputError, match=r"parts 0.5: not for data 'digits'"):
-        open_source("digits").showing_parts(0.5)
+    for parts in (0.5, "simple"):
+        with pytest.raises(InputError, match=rf"parts {parts}: not for data 'digits'"):
+            open_source("digits").showing_parts(parts)
 
 
 def test_every_file_in_sources_is_a_data_set() -> None:

@@ -119,6 +119,8 @@ class TrainConfig:
             random crop of DeiT III. None leaves that to the data: folders .35, drawn scenes whole.
         augment: files in `data/augmentations/`, or plug-ins, by name with their options: what is done to each training
             image, in this order, before it is mixed.
+        repeats: how many times in a row an image is shown, augmented anew each time (repeated augmentation); a pass
+            shows as many images in all, so fewer different ones. Not with `packing`.
         mixing: mixup and CutMix; None mixes nothing (as NaViT).
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -152,6 +154,7 @@ class TrainConfig:
     label_smoothing: float = 0.0
     parts: Parts | None = None
     augment: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repeats: int = 1
     mixing: MixingConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
@@ -172,6 +175,9 @@ class TrainConfig:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
         for name, low in (("batch_size", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
+        require_whole("repeats", self.repeats, 1, 1000)
+        if self.repeats > 1 and self.packing is not None:
+            raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")
         check_skip(self.skip_unreadable)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:

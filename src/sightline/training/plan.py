@@ -218,10 +218,12 @@ class _Uniform(TrainingPlan):
 
         for number in range(first, plan.steps):
             epoch, inside = plan.locate(number)
-            places = slice(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
+            places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
             step = Step(number, epoch, spent(number), spent(number + 1), number / plan.steps, (number + 1) / plan.steps)
-            yield step, [Planned(int(index), epoch, side, cells) for index in every[places]]
+            # Each time with draws of its own, as in a pass of its own; images of a pass begin anew in the next.
+            shown = [(place // config.repeats, epoch * config.repeats + place % config.repeats) for place in places]
+            yield step, [Planned(int(every[place]), draws, side, cells) for place, draws in shown]
 
 
 class _Packed(TrainingPlan):
