@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sightline.data.source import Example
 from sightline.data.sources.scenes import Scenes
-from sightline.data.transforms import ImageTransform, cut, eval_crop, whole_crop
+from sightline.data.transforms import ImageTransform, SimpleCrop, cut, eval_crop, whole_crop
 from sightline.errors import InputError
 from sightline.targets import IGNORE, Crop, Label, Objects, Pixels, Target
 
@@ -152,6 +152,30 @@ def test_boxes_and_masks_agree(index):
     crop = ImageTransform().train_crop((60, 90), (120, 160), seed=5, epoch=0, index=index)
     (moved,) = crop.of_boxes(np.array([[10, 20, 50, 80]], float))
     assert np.abs(moved - extent(255 * crop.of_map(mask)[..., None])).max() <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize("image_size", [(32, 32), (20, 45), (3, 2), (1, 1)])
+def test_what_is_reflected_is_so_in_masks_too(image_size):
+    """By the simple crop, of pictures of any shape."""
+    for index, (height, width) in enumerate([(60, 90), (90, 60), (7, 200), (300, 5), (1, 9), (32, 32), (20, 45)]):
+        mask = mask_of(height, width, index)
+        for flip in (0.0, 1.0):
+            transform = SimpleCrop(flip=flip)
+            crop = transform.train_crop((height, width), image_size, seed=5, epoch=0, index=index)
+            moved = Pixels(mask).moved(crop).pixels
+            assert moved.shape == image_size
+            assert (cut(painted(mask), crop, "nearest") == painted(moved)).all()
+
+
+@pytest.mark.parametrize("index", range(12))
+def test_boxes_of_a_simple_crop_end_at_the_picture(index):
+    mask = np.zeros((60, 90), np.uint8)
+    mask[10:50, 20:80] = 1
+    crop = SimpleCrop().train_crop((60, 90), (60, 60), seed=5, epoch=0, index=index)
+    (moved,) = crop.of_boxes(np.array([[10, 20, 50, 80]], float))
+    shown = crop.of_map(mask)
+    rows, cols = (np.flatnonzero(shown.any(axis=axis)) for axis in (1, 0))
+    assert np.abs(moved - [rows[0], cols[0], rows[-1] + 1, cols[-1] + 1]).max() <= 1e-9
 
 
 def test_a_label_is_said_of_the_whole_and_stays():

@@ -14,8 +14,13 @@ from sightline.errors import InputError
 
 Box = tuple[float, float, float, float]
 
+Lines = slice | np.ndarray
+
 IGNORE = 255
 """The class of a pixel that counts nowhere."""
+
+_MOST_SCALED = 16
+"""Times as long as what is shown of it, at most, a picture is scaled as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +28,18 @@ class Crop:
     """What a transform did to a picture: a part of it at another size, perhaps mirrored.
 
     Attributes:
-        box: (y0, x0, y1, x1) in pixels of the picture before; need not be whole.
+        box: (y0, x0, y1, x1) in pixels of the picture before; need not be whole. Where it reflects, it may reach beyond
+            the picture.
         image_size: (height, width) in pixels of the picture after.
         mirrored: left and right changed places, last.
+        reflects: the picture is scaled as a whole, in which the box stands at whole pixels; what of it lies outside of
+            the picture is filled by the picture's reflection, as `np.pad` has it.
     """
 
     box: Box
     image_size: tuple[int, int]
     mirrored: bool = False
+    reflects: bool = False
 
     def of_map(self, values: np.ndarray) -> np.ndarray:
         """Values of each pixel, as a mask has them: each new pixel takes that in which its centre lies, as Pillow's
@@ -39,9 +48,22 @@ class Crop:
         Args:
             values: [height, width, ...] of the picture before; of the picture after is returned.
         """
-        y, x = map(_nearest, values.shape[:2], self.box[:2], self.box[2:], self.image_size)
+        box, size, shown = self.scaled((values.shape[0], values.shape[1]))
+        y, x = (
+            line[lines]
+            for line, lines in zip(map(_nearest, values.shape[:2], box[:2], box[2:], size), shown, strict=True)
+        )
         moved = values[y[:, None], x]
         return moved[:, ::-1] if self.mirrored else moved
+
+    def scaled(self, size: tuple[int, int]) -> tuple[Box, tuple[int, int], tuple[Lines, Lines]]:
+        """What of a picture of (height, width) is scaled, in its pixels, to which (height, width), and which rows and
+        columns of that are shown, before it is mirrored."""
+        if not self.reflects:
+            return self.box, self.image_size, (slice(None), slice(None))
+        parts = [_reflected(*one) for one in zip(size, self.box[:2], self.box[2:], self.image_size, strict=True)]
+        (y0, y1, height, rows), (x0, x1, width, cols) = parts
+        return (y0, x0, y1, x1), (height, width), (rows, cols)
 
     def of_boxes(self, boxes: np.ndarray) -> np.ndarray:
         """Boxes float [n, 4] as (y0, x0, y1, x1) in pixels, cut to the picture; one outside of it has no area left."""
@@ -58,6 +80,17 @@ class Crop:
         ends = [math.ceil(high - 0.5) for high in self.box[2:]]
         rows, cols = (slice(start, max(end, start + 1)) for start, end in zip(starts, ends, strict=True))
         return rows, cols
+
+
+def _reflected(side: int, low: float, high: float, count: int) -> tuple[float, float, int, np.ndarray]:
+    """Of `side` pixels, `count` are shown that lie between two places, perhaps beyond them: what is scaled, from and
+    to, in how many pixels, and which of those are shown, int64 [count]."""
+    whole = max(round(side * count / (high - low)), 1)
+    places = (np.arange(count) + round(low * whole / side)) % max(2 * whole - 2, 1)
+    lines = np.minimum(places, 2 * whole - 2 - places)
+    # Of a strip that would be long beyond use, that part alone.
+    begin, end = (0, whole) if whole <= _MOST_SCALED * count else (int(lines.min()), int(lines.max()) + 1)
+    return begin * side / whole, min(end * side / whole, side), end - begin, lines - begin
 
 
 def _nearest(side: int, low: float, high: float, count: int) -> np.ndarray:

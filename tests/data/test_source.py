@@ -27,10 +27,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "digits", "imagefolder"])
+@pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "scenes, simple", "digits", "imagefolder"])
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
     if request.param == "scenes in parts":
         return open_source("scenes").showing_parts(0.35)
+    if request.param == "scenes, simple":
+        return open_source("scenes").showing_parts("simple")
     spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
     return open_source(spec)
 
@@ -83,8 +85,9 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
 
 
 def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
-    with pytest.raises(InputError, match=r"parts 0.5: not for data 'digits'"):
-        open_source("digits").showing_parts(0.5)
+    for parts in (0.5, "simple"):
+        with pytest.raises(InputError, match=rf"parts {parts}: not for data 'digits'"):
+            open_source("digits").showing_parts(parts)
 
 
 def test_every_file_in_sources_is_a_data_set() -> None:
@@ -126,8 +129,9 @@ def test_seed_and_epoch_change_no_split_but_train(source: Source) -> None:
             for seed, epoch in ((0, 0), (1, 0), (0, 1))
         ]
         assert (images[0] != images[1]).any() == (split == "train")
-        # The scenes are endless: their train split has no second epoch.
-        assert (images[0] != images[2]).any() == (split == "train" and source.name != "scenes")
+        # The scenes are endless: what changes is the part that is shown.
+        again = source.name != "scenes" or source.transform.shows_parts
+        assert (images[0] != images[2]).any() == (split == "train" and again)
 
 
 def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
@@ -144,7 +148,7 @@ def test_labels_groups_and_sizes_belong_together(source: Source) -> None:
             if "group" in slices:
                 assert label in source.groups[slices["group"]]
             # Of a part it is not known.
-            parts = split == "train" and source.name == "scenes" and source.transform.scale[0] < 1
+            parts = split == "train" and source.name == "scenes" and source.transform.shows_parts
             assert ("size" in slices) == (source.name == "scenes" and not parts)
             if "size" in slices:
                 assert 0.3 <= slices["size"] <= 0.95

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from sightline.convert.timm_build import import_timm
+from sightline.data.discovery import open_source
+from sightline.data.randomness import generator
 from sightline.data.sampling import native_grid
-from sightline.data.transforms import INTERPOLATIONS, ImageTransform, cut, eval_crop, whole_crop
+from sightline.data.transforms import INTERPOLATIONS, ImageTransform, SimpleCrop, cut, eval_crop, whole_crop
 from sightline.errors import InputError
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (61, 97, 3), dtype=np.uint8)
@@ -193,3 +198,62 @@ def test_numbers_out_of_range_are_refused() -> None:
             eval_view(IMAGE, size)
         with pytest.raises(InputError, match="no pixels"):
             train_view(IMAGE, size, seed=0, epoch=0, index=0)
+
+
+@pytest.mark.parametrize("shape", [(61, 97), (97, 61), (40, 40), (33, 300), (5, 60)])
+@pytest.mark.parametrize("side", [24, 40, 100, 3])
+def test_a_simple_crop_is_that_of_torchvision(shape, side, monkeypatch) -> None:
+    """Resize, reflect, crop anywhere, mirror: as the public code of DeiT III composes them."""
+    import_timm()
+    transforms = importlib.import_module("torchvision.transforms")
+    image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    for index in range(8):
+        draws = generator("simple_crop/1", 6, index, epoch=2)
+        theirs = transforms.Compose(
+            [
+                transforms.Resize(side, interpolation=transforms.InterpolationMode.BICUBIC),
+                transforms.RandomCrop(side, padding=4, padding_mode="reflect"),
+                transforms.RandomHorizontalFlip(),
+            ]
+        )
+        whole = lambda low, high, size, draws=draws: torch.tensor([int(draws.integers(low, high))])  # noqa: E731
+        monkeypatch.setattr(torch, "randint", whole)
+        monkeypatch.setattr(torch, "rand", lambda _, draws=draws: torch.tensor([draws.random()]))
+        crop = SimpleCrop().train_crop(shape, (side, side), seed=6, epoch=2, index=index)
+        assert np.array_equal(cut(image, crop), np.asarray(theirs(Image.fromarray(image))))
+
+
+def test_a_simple_crop_stands_anywhere_and_is_mirrored_half_of_the_time() -> None:
+    crops = [SimpleCrop().train_crop((30, 60), (30, 30), seed=0, epoch=0, index=index) for index in range(600)]
+    tops, lefts = ({round(crop.box[axis]) for crop in crops} for axis in (0, 1))
+    assert tops == set(range(-4, 5))
+    assert lefts == set(range(-4, 35))
+    assert 250 < sum(crop.mirrored for crop in crops) < 350
+    assert {crop.box[2] - crop.box[0] for crop in crops} == {30.0}
+
+
+def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
+    """It would have 20 million pixels here; what is shown differs by rounding alone."""
+    strip = np.random.default_rng(1).integers(100, 156, (2, 5000, 3), dtype=np.uint8)
+    whole = np.asarray(Image.fromarray(strip).resize((160_000, 64), Image.Resampling.BICUBIC))
+    for index in range(6):
+        crop = SimpleCrop(flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
+        _, (height, width), _ = crop.scaled((2, 5000))
+        assert (height, width) == (64, 64)
+        top, left = round(crop.box[0] * 32), round(crop.box[1] * 32)
+        padded = np.pad(whole, ((4, 4), (0, 0), (0, 0)), "reflect")
+        expected = padded[top + 4 : top + 68, left : left + 64]
+        assert np.abs(cut(strip, crop).astype(int) - expected).max() <= 2
+
+
+def test_a_source_shows_simple_crops_where_it_is_asked_to() -> None:
+    source = open_source("scenes:pairs").showing_parts("simple")
+    whole = open_source("scenes:pairs").example("train", 3, (32, 48), seed=1).image
+    views = [source.example("train", 3, (32, 48), seed=1, epoch=epoch).image for epoch in range(40)]
+    # Never mirrored, as scenes are; moved by at most 4 pixels.
+    padded = np.pad(whole, ((4, 4), (4, 4), (0, 0)), "reflect")
+    windows = {padded[y : y + 32, x : x + 48].tobytes() for y in range(9) for x in range(9)}
+    assert {view.tobytes() for view in views} <= windows
+    assert len({view.tobytes() for view in views}) > 10
+    measured = [one.example("test", 3, (32, 48)).image for one in (source, open_source("scenes:pairs"))]
+    assert np.array_equal(*measured)

@@ -11,6 +11,7 @@ import torch
 
 from sightline.chance import image_seed
 from sightline.checks import require_whole
+from sightline.data.augmenting import Augmentations
 from sightline.data.batch import Arranged, Batch, packed
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.source import Example, Source
@@ -48,7 +49,7 @@ class Maker:
         targets: what a task makes of the targets of some examples.
         arrange: `stacked`, or `packed` for images of any sizes in one row.
         num_prefix_tokens: of each image, in the layout.
-        mixing: of images with one another.
+        mixing: of images with one another; augment: of each image, before.
     """
 
     source: Source
@@ -59,6 +60,7 @@ class Maker:
     num_prefix_tokens: int = 0
     seed: int = 0
     mixing: MixingConfig | None = None
+    augment: Augmentations = ()
 
     def __call__(self, planned: Sequence[Planned]) -> Batch:
         """The batch, without the images that cannot be read.
@@ -69,7 +71,14 @@ class Maker:
         here, examples, left_out = [], [], []
         for one in planned:
             example, lost = read_example(
-                self.source, self.split, one.index, one.image_size, seed=self.seed, epoch=one.epoch, mixing=self.mixing
+                self.source,
+                self.split,
+                one.index,
+                one.image_size,
+                seed=self.seed,
+                epoch=one.epoch,
+                mixing=self.mixing,
+                augment=self.augment,
             )
             left_out += [] if lost is None else [lost]
             if example is not None:

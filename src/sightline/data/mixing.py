@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sightline.checks import STRICT
 from sightline.data.allowance import Unreadable
+from sightline.data.augmenting import Augmentation, augmented
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.errors import InputError, UnreadableDataError
@@ -52,13 +54,15 @@ def read_example(
     seed: int,
     epoch: int,
     mixing: MixingConfig | None = None,
+    augment: Sequence[Augmentation] = (),
 ) -> tuple[Example | None, Unreadable | None]:
-    """An example at a size, mixed with another at the same size: a function of its arguments and the files alone, so
-    that any worker, and a run that goes on, leaves out the same.
+    """An example at a size, augmented, mixed with another at the same size: a function of its arguments and the files
+    alone, so that any worker, and a run that goes on, leaves out the same.
 
     Args:
         image_size: (height, width) in pixels.
         mixing: None mixes nothing.
+        augment: what is done to each of the two before they are mixed.
 
     Returns:
         The example, whose target has the share of the pixels, before a token is dropped; None where it cannot be read.
@@ -67,8 +71,13 @@ def read_example(
     Raises:
         UnreadableDataError: one cannot be read, and the source has no allowance for that.
     """
+
+    def one(at: int) -> Example:
+        found = source.example(split, at, image_size, seed=seed, epoch=epoch)
+        return replace(found, image=augmented(found.image, augment, seed=seed, epoch=epoch, index=at))
+
     try:
-        example = source.example(split, index, image_size, seed=seed, epoch=epoch)
+        example = one(index)
     except UnreadableDataError as error:
         return None, _left_out(source, split, index, error)
     if mixing is None or mixing.mixup == mixing.cutmix == 0:
@@ -84,7 +93,7 @@ def read_example(
     if not happens:
         return alone, None
     try:
-        other = source.example(split, partner, image_size, seed=seed, epoch=epoch)
+        other = one(partner)
     except UnreadableDataError as error:
         return alone, _left_out(source, split, partner, error)
     if cuts:

@@ -15,7 +15,7 @@ from sightline.checks import require
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.summary import Summary
-from sightline.data.transforms import check_image_size, cut
+from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, cut
 from sightline.errors import InputError
 from sightline.targets import Target
 
@@ -139,11 +139,11 @@ class Source(ABC):
         """The same data set, whose training images are not stretched where they are augmented."""
         return self._with(aspect=(1.0, 1.0))
 
-    def showing_parts(self, least: float) -> Self:
+    def showing_parts(self, least: Parts) -> Self:
         """The same data set, of whose training images a random part is shown, another one each time (`train_crop`).
 
         Args:
-            least: the smallest part of an image's area; the largest is the whole.
+            least: the smallest part of an image's area; the largest is the whole. Or "simple" (`SimpleCrop`).
 
         Raises:
             InputError: this data set shows its training images in a way of its own.
@@ -151,6 +151,10 @@ class Source(ABC):
         if self.transform is None:
             own = f"data {self.name!r}, which shows its training images in its own way"
             raise InputError(f"parts {least}: not for {own}")
+        if least == SIMPLE:
+            made = copy.copy(self)
+            made.transform = SimpleCrop.of(self.transform)
+            return made
         return self._with(scale=(least, 1.0))
 
     def prepared(self, interpolation: str, crop: float | None) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -15,6 +16,13 @@ from sightline.targets import Box, Crop
 
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 _CROP_ATTEMPTS = 10
+
+
+Parts = float | Literal["simple"]
+SIMPLE = "simple"
+"""What is shown of an image in training, where it is not the smallest part: the simple random crop."""
+SIMPLE_BORDER = 4
+"""Pixels by which that enlarges an image on each side."""
 
 
 def check_image_size(image_size: tuple[int, int]) -> None:
@@ -42,14 +50,19 @@ def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 
     check_image_size(image_size)
     height, width = size
     target = [math.floor(side / crop) for side in image_size]
-    if target[0] * width >= target[1] * height:
-        scaled = (target[0], max(target[0] * width // height, target[1]))
-    else:
-        scaled = (max(target[1] * height // width, target[0]), target[1])
+    scaled = _covering(size, (target[0], target[1]))
     top, left = (round((whole - part) / 2) for whole, part in zip(scaled, image_size, strict=True))
     y, x = height / scaled[0], width / scaled[1]
     box = (top * y, left * x, min((top + image_size[0]) * y, height), min((left + image_size[1]) * x, width))
     return Crop(box, image_size)
+
+
+def _covering(size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
+    """The (height, width) of an image of `size` that is scaled until it just covers `image_size`."""
+    height, width = size
+    if image_size[0] * width >= image_size[1] * height:
+        return image_size[0], max(image_size[0] * width // height, image_size[1])
+    return max(image_size[1] * height // width, image_size[0]), image_size[1]
 
 
 def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
@@ -74,10 +87,9 @@ def cut(image: np.ndarray, crop: Crop, interpolation: str = "bicubic") -> np.nda
     check_image_size(crop.image_size)
     if crop.box == (0, 0, *image.shape[:2]) and crop.image_size == image.shape[:2] and not crop.mirrored:
         return image
-    height, width = crop.image_size
-    y0, x0, y1, x1 = crop.box
+    (y0, x0, y1, x1), (height, width), (rows, cols) = crop.scaled((image.shape[0], image.shape[1]))
     resized = Image.fromarray(image).resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
-    view = np.asarray(resized)
+    view = np.asarray(resized)[rows][:, cols]
     return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
@@ -143,6 +155,48 @@ class ImageTransform:
         return whole_crop(size, image_size) if self.crop is None else eval_crop(size, image_size, self.crop)
 
     @property
+    def shows_parts(self) -> bool:
+        """Whether a training image may be cut."""
+        return self.scale[0] < 1
+
+    @property
     def most_enlarged(self) -> int:
         """A drawn part is as large as its view at least, whichever it is, in an image so many times as large."""
         return max(math.ceil(1 / math.sqrt(self.scale[0] * self.aspect[0])), 2)
+
+
+@dataclass(frozen=True)
+class SimpleCrop(ImageTransform):
+    """The simple random crop of DeiT III: an image is scaled until it just covers `image_size`, enlarged by its own
+    reflection of 4 pixels on each side, then cut anywhere and perhaps mirrored.
+
+    Of a square size it is, value by value, torchvision's `Resize(size)`, `RandomCrop(size, padding=4,
+    padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images; of an image more than 16 times as long as
+    wide, which is never scaled as a whole, to a level or two.
+    """
+
+    scale: tuple[float, float] = (1.0, 1.0)
+    aspect: tuple[float, float] = (1.0, 1.0)
+
+    @classmethod
+    def of(cls, other: ImageTransform) -> SimpleCrop:
+        """What shows images as another transform does, but for that."""
+        return cls(flip=other.flip, interpolation=other.interpolation, crop=other.crop)
+
+    def train_crop(
+        self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
+    ) -> Crop:
+        check_image_size(image_size)
+        draws = generator("simple_crop/1", seed, index, epoch=epoch)
+        scaled = _covering(size, image_size)
+        top, left = (
+            int(draws.integers(whole + 2 * SIMPLE_BORDER - part + 1)) - SIMPLE_BORDER
+            for whole, part in zip(scaled, image_size, strict=True)
+        )
+        y, x = size[0] / scaled[0], size[1] / scaled[1]
+        box = (top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x)
+        return Crop(box, image_size, bool(draws.random() < self.flip), reflects=True)
+
+    @property
+    def shows_parts(self) -> bool:
+        return True

@@ -20,6 +20,8 @@ def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     least, words = config.get("parts"), ""
     if isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
         words = f"a random part ({100 * least:g}\u00a0% of its area or more)"
+    elif least == "simple":
+        words = "a random crop as wide or as high as itself"
     packing = config.get("packing")
     sizes = _packed(packing, patch_size) if isinstance(packing, Mapping) else _unpacked(config.get("resolution"))
     return dataclasses.replace(sizes, parts=words, fine_tuned_from=str(config.get("init_from") or ""))

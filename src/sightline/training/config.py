@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
+from sightline.data.augmenting import make_augmentations
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
+from sightline.data.transforms import SIMPLE, Parts
 from sightline.errors import InputError
 from sightline.tasks.classification import ClassificationOptions, Loss
 from sightline.training.optimizer_config import OptimizerConfig
@@ -78,8 +80,12 @@ class TrainConfig:
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
-        parts: smallest part of a training image's area that is shown, a random one each time; None leaves that to the
-            data: folders .35, drawn scenes whole.
+        parts: smallest part of a training image's area that is shown, a random one each time, or `simple`: the simple
+            random crop of DeiT III. None leaves that to the data: folders .35, drawn scenes whole.
+        augment: files in `data/augmentations/`, or plug-ins, by name with their options: what is done to each training
+            image, in this order, before it is mixed.
+        repeats: how many times in a row an image is shown, augmented anew each time (repeated augmentation); a pass
+            shows as many images in all, so fewer different ones. Not with `packing`.
         mixing: mixup and CutMix; None mixes nothing (as NaViT).
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -113,7 +119,9 @@ class TrainConfig:
     task_options: dict[str, Any] = field(default_factory=dict)
     loss: Loss = "bce"
     label_smoothing: float = 0.0
-    parts: float | None = None
+    parts: Parts | None = None
+    augment: dict[str, dict[str, Any]] = field(default_factory=dict)
+    repeats: int = 1
     mixing: MixingConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     precision: Precision = "auto"
@@ -135,13 +143,21 @@ class TrainConfig:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
         for name, low in (("batch_size", 1), ("accumulate", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
+        require_whole("repeats", self.repeats, 1, 1000)
+        if self.repeats > 1 and self.packing is not None:
+            raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")
         check_skip(self.skip_unreadable)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1, MAX_SEED)
-        for name, high in (("epochs", None), ("flops", None), ("parts", 1)):
+        if isinstance(self.parts, str):
+            require("parts", self.parts, (SIMPLE,))
+        elif self.parts is not None:
+            require_number("parts", self.parts, above=True, high=1)
+        for name in ("epochs", "flops"):
             if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), above=True, high=high)
+                require_number(name, getattr(self, name), above=True)
+        make_augmentations(self.augment)
         ClassificationOptions(self.loss, self.label_smoothing)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
         for key, instead in _DECIDED_BY.items():

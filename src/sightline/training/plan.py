@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sightline.analysis.flops import training_flops
+from sightline.data.augmenting import make_augmentations
 from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
@@ -176,7 +177,10 @@ class TrainingPlan(ABC):
         """
         config, prefix = self.config, self.model.num_prefix_tokens
         own = slice(ranks.rank * config.accumulate, (ranks.rank + 1) * config.accumulate)
-        make = Maker(self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing)
+        augment = make_augmentations(config.augment)
+        make = Maker(
+            self.source, "train", rows, task.targets, self.arrange, prefix, config.seed, config.mixing, augment
+        )
         # Workers take batches ahead of the step that is done: its twin keeps their steps.
         steps, ahead = itertools.tee(self.steps(first, position))
         parts = (dealt(images, ranks.size * config.accumulate, self.model)[own] for _, images in ahead)
@@ -226,10 +230,12 @@ class _Uniform(TrainingPlan):
 
         for number in range(first, plan.steps):
             epoch, inside = plan.locate(number)
-            places = slice(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
+            places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
             step = Step(number, epoch, spent(number), spent(number + 1), number / plan.steps, (number + 1) / plan.steps)
-            yield step, [Planned(int(index), epoch, side, cells) for index in every[places]]
+            # Each time with draws of its own, as in a pass of its own; images of a pass begin anew in the next.
+            shown = [(place // config.repeats, epoch * config.repeats + place % config.repeats) for place in places]
+            yield step, [Planned(int(every[place]), draws, side, cells) for place, draws in shown]
 
 
 class _Packed(TrainingPlan):

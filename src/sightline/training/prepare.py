@@ -14,6 +14,7 @@ import torch
 
 from sightline import runtime
 from sightline.checks import configure
+from sightline.data.augmenting import make_augmentations
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.fine_tune import begin_with, begun_config
@@ -95,6 +96,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     runtime.check_workers(config.workers)
     if config.mixing is not None and not task_class(config.task).mixes:
         raise InputError(f"mixing: task {config.task} has no targets that can be mixed (expected null)")
+    _check_augment(config)
     if config.init_from is not None and last is not None:
         config = dataclasses.replace(config, init_from=str(last))
     options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
@@ -104,6 +106,17 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
     return dataclasses.replace(config, model=name, model_options=options, resolution=resolution, precision=precision)
+
+
+def _check_augment(config: TrainConfig) -> None:
+    """Refuse to move what a task says the places of."""
+    places = [one for one in task_class(config.task).needs if one != "label"]
+    for one in make_augmentations(config.augment):
+        if places and one.moves:
+            raise InputError(
+                f"augment.{one.name}: moves what is seen, and {', '.join(places)} of task {config.task} would not "
+                "follow (expected augment without it)"
+            )
 
 
 def _with_length(config: TrainConfig, source: Source) -> TrainConfig:

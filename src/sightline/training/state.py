@@ -52,6 +52,8 @@ from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.
 _FREE_TO_CHANGE = ("accumulate", "recompute", "validation", "workers", "checkpoint_every", "skip_unreadable")
+# Of these groups the order counts too.
+_ORDERED = ("augment",)
 
 
 @dataclass
@@ -330,5 +332,7 @@ def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterato
         there, value = saved.get(key), wanted.get(key)
         if isinstance(there, dict) and isinstance(value, dict):
             yield from ((f"{key}.{inner}", *both) for inner, *both in _differences(there, value))
+            if key in _ORDERED and list(there) != list(value):
+                yield key, list(there), list(value)
         elif there != value:
             yield key, there, value

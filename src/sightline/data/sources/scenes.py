@@ -108,7 +108,7 @@ class Scenes(Source):
         return LENGTHS[split]
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
-        """A scene rendered at `image_size`; `epoch` changes nothing, since `train` never repeats an index."""
+        """A scene rendered at `image_size`; `epoch` changes the part that is shown, where there is one."""
         self.check(split, index, image_size)
         scene = draw(self.task, split, index, seed)
         name = f"scenes/{self.task}/{split}/{index}"
@@ -120,11 +120,11 @@ class Scenes(Source):
             return Example(seen.image, Drawn(scene.label, seen=seen, things=things), name, group)
 
         unit = min(_SEARCHED, *image_size) if self.task == "search" else None
-        if split == "train" and self.transform.scale[0] < 1:
+        if split == "train" and self.transform.shows_parts:
             # Drawn so large that no part of it is enlarged.
             times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0])
             large = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
             whole = drawn(large, None if unit is None else times * unit)
-            return self.shown(whole, split, index, image_size, seed=seed, epoch=0)
+            return self.shown(whole, split, index, image_size, seed=seed, epoch=epoch)
         example = drawn(image_size, unit)
         return replace(example, slices=group | {"size": scene.size})

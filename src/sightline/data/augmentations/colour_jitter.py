@@ -1,0 +1,58 @@
+"""Colour jitter: brightness, contrast, saturation and hue, each by a drawn amount, in a drawn order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+from sightline.checks import require_number
+from sightline.data.augmenting import Augmentation
+
+
+@dataclass(frozen=True)
+class ColourJitter(Augmentation):
+    """As torchvision's `ColorJitter` of Pillow images; the default is that of DeiT III.
+
+    Attributes:
+        brightness, contrast, saturation: x draws a factor uniformly from max(0, 1 - x) to 1 + x; 0 changes nothing.
+        hue: x turns it by a share of the circle, uniform from -x to x; at most .5.
+    """
+
+    name: ClassVar[str] = "colour_jitter"
+
+    brightness: float = 0.3
+    contrast: float = 0.3
+    saturation: float = 0.3
+    hue: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, high in (("brightness", None), ("contrast", None), ("saturation", None), ("hue", 0.5)):
+            require_number(f"augment.colour_jitter.{name}", getattr(self, name), high=high)
+
+    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
+        order = draws.permutation(4)
+        spreads = (self.brightness, self.contrast, self.saturation)
+        factors = [draws.uniform(max(0.0, 1.0 - spread), 1.0 + spread) if spread else None for spread in spreads]
+        turn = draws.uniform(-self.hue, self.hue) if self.hue else None
+        picture = Image.fromarray(image)
+        for which in order:
+            if which == 3:
+                picture = picture if turn is None else _turned(picture, turn)
+            elif (factor := factors[which]) is not None:
+                picture = _ENHANCERS[which](picture).enhance(factor)
+        return np.asarray(picture)
+
+
+_ENHANCERS = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+
+
+def _turned(picture: Image.Image, turn: float) -> Image.Image:
+    """With its hue turned by a share of the circle, which Pillow's bytes divide into 256 steps, and torchvision's rule
+    into 255."""
+    hue, *others = picture.convert("HSV").split()
+    # Towards zero, then around the circle.
+    moved = np.asarray(hue) + np.uint8(int(turn * 255) % 256)
+    return Image.merge("HSV", (Image.fromarray(moved), *others)).convert("RGB")

@@ -1,0 +1,81 @@
+"""What an augmentation is: it changes the pixels of a training image that is cut to its size already."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sightline import registry
+from sightline.checks import configure, require_group, require_number
+from sightline.data.randomness import generator
+from sightline.errors import InputError
+
+Augmentations = tuple["Augmentation", ...]
+
+
+class Augmentation(ABC):
+    """One kind, in a file of its own: a frozen dataclass, whose fields are its options.
+
+    Attributes:
+        name: as it is configured.
+        moves: what is seen may stand elsewhere afterwards; such a one is for labels alone, since masks and boxes do not
+            follow it.
+    """
+
+    name: ClassVar[str]
+    moves: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, image: np.ndarray, draws: np.random.Generator) -> np.ndarray:
+        """The image changed, uint8 [height, width, 3] as it is given; it itself is left as it is.
+
+        Args:
+            draws: the image's own, for this augmentation alone.
+        """
+
+
+def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentations:
+    """Augmentations by name with their options, in that order.
+
+    Raises:
+        InputError: a name or an option is not known (names the nearest), or a value is refused.
+    """
+    require_group("augment", options)
+    made = []
+    for name, own in options.items():
+        kind = registry.find(Augmentation, "sightline.data.augmentations", "augmentation", name)
+        require_group(f"augment.{name}", own)
+        made.append(configure(kind, own, f"augment.{name}"))
+    return tuple(made)
+
+
+def augmented(
+    image: np.ndarray, augmentations: Sequence[Augmentation], *, seed: int, epoch: int, index: int
+) -> np.ndarray:
+    """An image after all of them, in their order: a function of its arguments alone. What each draws hangs on no other.
+
+    Args:
+        image: uint8 [height, width, 3]; the same is returned.
+        seed, epoch, index: as `Source.example`.
+    """
+    for one in augmentations:
+        image = one(image, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))
+    return image
+
+
+def require_range(name: str, value: object, *, low: float = 0.0, high: float | None = None) -> tuple[float, float]:
+    """Two numbers of which an option says that it lies between them, as a tuple; they may be equal.
+
+    Raises:
+        InputError: they are none, out of `low` to `high`, or the wrong way round.
+    """
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise InputError(f"{name} {value!r}: expected two numbers")
+    for one in value:
+        require_number(name, one, low=low, high=high)
+    if value[0] > value[1]:
+        raise InputError(f"{name} {list(value)}: expected the smaller one first")
+    return value[0], value[1]

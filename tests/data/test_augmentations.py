@@ -1,0 +1,297 @@
+"""Augmentations: by value what torchvision, timm and the public code of DeiT III make of the same draws."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter, ImageOps
+
+from sightline.convert.timm_build import import_timm
+from sightline.data.augmentations import rand_augment
+from sightline.data.augmenting import augmented, make_augmentations
+from sightline.data.discovery import open_source
+from sightline.data.mixing import MixingConfig, read_example
+from sightline.data.randomness import generator
+from sightline.errors import InputError
+from sightline.training import TrainConfig
+from tests.batches import uniform_batches
+
+ALL = {"three_augment": {}, "colour_jitter": {}, "rand_augment": {}, "random_erasing": {"chance": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def transforms() -> Any:
+    """torchvision's, also where it was built for another torch."""
+    import_timm()
+    return importlib.import_module("torchvision.transforms")
+
+
+def picture(height: int, width: int) -> np.ndarray:
+    """Smooth colours with noise on them: edges, flat places, and values from 0 to 255."""
+    draws = np.random.default_rng(height * 1000 + width)
+    coarse = Image.fromarray(draws.integers(0, 256, (4, 5, 3), dtype=np.uint8)).resize((width, height))
+    return np.clip(np.asarray(coarse) + draws.normal(0, 20, (height, width, 3)), 0, 255).astype(np.uint8)
+
+
+IMAGES = [picture(23, 41), picture(48, 17), picture(32, 32)]
+
+
+def one(name: str, **options: Any) -> Any:
+    return make_augmentations({name: options})[0]
+
+
+def twins(index: int) -> tuple[np.random.Generator, np.random.Generator]:
+    return generator("test/1", 0, index), generator("test/1", 0, index)
+
+
+def as_random(draws: np.random.Generator) -> SimpleNamespace:
+    """Python's module `random`, as far as timm asks it, with these draws."""
+    return SimpleNamespace(
+        random=draws.random,
+        uniform=draws.uniform,
+        randint=lambda low, high: int(draws.integers(low, high + 1)),
+        choice=lambda values: values[draws.integers(len(values))],
+    )
+
+
+def test_three_augment_is_one_of_grey_solarised_and_blurred(transforms):
+    kind, seen = one("three_augment"), []
+    for index in range(36):
+        image, (draws, theirs) = IMAGES[index % 3], twins(index)
+        before = Image.fromarray(image)
+        which = int(theirs.integers(3))
+        # As augment.py of DeiT III: a blur by Pillow whose radius is uniform between .1 and 2.
+        if which == 2:
+            expected = before.filter(ImageFilter.GaussianBlur(radius=theirs.uniform(0.1, 2.0)))
+        else:
+            expected = ImageOps.solarize(before) if which else transforms.Grayscale(3)(before)
+        assert np.array_equal(kind(image, draws), np.asarray(expected))
+        seen.append(which)
+    assert {0, 1, 2} == set(seen)
+
+
+def test_three_augment_is_that_of_timm(monkeypatch):
+    """Its order of the three is another, and its grey an enhancement to nothing."""
+    import_timm()
+    timm = importlib.import_module("timm.data.auto_augment")
+    policy = timm.auto_augment_policy_3a({"img_mean": (0, 0, 0)})
+    for index in range(30):
+        image, (draws, theirs) = IMAGES[index % 3], twins(index)
+        which = (1, 0, 2)[theirs.integers(3)]
+        monkeypatch.setattr(timm, "random", as_random(theirs))
+        expected = timm.AutoAugment([policy[which]])
+        monkeypatch.setattr(timm.random, "choice", lambda values: values[0])
+        assert np.array_equal(one("three_augment")(image, draws), np.asarray(expected(Image.fromarray(image))))
+
+
+@pytest.mark.parametrize("amounts", [(0.3, 0.3, 0.3, 0.0), (0.4, 0.0, 1.5, 0.1), (0.0, 0.0, 0.0, 0.5)])
+def test_colour_jitter_is_that_of_torchvision(amounts, transforms, monkeypatch):
+    names = ("brightness", "contrast", "saturation", "hue")
+    ours, theirs = one("colour_jitter", **dict(zip(names, amounts, strict=True))), transforms.ColorJitter(*amounts)
+    changed = 0
+    for index in range(24):
+        image, (draws, again) = IMAGES[index % 3], twins(index)
+
+        def drawn(*ranges: Any, draws: np.random.Generator = again) -> Any:
+            order = torch.tensor(draws.permutation(4))
+            return order, *(None if one is None else draws.uniform(*one) for one in ranges)
+
+        monkeypatch.setattr(transforms.ColorJitter, "get_params", staticmethod(drawn))
+        found = ours(image, draws)
+        assert np.array_equal(found, np.asarray(theirs(Image.fromarray(image))))
+        changed += not np.array_equal(found, image)
+    assert changed >= 20
+
+
+def fixed(monkeypatch: pytest.MonkeyPatch, draws: np.random.Generator) -> None:
+    """torch's whole numbers from these draws."""
+    monkeypatch.setattr(torch, "randint", lambda high, size: torch.tensor([int(draws.integers(high))]))
+
+
+@pytest.mark.parametrize("magnitude", [0, 9, 15, 30])
+def test_rand_augment_is_that_of_torchvision(magnitude, transforms, monkeypatch):
+    ours = one("rand_augment", operations=2, magnitude=magnitude)
+    theirs = transforms.RandAugment(num_ops=2, magnitude=magnitude)
+    for index in range(120):
+        image, (draws, again) = IMAGES[index % 3], twins(index)
+        fixed(monkeypatch, again)
+        assert np.array_equal(ours(image, draws), np.asarray(theirs(Image.fromarray(image)))), index
+
+
+@pytest.mark.parametrize("operation", range(14))
+def test_each_operation_of_rand_augment_at_each_magnitude_and_sign(operation, transforms, monkeypatch):
+    changed = 0
+    for magnitude in range(rand_augment.BINS):
+        theirs = transforms.RandAugment(num_ops=1, magnitude=magnitude)
+        ours = one("rand_augment", operations=1, magnitude=magnitude)
+        # Without black and white, so that there is contrast to be gained.
+        for image in (IMAGES[0] // 2 + 40, IMAGES[1] // 3 + 90):
+            for sign in (0, 1):
+                drawn = [iter((operation, sign)) for _ in range(2)]
+                monkeypatch.setattr(torch, "randint", lambda _, size, own=drawn[0]: torch.tensor([next(own)]))
+                expected = np.asarray(theirs(Image.fromarray(image)))
+                found = ours(image, SimpleNamespace(integers=lambda _, own=drawn[1]: next(own)))
+                assert np.array_equal(found, expected), (magnitude, sign)
+                changed += not np.array_equal(found, image)
+    # All but the identity do something.
+    assert (changed > 0) == (operation > 0)
+
+
+@pytest.mark.parametrize(("fill", "mode"), [("pixel", "pixel"), ("mean", "const")])
+def test_random_erasing_is_that_of_timm(fill, mode, monkeypatch):
+    import_timm()
+    timm = importlib.import_module("timm.data.random_erasing")
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    ours = one("random_erasing", chance=0.8, fill=fill)
+    theirs = timm.RandomErasing(probability=0.8, mode=mode, device="cpu")
+    whole = 0
+    for index in range(60):
+        image, (draws, again) = IMAGES[index % 3], twins(index)
+        monkeypatch.setattr(timm, "random", as_random(again))
+        if fill == "pixel":
+
+            def noise(*told: Any, draws: np.random.Generator = again, **also: Any) -> torch.Tensor:
+                _, rows, cols = told[2]
+                return torch.from_numpy(draws.standard_normal((rows, cols, 3))).permute(2, 0, 1)
+
+            monkeypatch.setattr(timm, "_get_pixels", noise)
+        shift, scale = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (mean, std))
+        normal = (torch.from_numpy(image).permute(2, 0, 1) / 255.0 - shift) / scale
+        expected = ((theirs(normal) * scale + shift) * 255).round().clamp(0, 255).to(torch.uint8)
+        found = ours(image, draws)
+        assert np.array_equal(found, expected.permute(1, 2, 0).numpy())
+        whole += np.array_equal(found, image)
+    assert 4 <= whole <= 22
+
+
+def test_an_image_is_left_as_it_is_where_no_box_fits():
+    image = np.full((1, 9, 3), 7, np.uint8)
+    found = one("random_erasing", chance=1.0, area=[0.5, 0.9])(image, generator("test/1", 0))
+    assert np.array_equal(found, image)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_a_function_of_its_draws_and_leaves_what_it_is_given(name):
+    for index, image in enumerate(IMAGES):
+        image, kind = image.copy(), one(name, **ALL[name])
+        image.flags.writeable = False
+        draws, again = twins(index)
+        first = kind(image, draws)
+        assert (first.dtype, first.shape) == (np.uint8, image.shape)
+        assert np.array_equal(first, kind(image, again))
+    # Of an image of one pixel too.
+    assert kind(np.zeros((1, 1, 3), np.uint8), draws).shape == (1, 1, 3)
+
+
+def test_each_of_three_comes_a_third_of_the_time():
+    kind, image = one("three_augment"), IMAGES[0]
+    grey = solarised = 0
+    for index in range(1500):
+        found = kind(image, generator("augment/three_augment/1", 4, index))
+        grey += bool((found == found[..., :1]).all())
+        solarised += np.array_equal(found, np.asarray(ImageOps.solarize(Image.fromarray(image))))
+    # Four standard deviations of 18.
+    assert all(abs(count - 500) < 73 for count in (grey, solarised, 1500 - grey - solarised))
+
+
+def test_boxes_that_are_erased_are_as_large_as_asked():
+    kind = one("random_erasing", chance=0.5, fill="mean", area=[0.1, 0.3], aspect=[0.5, 2.0], mean=[0, 0, 0])
+    image, shares = np.full((100, 100, 3), 255, np.uint8), []
+    for index in range(400):
+        erased = kind(image, generator("test/2", 0, index))[..., 0] == 0
+        if erased.any():
+            rows, cols = erased.any(axis=1).sum(), erased.any(axis=0).sum()
+            assert erased.sum() == rows * cols
+            assert 0.5 / 1.1 <= rows / cols <= 2.0 * 1.1
+            shares.append(erased.mean())
+    assert 160 < len(shares) < 240
+    assert 0.09 < min(shares) < 0.13
+    assert 0.27 < max(shares) < 0.31
+    assert math.isclose(float(np.mean(shares)), 0.2, abs_tol=0.02)
+
+
+def test_what_one_draws_hangs_on_no_other():
+    image = IMAGES[0]
+    both, alone = make_augmentations({"random_erasing": {}, "three_augment": {}}), one("three_augment")
+    erasing = one("random_erasing")
+    for index in range(10):
+        told = {"seed": 3, "epoch": 2, "index": index}
+        expected = augmented(augmented(image, [erasing], **told), [alone], **told)
+        assert np.array_equal(augmented(image, both, **told), expected)
+
+
+def test_seed_epoch_and_index_decide():
+    kinds = make_augmentations(ALL)
+    told = {"seed": 1, "epoch": 1, "index": 1}
+    found = [augmented(IMAGES[0], kinds, **told | change) for change in ({}, {"seed": 2}, {"epoch": 2}, {"index": 2})]
+    assert all(not np.array_equal(found[0], other) for other in found[1:])
+    assert np.array_equal(found[0], augmented(IMAGES[0], kinds, **told))
+
+
+def test_batches_are_the_same_in_any_order_and_for_any_number_of_workers():
+    scenes, size = open_source("scenes"), (12, 20)
+    options = {"image_size": size, "batch_size": 3, "seed": 5, "augment": make_augmentations(ALL)}
+    first, second = uniform_batches(scenes, "train", indices=[4, 9, 2, 7, 1, 0], **options)
+    back, front = uniform_batches(scenes, "train", indices=[0, 1, 7, 2, 9, 4], workers=2, **options)
+    assert torch.equal(first.inputs, front.inputs.flip(0))
+    assert torch.equal(second.inputs, back.inputs.flip(0))
+    plain = next(iter(uniform_batches(scenes, "train", indices=[4, 9, 2], **options | {"augment": ()})))
+    assert not torch.equal(first.inputs, plain.inputs)
+
+
+def test_both_of_two_mixed_images_are_augmented():
+    """Mixed wholly away, an image is its partner as that is shown by itself."""
+    scenes, kinds = open_source("scenes:pairs"), make_augmentations(ALL)
+    told = {"seed": 2, "epoch": 1}
+    found = 0
+    for index in range(10):
+        mixing = MixingConfig(mixup=1e-9)
+        mixed, _ = read_example(scenes, "train", index, (16, 24), mixing=mixing, augment=kinds, **told)
+        plain, _ = read_example(scenes, "train", index, (16, 24), mixing=mixing, **told)
+        assert mixed is not None
+        assert plain is not None
+        assert mixed.target == plain.target
+        if mixed.target.share == 0:
+            partner = int(_partner(index, **told))
+            image = scenes.example("train", partner, (16, 24), **told).image
+            assert np.array_equal(mixed.image, augmented(image, kinds, index=partner, **told))
+            found += 1
+    assert found >= 2
+
+
+def _partner(index: int, seed: int, epoch: int) -> int:
+    draws = generator("mixing/1", seed, index, epoch=epoch)
+    draws.random(4)
+    return int(draws.integers(2**62))
+
+
+@pytest.mark.parametrize(
+    ("augment", "words"),
+    [
+        ({"three_augmnt": {}}, "three_augment"),
+        ({"three_augment": {"treshold": 3}}, "augment.three_augment: option 'treshold'"),
+        ({"three_augment": {"threshold": 300}}, "augment.three_augment.threshold 300: expected at most 256"),
+        ({"three_augment": {"radius": [2.0, 0.1]}}, "radius [2.0, 0.1]: expected the smaller one first"),
+        ({"three_augment": {"radius": 2.0}}, "augment.three_augment.radius 2.0: expected two numbers"),
+        ({"three_augment": None}, "augment.three_augment None: expected names and values"),
+        (["three_augment"], "augment ['three_augment']: expected names and values"),
+        ({"colour_jitter": {"hue": 0.6}}, "augment.colour_jitter.hue 0.6: expected at most 0.5"),
+        ({"colour_jitter": {"contrast": "much"}}, "augment.colour_jitter.contrast 'much': expected a finite number"),
+        ({"rand_augment": {"magnitude": 31}}, "augment.rand_augment.magnitude 31: expected at most 30"),
+        ({"rand_augment": {"operations": 0}}, "augment.rand_augment.operations 0: must be at least 1"),
+        ({"random_erasing": {"fill": "white"}}, "augment.random_erasing.fill 'white'"),
+        ({"random_erasing": {"aspect": [0, 1]}}, "augment.random_erasing.aspect 0: expected more than 0"),
+        ({"random_erasing": {"mean": [0.5]}}, "augment.random_erasing.mean [0.5]: expected three numbers"),
+    ],
+)
+def test_what_is_refused(augment, words):
+    with pytest.raises(InputError) as error:
+        TrainConfig(augment=augment)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
