@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image, ImageFilter, ImageOps
 
-from sightline.convert.timm_build import import_timm
 from sightline.data.augmentations import rand_augment
 from sightline.data.augmenting import augmented, make_augmentations
 from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.randomness import generator
 from sightline.errors import InputError
+from sightline.runtime import import_timm
 from sightline.training import TrainConfig
 from tests.batches import uniform_batches
 

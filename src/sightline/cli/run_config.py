@@ -126,9 +126,10 @@ def training_config(
         base = dump_config(chosen)
         if wanted.init_from is not None:
             # What the checkpoint says of its images and its encoding stays, unless asked to change.
-            base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
+            kept = {key: value for key, value in base["model_options"].items() if key not in ("mean", "std")}
+            base |= {"model_options": kept, "encoding": load_model(wanted.init_from).config.encoding}
             base["model"] = None
-        if base["data"].startswith("imagefolder:") and (wanted.init_from or wanted.model):
+        if (recipe or wanted.data.partition(":")[0]) in recipes.BY_DATA and (wanted.init_from or wanted.model):
             # Its size was chosen for the model of the recipe.
             base["resolution"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.
@@ -138,7 +139,10 @@ def training_config(
     if isinstance(packing, Mapping) and "drop" in packing and base["packing"] is not None:
         # Another drop has other fields.
         base["packing"]["drop_options"] = {}
-    return check_config(TrainConfig, _overlay(base, asked), where)
+    mine = _overlay(base, asked)
+    if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
+        raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
+    return check_config(TrainConfig, mine, where)
 
 
 def built_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:

@@ -7,18 +7,28 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import dense, embedded, folders
+from sightline.recipes import dense, embedded, folders, papers
 from sightline.training.config import TrainConfig
 
+# Those whose sizes follow from the images that they are for, and so from the model that is asked for.
+BY_DATA = ("imagefolder", "navit_imagefolder")
+# Those that need a model to begin with.
+FINE_TUNING = ("lookhere_highres", "vit_finetune")
 # The data set that each is for. What is measured of a folder before its recipe chooses, no other one asks.
 _RECIPES: dict[str, tuple[str, Callable[..., Any]]] = {
     "detect_scenes": ("scenes", dense.detect_scenes),
+    "deit3_400ep": ("imagefolder", papers.deit3_400ep),
     "digits": ("digits", embedded.digits),
     "imagefolder": ("imagefolder", folders.imagefolder),
+    "lookhere_150ep": ("imagefolder", papers.lookhere_150ep),
+    "lookhere_highres": ("imagefolder", papers.lookhere_highres),
     "navit_imagefolder": ("imagefolder", folders.navit_imagefolder),
+    "navit_pretrain": ("imagefolder", papers.navit_pretrain),
     "navit_scenes": ("scenes", embedded.navit_scenes),
     "scenes": ("scenes", embedded.scenes),
     "segment_scenes": ("scenes", dense.segment_scenes),
+    "vit_finetune": ("imagefolder", papers.vit_finetune),
+    "vit_imagenet": ("imagefolder", papers.vit_imagenet),
     "vit_scenes": ("scenes", embedded.vit_scenes),
 }
 
