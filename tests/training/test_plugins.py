@@ -159,13 +159,30 @@ class Rectangles(Source):
         return self.shown(stored, split, index, image_size, seed=seed, epoch=epoch)
 '''
 
+AUGMENTATION = '''
+"""Images without light, or as they are where its option says so."""
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline.data.augmenting import Augmentation
+
+
+@dataclass(frozen=True)
+class Inked(Augmentation):
+    name: ClassVar[str] = "inked"
+    by: int = 255
+
+    def __call__(self, image, draws):
+        return image * 0 if self.by and draws.random() < 1 else image
+'''
+
 TINY = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "precision=float32"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside")
-    for name, text in (("brightness", TASK), ("sureness", METRIC), ("rectangles", SOURCE)):
+    for name, text in (("brightness", TASK), ("sureness", METRIC), ("rectangles", SOURCE), ("inked", AUGMENTATION)):
         (folder / f"training_test_{name}.py").write_text(text)
     return folder
 
@@ -193,7 +210,16 @@ def test_a_task_trains_is_measured_predicts_and_is_reported(packed: bool, folder
         "--images",
         "480",
     ]
-    workers = ["--set", "workers=1", "--set", "validation.times=2", "--encoding", "rope_axial"]
+    workers = [
+        "--set",
+        "augment={inked: {by: 0}}",
+        "--set",
+        "workers=1",
+        "--set",
+        "validation.times=2",
+        "--encoding",
+        "rope_axial",
+    ]
     said = run(folder, "train", *recipe, *TINY, *size, *task, *workers, "--out", out)
     assert "squared" in said
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]
