@@ -128,7 +128,7 @@ def training_config(
             # What the checkpoint says of its images and its encoding stays, unless asked to change.
             base |= {"model_options": {}, "encoding": load_model(wanted.init_from).config.encoding}
             base["model"] = None
-        if base["data"].startswith("imagefolder:") and (wanted.init_from or wanted.model):
+        if recipes.is_for("imagefolder", base["data"]) and (wanted.init_from or wanted.model):
             # Its size was chosen for the model of the recipe.
             base["resolution"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.

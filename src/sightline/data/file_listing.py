@@ -223,8 +223,12 @@ def _file(root: Path) -> Path | None:
     return folder / "scans" / f"{name}.npz"
 
 
-def recall(root: Path) -> FileListing | None:
-    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+Kept = tuple[dict[str, Any], list[str], dict[str, np.ndarray]]
+"""What is kept: plain values, names, and columns, as many values each as there are names."""
+
+
+def recall_columns(root: Path, columns: Iterable[str]) -> Kept | None:
+    """What is kept under the name of a place; None where there is nothing, or nothing that can be read."""
     path = _file(root)
     try:
         if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -235,16 +239,49 @@ def recall(root: Path) -> FileListing | None:
                 return None
             text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
             names = os.fsdecode(text).split("\0") if text else []
-            listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
-            for column in _COLUMNS:
-                values = kept[column]
-                if values.shape != getattr(listing, column).shape:
-                    return None
-                setattr(listing, column, values)
+            found = {column: kept[column] for column in columns}
+        return (about, names, found) if all(len(one) == len(names) for one in found.values()) else None
+    # A damaged file raises nearly anything; what it said is found out anew.
+    except Exception:
+        return None
+
+
+def keep_columns(root: Path, about: dict[str, Any], names: Sequence[str], columns: dict[str, np.ndarray]) -> bool:
+    """Keep what `recall_columns` gives, whole or not at all; False, and silently, where the cache cannot be written."""
+    path = _file(root)
+    if path is None:
+        return False
+    packed = zlib.compress(os.fsencode("\0".join(names)), 1)
+    said = json.dumps({"version": _VERSION, **about}).encode()
+    content = io.BytesIO()
+    arrays: dict[str, Any] = columns | {
+        "names": np.frombuffer(packed, np.uint8),
+        "about": np.frombuffer(said, np.uint8),
+    }
+    np.savez(content, **arrays)
+    with contextlib.suppress(OSError, StorageError):
+        write_out(path, content.getvalue())
+        _drop_oldest(path)
+        return True
+    return False
+
+
+def recall(root: Path) -> FileListing | None:
+    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+    kept = recall_columns(root, _COLUMNS)
+    if kept is None:
+        return None
+    about, names, columns = kept
+    listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
+    try:
+        for column, values in columns.items():
+            if values.shape != getattr(listing, column).shape:
+                return None
+            setattr(listing, column, values)
         for name in ("faults", "damaged", "digests"):
             setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
         listing.notes = dict(about["notes"])
-    # A damaged file raises nearly anything; what it said is found out anew.
+    # As for `recall_columns`.
     except Exception:
         return None
     return listing
@@ -252,28 +289,18 @@ def recall(root: Path) -> FileListing | None:
 
 def keep(root: Path, listing: FileListing) -> None:
     """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
-    path = _file(root)
-    if path is None:
-        return
     # A fault of the system's is asked for again.
     known = listing.read.copy()
     known[list(listing.passing)] = False
     about = {
-        "version": _VERSION,
         "faults": {row: reason for row, reason in listing.faults.items() if row not in listing.passing},
         "damaged": listing.damaged,
         "digests": listing.digests,
         "notes": listing.notes,
     }
-    names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
-    content = io.BytesIO()
-    columns: dict[str, Any] = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
-    columns |= {"names": np.frombuffer(names, np.uint8), "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    np.savez(content, **columns)
-    with contextlib.suppress(OSError, StorageError):
-        write_out(path, content.getvalue())
+    columns = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
+    if keep_columns(root, about, listing.names, columns):
         listing.changed = False
-        _drop_oldest(path)
 
 
 def _drop_oldest(newest: Path) -> None:

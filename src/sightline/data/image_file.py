@@ -7,7 +7,6 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -116,7 +115,7 @@ def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tup
 @contextlib.contextmanager
 def _opened(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
-    if not isinstance(path, Encoded) and (reason := not_a_file(Path(path))):
+    if not isinstance(path, Encoded) and (reason := not_a_file(path)):
         raise UnreadableDataError(f"{path}: {reason}")
     try:
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
@@ -160,12 +159,12 @@ def _identified(path: Stored) -> Image.Image:
     raise UnidentifiedImageError
 
 
-def not_a_file(path: Path) -> str | None:
+def not_a_file(path: str | os.PathLike[str]) -> str | None:
     """Why there is no file to read, or None. A pipe or a device is refused: opening it might never return."""
     try:
-        status = path.stat()
+        status = os.stat(path)
     except FileNotFoundError:
-        return "a link to a missing file" if path.is_symlink() else "no such file"
+        return "a link to a missing file" if os.path.islink(path) else "no such file"
     except (OSError, ValueError) as error:
         return _one_line(error)
     if stat.S_ISDIR(status.st_mode):

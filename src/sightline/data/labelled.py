@@ -51,8 +51,13 @@ class LabelledImages(StoredImages):
 
         Raises:
             InputError: a split to train on has one class alone.
+            UnreadableDataError: no label can be read.
         """
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
+        if not self.classes:
+            first = min(self._faults, default=0)
+            said = self._faults.get(first, f"label {labels[first]} is no number of a class")
+            raise UnreadableDataError(f"{listing.paths[first]}: {said}; no label of {root} can be read")
         folders = np.array(listing.splits)
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
@@ -82,15 +87,16 @@ class LabelledImages(StoredImages):
         return Label(self.labels[row])
 
 
-def numbered(labels: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
-    """The names of classes that have none, "0" to the highest label of these rows.
+def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:
+    """The names of classes that have none: "0" to the highest label of `train`, or of all splits where there is none.
 
     Args:
-        labels: int64; below 0, or `MOST_CLASSES` and more, where there is none.
-        rows: those that are trained on.
+        labels: int64, of each image; below 0, or `MOST_CLASSES` and more, where there is none.
+        splits: the split of each.
     """
-    known = labels[rows][(labels[rows] >= 0) & (labels[rows] < MOST_CLASSES)]
-    return tuple(map(str, range(int(known.max(initial=0)) + 1)))
+    trained = labels[splits == "train"] if "train" in splits else labels
+    known = trained[(trained >= 0) & (trained < MOST_CLASSES)]
+    return tuple(map(str, range(int(known.max(initial=-1)) + 1)))
 
 
 def class_part(classes: Sequence[str], label: int) -> str:

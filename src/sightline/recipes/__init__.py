@@ -10,17 +10,24 @@ from sightline.errors import InputError, choose
 from sightline.recipes import dense, embedded, folders
 from sightline.training.config import TrainConfig
 
-# The data set that each is for. What is measured of a folder before its recipe chooses, no other one asks.
-_RECIPES: dict[str, tuple[str, Callable[..., Any]]] = {
-    "detect_scenes": ("scenes", dense.detect_scenes),
-    "digits": ("digits", embedded.digits),
-    "imagefolder": ("imagefolder", folders.imagefolder),
-    "navit_imagefolder": ("imagefolder", folders.navit_imagefolder),
-    "navit_scenes": ("scenes", embedded.navit_scenes),
-    "scenes": ("scenes", embedded.scenes),
-    "segment_scenes": ("scenes", dense.segment_scenes),
-    "vit_scenes": ("scenes", embedded.vit_scenes),
+_LABELLED = ("imagefolder", "hf", "wds")
+# The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
+# of stored images before their recipe chooses, no other one asks.
+_RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    "detect_scenes": (("scenes",), dense.detect_scenes),
+    "digits": (("digits",), embedded.digits),
+    "imagefolder": (_LABELLED, folders.imagefolder),
+    "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
+    "navit_scenes": (("scenes",), embedded.navit_scenes),
+    "scenes": (("scenes",), embedded.scenes),
+    "segment_scenes": (("scenes",), dense.segment_scenes),
+    "vit_scenes": (("scenes",), embedded.vit_scenes),
 }
+
+
+def is_for(name: str, data: str) -> bool:
+    """Whether the recipe of that name is for a data set, as `imagefolder:DIR`."""
+    return data.partition(":")[0] in _RECIPES[name][0]
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
@@ -35,18 +42,18 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
     """
     if name not in _RECIPES:
         raise choose("recipe", name, list(_RECIPES))
-    kind, make = _RECIPES[name]
+    kinds, make = _RECIPES[name]
     if data is None:
         return make()
-    asked = data.partition(":")[0]
-    if asked != kind:
-        fitting = [other for other, (known, _) in _RECIPES.items() if known == asked]
-        said = f"; recipes for {asked}: {', '.join(fitting)}" if fitting else ""
-        raise InputError(f"recipe {name}: is for {kind}, not for {data}{said}")
-    return make(data, summarise(data)) if summarise is not None and kind == "imagefolder" else make(data)
+    if not is_for(name, data):
+        fitting = [other for other in _RECIPES if is_for(other, data)]
+        said = f"; recipes for {data.partition(':')[0]}: {', '.join(fitting)}" if fitting else ""
+        raise InputError(f"recipe {name}: is for {', '.join(kinds)}, not for {data}{said}")
+    return make(data, summarise(data)) if summarise is not None and kinds is _LABELLED else make(data)
 
 
 def recipe_for(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
-    """The recipe of a data set, as `scenes:pairs` or `imagefolder:DIR`; `TrainConfig`'s own defaults where none is."""
-    name = data.partition(":")[0]
-    return recipe(name, data, summarise) if name in _RECIPES else TrainConfig(data=data)
+    """The recipe of a data set, as `scenes:pairs`, `imagefolder:DIR` or `hf:NAME`; `TrainConfig`'s own defaults where
+    none is."""
+    found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and is_for(name, data)]
+    return recipe(found[0], data, summarise) if found else TrainConfig(data=data)
