@@ -240,23 +240,23 @@ def _field(content: bytes, wanted: Wanted) -> int:
 
 def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
     """Add a sample to its shard, and why it cannot be read where it cannot."""
-    images = [extension for extension in sample.places if extension in ((wanted.image,) if wanted.image else _IMAGES)]
-    if not images:
-        expected = f"{key}.{wanted.image or 'jpg'}" + ("" if wanted.image else ", png, webp or another")
-        said = f"no image (members: {', '.join(sample.places)}; expected: {expected})"
-        shard.add(key, (0, 0), NO_LABEL, lost=sample.fault or said)
-        return
-    image, others = images[0], ", ".join(f"{key}.{one}" for one in images[1:])
-    lost = sample.fault or (f"and {others} are images of one key (image=EXT chooses)" if others else "")
     label, unlabelled = NO_LABEL, ""
     told = next((one for one in (wanted.number, "json") if one in sample.said), None)
+    members = ", ".join(sample.places)
     if told is None:
-        members = ", ".join(sample.places)
         unlabelled = f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json)"
     elif isinstance(said := sample.said[told], str):
         unlabelled = f"{key}.{told}: {said}"
     else:
         label = said
+    images = [extension for extension in sample.places if extension in ((wanted.image,) if wanted.image else _IMAGES)]
+    if not images:
+        expected = f"{key}.{wanted.image or 'jpg'}" + ("" if wanted.image else ", png, webp or another")
+        said = f"no image (members: {members}; expected: {expected})"
+        shard.add(key, (0, 0), label, lost=sample.fault or said)
+        return
+    image, others = images[0], ", ".join(f"{key}.{one}" for one in images[1:])
+    lost = sample.fault or (f"and {others} are images of one key (image=EXT chooses)" if others else "")
     shard.add(f"{key}.{image}", sample.places[image], label, lost=lost, unlabelled=unlabelled)
 
 
