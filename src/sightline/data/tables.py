@@ -36,9 +36,9 @@ class _Chunk:
         count = len(held) + 1
         self._offsets = np.frombuffer(offsets, width, count, held.offset * width.itemsize) if len(held) else None
         self._content = memoryview(b"" if content is None else content).cast("B")
-        self._there = np.asarray(held.is_valid().to_numpy(zero_copy_only=False)) & np.asarray(
-            chunk.is_valid().to_numpy(zero_copy_only=False)
-        )
+        # A struct that is absent may have anything inside.
+        self._given = _is_valid(chunk)
+        self._there = _is_valid(held) & self._given
 
     def lengths(self) -> np.ndarray:
         if self._offsets is None:
@@ -51,7 +51,11 @@ class _Chunk:
         return self._content[int(self._offsets[row]) : int(self._offsets[row + 1])]
 
     def path(self, row: int) -> str | None:
-        return None if self._paths is None else self._paths[row].as_py()
+        return (self._paths[row].as_py() or None) if self._paths is not None and self._given[row] else None
+
+
+def _is_valid(array: pa.Array) -> np.ndarray:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False), bool)
 
 
 class InTables(Contents):
