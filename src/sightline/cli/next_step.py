@@ -95,11 +95,12 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         data: as it was given; shown: at which sizes and views.
         again: some were asked for, which adds to what is known of a run.
     """
+    from sightline.recipes import is_for
     from sightline.tasks.base import Task, task_class
 
     home = run_of(run.path)
     packed = beside(home, PACKED_ENDING)
-    if run.data.startswith("imagefolder:"):
+    if is_for(PACKED, run.data):
         if not any(isinstance(one, View) and one.kind == "native" for one in shown):
             given = ("--data", data) if data else ()
             print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")

@@ -129,7 +129,8 @@ def training_config(
             kept = {key: value for key, value in base["model_options"].items() if key not in ("mean", "std")}
             base |= {"model_options": kept, "encoding": load_model(wanted.init_from).config.encoding}
             base["model"] = None
-        if (recipe or wanted.data.partition(":")[0]) in recipes.BY_DATA and (wanted.init_from or wanted.model):
+        by_data = recipes.sized_by_data(recipe, base["data"])
+        if by_data and (wanted.init_from or wanted.model):
             # Its size was chosen for the model of the recipe.
             base["resolution"] = None
     # A length that was asked for replaces the recipe's, in whichever unit that is.

@@ -36,5 +36,13 @@ def open_source(spec: str) -> Source:
     """
     name, _, argument = spec.partition(":")
     if name not in list_sources() and Path(spec).exists():
-        raise InputError(f"data {spec}: a path alone; did you mean imagefolder:{spec}?")
+        raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(Path(spec))}:{spec}?")
     return source_class(name).open(argument)
+
+
+def _kind_of(path: Path) -> str:
+    """The data set that a path looks like."""
+    if path.suffix == ".tar" or any(path.glob("*.tar")):
+        return "wds"
+    saved = ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet")
+    return "hf" if any(any(path.glob(pattern)) for pattern in saved) else "imagefolder"

@@ -1,4 +1,5 @@
-"""What is known of the files of a folder: sizes, times, dimensions, samples of their content, faults.
+"""What is known of the images of a data set, files or parts of files: sizes, times, dimensions, samples of their
+content, faults.
 
 In columns, since there may be millions. Kept between commands, a file a folder in the user's cache folder, and checked
 by `stat` alone.
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sightline.data.allowance import Progress
+from sightline.data.encoded import Contents, Encoded, Stored, opened
 from sightline.data.image_file import read_image_size
 from sightline.errors import InaccessibleDataError, StorageError, UnreadableDataError
 from sightline.replacing import write_out
@@ -46,12 +48,13 @@ _COLUMNS = ("stamps", "sizes", "samples", "read")
 
 @dataclass(eq=False)
 class FileListing:
-    """The files of a folder, a row each.
+    """The files of a folder, a row each; or images that are parts of files.
 
     Attributes:
-        names: paths below the folder, of the split, the class and the file; paths: where they are.
+        names: paths below the folder, of the split, the class and the file; paths: where they are, what messages name.
         stamps: int64 [files, 3], what `stat` says: the size in bytes, and when content and file last changed, in
-            nanoseconds; -1 where it is no regular file.
+            nanoseconds; -1 where it is no regular file. Of a part of a file: its own size, and that file's times.
+        contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
         read: bool [files], whether the header was read.
@@ -65,6 +68,7 @@ class FileListing:
     names: list[str]
     paths: list[str]
     stamps: np.ndarray
+    contents: Contents | None = None
     sizes: np.ndarray = field(init=False)
     samples: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
@@ -84,6 +88,10 @@ class FileListing:
     def splits(self) -> list[str]:
         """The folder of the split of each row."""
         return [name.partition("/")[0] for name in self.names]
+
+    def image(self, row: int) -> Stored:
+        """Where the bytes of a row are."""
+        return self.paths[row] if self.contents is None else self.contents.of(row, self.paths[row])
 
     def remember(self, before: FileListing) -> None:
         """Take over what was known of the files whose stamps are still the same."""
@@ -115,7 +123,7 @@ class FileListing:
         known = len(wanted) - len(unknown)
         if progress is not None and known:
             progress(known, len(wanted))
-        headers = side_by_side(lambda row: read_header(self.paths[row]), unknown, _THREADS)
+        headers = side_by_side(lambda row: read_header(self.image(row)), unknown, _THREADS)
         for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
             self.sizes[row], self.samples[row] = size, np.frombuffer(sample, np.uint8)
             self.read[row] = self.changed = True
@@ -130,9 +138,9 @@ class FileListing:
         """Of a row's file, which is read once; None where it cannot be read."""
         if row not in self.digests:
             try:
-                with open(self.paths[row], "rb") as file:
+                with opened(self.image(row)) as file:
                     self.digests[row] = hashlib.file_digest(file, "sha256").hexdigest()[:32]
-            except OSError:
+            except (OSError, UnreadableDataError):
                 return None
             self.changed = True
         return self.digests[row]
@@ -174,7 +182,7 @@ def side_by_side(
             yield from zip(part, pool.map(function, part), strict=True)
 
 
-def read_header(path: str) -> tuple[tuple[int, int], bytes, str | None, bool]:
+def read_header(path: Stored) -> tuple[tuple[int, int], bytes, str | None, bool]:
     """What a file's header and a sample of its bytes say: (height, width), the sample, and why the header cannot be
     read, or None; last whether such a fault is the file's own. Never raises."""
     sample = b"\0" * _DIGEST
@@ -183,16 +191,17 @@ def read_header(path: str) -> tuple[tuple[int, int], bytes, str | None, bool]:
     except (UnreadableDataError, OSError) as error:
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
         try:
-            sample = content_sample(path) if os.path.isfile(path) else sample
-        except OSError:
+            sample = content_sample(path) if isinstance(path, Encoded) or os.path.isfile(path) else sample
+        except (OSError, UnreadableDataError):
             lasting = False
         return (0, 0), sample, str(error).removeprefix(f"{path}: "), lasting
 
 
-def content_sample(path: str) -> bytes:
+def content_sample(path: Stored) -> bytes:
     """16 bytes that tell contents apart: of the whole of a small file, of the beginning, middle and end of others."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with opened(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         content = file.read(SAMPLED_WHOLE if size <= SAMPLED_WHOLE else _SAMPLE)
         if size > SAMPLED_WHOLE:
             for place in (size // 2, size - _SAMPLE):
@@ -214,8 +223,12 @@ def _file(root: Path) -> Path | None:
     return folder / "scans" / f"{name}.npz"
 
 
-def recall(root: Path) -> FileListing | None:
-    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+Kept = tuple[dict[str, Any], list[str], dict[str, np.ndarray]]
+"""What is kept: plain values, names, and columns, as many values each as there are names."""
+
+
+def recall_columns(root: Path, columns: Iterable[str]) -> Kept | None:
+    """What is kept under the name of a place; None where there is nothing, or nothing that can be read."""
     path = _file(root)
     try:
         if path is None or not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -226,16 +239,49 @@ def recall(root: Path) -> FileListing | None:
                 return None
             text = zlib.decompressobj().decompress(kept["names"].tobytes(), _MOST_BYTES)
             names = os.fsdecode(text).split("\0") if text else []
-            listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
-            for column in _COLUMNS:
-                values = kept[column]
-                if values.shape != getattr(listing, column).shape:
-                    return None
-                setattr(listing, column, values)
+            found = {column: kept[column] for column in columns}
+        return (about, names, found) if all(len(one) == len(names) for one in found.values()) else None
+    # A damaged file raises nearly anything; what it said is found out anew.
+    except Exception:
+        return None
+
+
+def keep_columns(root: Path, about: dict[str, Any], names: Sequence[str], columns: dict[str, np.ndarray]) -> bool:
+    """Keep what `recall_columns` gives, whole or not at all; False, and silently, where the cache cannot be written."""
+    path = _file(root)
+    if path is None:
+        return False
+    packed = zlib.compress(os.fsencode("\0".join(names)), 1)
+    said = json.dumps({"version": _VERSION, **about}).encode()
+    content = io.BytesIO()
+    arrays: dict[str, Any] = columns | {
+        "names": np.frombuffer(packed, np.uint8),
+        "about": np.frombuffer(said, np.uint8),
+    }
+    np.savez(content, **arrays)
+    with contextlib.suppress(OSError, StorageError):
+        write_out(path, content.getvalue())
+        _drop_oldest(path)
+        return True
+    return False
+
+
+def recall(root: Path) -> FileListing | None:
+    """What is remembered of a folder; None where there is nothing, or nothing that can be read."""
+    kept = recall_columns(root, _COLUMNS)
+    if kept is None:
+        return None
+    about, names, columns = kept
+    listing = FileListing(names, names, np.zeros((len(names), 3), np.int64))
+    try:
+        for column, values in columns.items():
+            if values.shape != getattr(listing, column).shape:
+                return None
+            setattr(listing, column, values)
         for name in ("faults", "damaged", "digests"):
             setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
         listing.notes = dict(about["notes"])
-    # A damaged file raises nearly anything; what it said is found out anew.
+    # As for `recall_columns`.
     except Exception:
         return None
     return listing
@@ -243,28 +289,18 @@ def recall(root: Path) -> FileListing | None:
 
 def keep(root: Path, listing: FileListing) -> None:
     """Remember what is known of a folder, whole or not at all; silently not where the cache cannot be written."""
-    path = _file(root)
-    if path is None:
-        return
     # A fault of the system's is asked for again.
     known = listing.read.copy()
     known[list(listing.passing)] = False
     about = {
-        "version": _VERSION,
         "faults": {row: reason for row, reason in listing.faults.items() if row not in listing.passing},
         "damaged": listing.damaged,
         "digests": listing.digests,
         "notes": listing.notes,
     }
-    names = zlib.compress(os.fsencode("\0".join(listing.names)), 1)
-    content = io.BytesIO()
-    columns: dict[str, Any] = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
-    columns |= {"names": np.frombuffer(names, np.uint8), "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
-    np.savez(content, **columns)
-    with contextlib.suppress(OSError, StorageError):
-        write_out(path, content.getvalue())
+    columns = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
+    if keep_columns(root, about, listing.names, columns):
         listing.changed = False
-        _drop_oldest(path)
 
 
 def _drop_oldest(newest: Path) -> None:

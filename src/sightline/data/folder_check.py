@@ -79,7 +79,7 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
         height, width = files.sizes[row].tolist()
         try:
             with room.taken(height * width):
-                source.target_of(row, read_image(paths[row], max_pixels=source.max_pixels).shape[:2])
+                source.target_of(row, read_image(files.image(row), max_pixels=source.max_pixels).shape[:2])
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
         except UnreadableDataError as error:

@@ -7,12 +7,12 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngImageFile
 
+from sightline.data.encoded import Encoded, Stored, opened
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 
 MAX_PIXELS = 89_478_485
@@ -41,16 +41,14 @@ _SIXTEEN_BIT = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 _STRIP_PIXELS = 1 << 20
 
 
-def read_image(
-    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
-) -> np.ndarray:
+def read_image(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> np.ndarray:
     """An image file as RGB, upright, first frame only.
 
     The format is told by the content, not by the name. The EXIF orientation is applied. Transparency is laid over
     `BACKGROUND`. 16 bits are scaled to 8, not clipped; 1-bit, palette and CMYK images are converted.
 
     Args:
-        path: the file.
+        path: the file, or where its bytes are.
         max_pixels: largest width x height, checked before anything is decoded.
         least: (height, width) that are enough: a JPEG is then decoded at 1/2, 1/4 or 1/8 where that leaves as much,
             which skips most of the work. None decodes it whole.
@@ -99,7 +97,7 @@ def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) 
         return upright
 
 
-def read_image_size(path: str | os.PathLike[str], *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
+def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tuple[int, int]:
     """(height, width) in pixels of what `read_image` would give, from the file's header; no pixel is decoded.
 
     Args:
@@ -115,9 +113,9 @@ def read_image_size(path: str | os.PathLike[str], *, max_pixels: int | None = MA
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str], max_pixels: int | None) -> Iterator[Image.Image]:
+def _opened(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
-    if reason := _not_a_file(Path(path)):
+    if not isinstance(path, Encoded) and (reason := not_a_file(path)):
         raise UnreadableDataError(f"{path}: {reason}")
     try:
         # Pillow's warnings (a bomb below its own limit, damaged metadata) would add lines to ours.
@@ -141,32 +139,32 @@ def _opened(path: str | os.PathLike[str], max_pixels: int | None) -> Iterator[Im
         raise kind(f"{path}: {_one_line(error)}") from None
 
 
-def _identified(path: str | os.PathLike[str]) -> Image.Image:
+def _identified(path: Stored) -> Image.Image:
     """An image whose header was read, of any size: Pillow has a limit of its own for all of a process."""
     try:
-        return Image.open(path, formats=FORMATS)
+        return Image.open(path.open() if isinstance(path, Encoded) else path, formats=FORMATS)
     except Image.DecompressionBombError:
         pass
     with contextlib.ExitStack() as unless_found:
-        file = unless_found.enter_context(open(path, "rb"))
+        file = unless_found.enter_context(opened(path))
         prefix = file.read(16)
         for name in FORMATS:
             factory, accepts = Image.OPEN[name]
             if accepts is None or accepts(prefix):
                 file.seek(0)
-                image = factory(file, os.fspath(path))
+                image = factory(file, str(path))
                 image._exclusive_fp = True  # pyright: ignore[reportAttributeAccessIssue]  # closed with the image
                 unless_found.pop_all()
                 return image
     raise UnidentifiedImageError
 
 
-def _not_a_file(path: Path) -> str | None:
+def not_a_file(path: str | os.PathLike[str]) -> str | None:
     """Why there is no file to read, or None. A pipe or a device is refused: opening it might never return."""
     try:
-        status = path.stat()
+        status = os.stat(path)
     except FileNotFoundError:
-        return "a link to a missing file" if path.is_symlink() else "no such file"
+        return "a link to a missing file" if os.path.islink(path) else "no such file"
     except (OSError, ValueError) as error:
         return _one_line(error)
     if stat.S_ISDIR(status.st_mode):
@@ -188,7 +186,7 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def rgb_pixels(image: Image.Image, name: str | os.PathLike[str] = "image") -> np.ndarray:
+def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
     """An opened Pillow image as RGB by the rules of `read_image`: upright, over `BACKGROUND`, 16 bits scaled.
 
     Returns:
@@ -243,7 +241,7 @@ def _has_late_metadata(image: PngImageFile) -> bool:
         file.seek(there)
 
 
-def _check_range(image: Image.Image, path: str | os.PathLike[str]) -> None:
+def _check_range(image: Image.Image, path: Stored) -> None:
     """Refuse pixels that no rule brings to 0..255; mode I holds 16-bit values in 32 bits."""
     if image.mode == "F":
         raise UnreadableDataError(f"{path}: floating-point pixels have no known range (expected: 8 or 16 bits)")

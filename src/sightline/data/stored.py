@@ -162,7 +162,7 @@ class StoredImages(Source):
         # What is measured is decoded whole.
         part = split == "train" and self.reduced
         least = (times * image_size[0], times * image_size[1]) if part else None
-        image = read_image(path, max_pixels=self.max_pixels, least=least)
+        image = read_image(self.listing.image(row), max_pixels=self.max_pixels, least=least)
         target = self.target_of(row, (image.shape[0], image.shape[1]))
         return self.shown(Example(image, target, path), split, index, image_size, seed=seed, epoch=epoch)
 
@@ -238,7 +238,7 @@ class StoredImages(Source):
             small = [row for row, count in zip(rows, pixels, strict=True) if count <= MOST_PIXELS] or rows
             count = min(len(small), SAMPLED)
             chosen = [small[number * len(small) // count] for number in range(count)]
-            mean, std, sampled = measure_colours([listing.paths[row] for row in chosen])
+            mean, std, sampled = measure_colours([listing.image(row) for row in chosen])
             listing.notes["summary"] = known = {"of": digest, "mean": mean, "std": std, "sampled": sampled}
             listing.changed = True
             self.remember()

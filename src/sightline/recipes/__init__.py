@@ -10,27 +10,39 @@ from sightline.errors import InputError, choose
 from sightline.recipes import dense, embedded, folders, papers
 from sightline.training.config import TrainConfig
 
+_LABELLED = ("imagefolder", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
-BY_DATA = ("imagefolder", "navit_imagefolder")
+_SIZED_BY_DATA = ("imagefolder", "navit_imagefolder")
 # Those that need a model to begin with.
 FINE_TUNING = ("lookhere_highres", "vit_finetune")
-# The data set that each is for. What is measured of a folder before its recipe chooses, no other one asks.
-_RECIPES: dict[str, tuple[str, Callable[..., Any]]] = {
-    "detect_scenes": ("scenes", dense.detect_scenes),
-    "deit3_400ep": ("imagefolder", papers.deit3_400ep),
-    "digits": ("digits", embedded.digits),
-    "imagefolder": ("imagefolder", folders.imagefolder),
-    "lookhere_150ep": ("imagefolder", papers.lookhere_150ep),
-    "lookhere_highres": ("imagefolder", papers.lookhere_highres),
-    "navit_imagefolder": ("imagefolder", folders.navit_imagefolder),
-    "navit_pretrain": ("imagefolder", papers.navit_pretrain),
-    "navit_scenes": ("scenes", embedded.navit_scenes),
-    "scenes": ("scenes", embedded.scenes),
-    "segment_scenes": ("scenes", dense.segment_scenes),
-    "vit_finetune": ("imagefolder", papers.vit_finetune),
-    "vit_imagenet": ("imagefolder", papers.vit_imagenet),
-    "vit_scenes": ("scenes", embedded.vit_scenes),
+# The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
+# of stored images before their recipe chooses, no other one asks.
+_RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    "deit3_400ep": (_LABELLED, papers.deit3_400ep),
+    "detect_scenes": (("scenes",), dense.detect_scenes),
+    "digits": (("digits",), embedded.digits),
+    "imagefolder": (_LABELLED, folders.imagefolder),
+    "lookhere_150ep": (_LABELLED, papers.lookhere_150ep),
+    "lookhere_highres": (_LABELLED, papers.lookhere_highres),
+    "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
+    "navit_pretrain": (_LABELLED, papers.navit_pretrain),
+    "navit_scenes": (("scenes",), embedded.navit_scenes),
+    "scenes": (("scenes",), embedded.scenes),
+    "segment_scenes": (("scenes",), dense.segment_scenes),
+    "vit_finetune": (_LABELLED, papers.vit_finetune),
+    "vit_imagenet": (_LABELLED, papers.vit_imagenet),
+    "vit_scenes": (("scenes",), embedded.vit_scenes),
 }
+
+
+def is_for(name: str, data: str) -> bool:
+    """Whether the recipe of that name is for a data set, as `imagefolder:DIR`."""
+    return data.partition(":")[0] in _RECIPES[name][0]
+
+
+def sized_by_data(name: str | None, data: str) -> bool:
+    """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
+    return is_for("imagefolder", data) if name is None else name in _SIZED_BY_DATA
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
@@ -45,18 +57,18 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
     """
     if name not in _RECIPES:
         raise choose("recipe", name, list(_RECIPES))
-    kind, make = _RECIPES[name]
+    kinds, make = _RECIPES[name]
     if data is None:
         return make()
-    asked = data.partition(":")[0]
-    if asked != kind:
-        fitting = [other for other, (known, _) in _RECIPES.items() if known == asked]
-        said = f"; recipes for {asked}: {', '.join(fitting)}" if fitting else ""
-        raise InputError(f"recipe {name}: is for {kind}, not for {data}{said}")
-    return make(data, summarise(data)) if summarise is not None and kind == "imagefolder" else make(data)
+    if not is_for(name, data):
+        fitting = [other for other in _RECIPES if is_for(other, data)]
+        said = f"; recipes for {data.partition(':')[0]}: {', '.join(fitting)}" if fitting else ""
+        raise InputError(f"recipe {name}: is for {', '.join(kinds)}, not for {data}{said}")
+    return make(data, summarise(data)) if summarise is not None and name in _SIZED_BY_DATA else make(data)
 
 
 def recipe_for(data: str, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:
-    """The recipe of a data set, as `scenes:pairs` or `imagefolder:DIR`; `TrainConfig`'s own defaults where none is."""
-    name = data.partition(":")[0]
-    return recipe(name, data, summarise) if name in _RECIPES else TrainConfig(data=data)
+    """The recipe of a data set, as `scenes:pairs`, `imagefolder:DIR` or `hf:NAME`; `TrainConfig`'s own defaults where
+    none is."""
+    found = [name for name, (kinds, _) in _RECIPES.items() if name == kinds[0] and is_for(name, data)]
+    return recipe(found[0], data, summarise) if found else TrainConfig(data=data)

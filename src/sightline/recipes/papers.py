@@ -11,7 +11,6 @@ from typing import Any
 
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
-from sightline.data.summary import Summary
 from sightline.training.config import OptimizerConfig, TrainConfig, ValidationConfig
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -20,7 +19,7 @@ _MIXING = MixingConfig(mixup=0.8, cutmix=1.0)
 _MINIVAL = ValidationConfig(times=150, images=12_812)
 
 
-def lookhere_150ep(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def lookhere_150ep(data: str = "imagefolder:.") -> TrainConfig:
     """LookHere's training (appendix A.4.1): ViT-B/16, 150 epochs at 224 px, batch 2048, AdamW, the binary cross entropy
     summed over classes, 3-Augment, mixup .8 and CutMix 1, layers dropped at .1.
 
@@ -51,7 +50,7 @@ def lookhere_150ep(data: str = "imagefolder:.", seen: Summary | None = None) -> 
     )  # fmt: skip
 
 
-def lookhere_highres(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def lookhere_highres(data: str = "imagefolder:.") -> TrainConfig:
     """LookHere's fine-tuning at 384 px (appendix A.4.3, after DeiT III): 5 epochs, batch 512, layers dropped at .2,
     decay .1, a rate of 1e-5; all else as `lookhere_150ep`.
 
@@ -75,7 +74,7 @@ def lookhere_highres(data: str = "imagefolder:.", seen: Summary | None = None) -
     )
 
 
-def deit3_400ep(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def deit3_400ep(data: str = "imagefolder:.") -> TrainConfig:
     """DeiT III's training as RoPE-ViT uses it (section 4.1): 400 epochs at 224 px, batch 2048, LAMB, the binary cross
     entropy, 3-Augment with colour jitter .3, mixup .8 and CutMix 1, each image three times in a row.
 
@@ -109,7 +108,7 @@ def deit3_400ep(data: str = "imagefolder:.", seen: Summary | None = None) -> Tra
     )
 
 
-def vit_imagenet(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def vit_imagenet(data: str = "imagefolder:.") -> TrainConfig:
     """ViT's training on ImageNet alone (table 3): ViT-B/16, 300 epochs at 224 px, batch 4096, Adam with a rate of 3e-3
     that rises for 10,000 steps and falls as a cosine, decay .3, dropout .1, gradients clipped at 1.
 
@@ -134,7 +133,7 @@ def vit_imagenet(data: str = "imagefolder:.", seen: Summary | None = None) -> Tr
     )
 
 
-def vit_finetune(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
     """ViT's fine-tuning (appendix B.1.1, table 4): 20,000 steps at 384 px, batch 512, SGD with momentum .9, a cosine,
     no decay, gradients clipped at 1, a new linear head that begins with 0.
 
@@ -157,7 +156,7 @@ def vit_finetune(data: str = "imagefolder:.", seen: Summary | None = None) -> Tr
     )
 
 
-def navit_pretrain(data: str = "imagefolder:.", seen: Summary | None = None) -> TrainConfig:
+def navit_pretrain(data: str = "imagefolder:.") -> TrainConfig:
     """NaViT-B/16's pre-training (appendix B.1, table 2): images at their own aspect, sides of 64 to 256 px drawn for
     each, packed, about 4,096 sequences of 256 tokens a step; a rate of 8e-4 by the reciprocal square root, decay .03,
     on the head 3.0.

@@ -62,7 +62,7 @@ class TrainConfig:
     """Everything that decides the weights that come out.
 
     Attributes:
-        data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`.
+        data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`, `hf:NAME`, `wds:SHARDS`.
         model: a registered model; None takes vit_micro_patch4, or what `init_from` is; model_options: fields of
             `ViTConfig`.
         init_from: what `load_model` takes: the first weights are this model's, all but those of another encoding and

@@ -47,7 +47,8 @@ class Validation:
         if SPLIT not in source.splits:
             warn(
                 f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
-                f"last (imagefolder and masks take a folder {SPLIT}; --set validation=null to say nothing)"
+                f"last (imagefolder and masks take a folder {SPLIT}, hf a split, wds shards; --set validation=null to "
+                f"say nothing)"
             )
             return
         length = source.length(SPLIT)

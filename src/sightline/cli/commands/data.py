@@ -46,7 +46,7 @@ def check(
     cannot be read than may be left out.
 
     Args:
-        data: imagefolder:DIR, or another data set of files, as ade20k:DIR, masks:DIR, coco:DIR.
+        data: imagefolder:DIR, or another data set of files, as hf:DIR, wds:SHARDS, ade20k:DIR, masks:DIR, coco:DIR.
         sheet: A picture of some of the images, as sheet.png.
         overwrite: Replace --sheet if it exists.
     """

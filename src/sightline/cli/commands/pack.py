@@ -38,7 +38,8 @@ def stats(
     """Show how a data set packs: lengths, images a sequence, and the room that is left. No pixel is read.
 
     Args:
-        data: scenes, scenes:pairs, digits, or imagefolder:DIR. What is drawn at any size gets an aspect from 1/2 to 2.
+        data: scenes, scenes:pairs, digits, imagefolder:DIR, hf:NAME, wds:SHARDS. What is drawn at any size gets
+            an aspect from 1/2 to 2.
         split: Of the data set.
         patch_size: Side of a patch in pixels.
         sequence_length: Tokens of a sequence, or the budget of a batch.
@@ -61,6 +62,8 @@ def stats(
     from sightline.data.packing import bucket_lengths, padding_share
     from sightline.data.packs import histogram, pack_statistics
     from sightline.data.sampling import ConstantDrop, ResolutionSampling, SizeSampler
+    from sightline.data.stored import StoredImages
+    from sightline.recipes import is_for
     from sightline.reports.tables import print_bars, print_table
 
     require_whole("--patch-size", patch_size, 1)
@@ -106,8 +109,8 @@ def stats(
     print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in figures.items()])
     print("\ntokens of an image, and how many images have so many")
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(lengths)])
-    if data.startswith("imagefolder:") and "train" in source.splits:
-        out = Path("runs") / f"{Path(data.partition(':')[2]).resolve().name}_packed"
+    if isinstance(source, StoredImages) and is_for(next_step.PACKED, data) and "train" in source.splits:
+        out = Path("runs") / f"{source.root.resolve().name}_packed"
         next_step.say_next(*next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=next_step.PACKED))
     elif data.startswith("scenes"):
         next_step.say_next("train", "--recipe", "navit_scenes", "--data", data)

@@ -6,15 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from sightline.data.image_list import SPLIT_FOLDERS, scan
-from sightline.data.stored import StoredImages, roles
-from sightline.errors import InputError
-from sightline.targets import Label
+from sightline.data.labelled import LabelledImages
 
 
-class ImageFolder(StoredImages):
+class ImageFolder(LabelledImages):
     """Images in `DIR/SPLIT/CLASS/`, at any depth below CLASS, in the order of their paths.
 
     SPLIT is `train`, `minival`, `val` or `validation`, and `test`. The splits are called `train`, `minival` and `test`
@@ -30,7 +26,6 @@ class ImageFolder(StoredImages):
     """
 
     name: ClassVar[str] = "imagefolder"
-    reduced: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:
         """Scan the folder DIR.
@@ -40,14 +35,8 @@ class ImageFolder(StoredImages):
             UnreadableDataError: a folder in it may not be read.
         """
         root = Path(root)
-        self.classes, listing, self.labels, self.skipped = scan(root)
-        folders = np.array(listing.splits)
-        rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
-        if "train" in rows and len(self.classes) == 1:
-            raise InputError(f"{root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        self.task = "classification"
-        super().__init__(root, listing, rows, roles(rows))
-        self._leave_out_twins()
+        classes, listing, labels, self.skipped = scan(root)
+        super().__init__(root, classes, listing, labels)
 
     @property
     def _remembered_as(self) -> Path:
@@ -56,10 +45,6 @@ class ImageFolder(StoredImages):
     @classmethod
     def _links(cls) -> Iterable[str]:
         return ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
-
-    def counted_as(self, row: int) -> str:
-        """As `StoredImages.counted_as`."""
-        return self.classes[self.labels[row]]
 
     def _hint(self, split: str) -> str:
         # A split of a data set was named instead of the data set.
@@ -70,6 +55,3 @@ class ImageFolder(StoredImages):
     def files(self, split: str) -> tuple[tuple[str, int], ...]:
         """(path, label) of each image of a split, in the order of the indices."""
         return tuple((self.listing.paths[row], self.labels[row]) for row in self._rows[self._folder(split)])
-
-    def target_of(self, row: int, size: tuple[int, int]) -> Label:
-        return Label(self.labels[row])

@@ -1,0 +1,84 @@
+"""Encoded images that are no files of their own: parts of a larger file, or of a table in memory."""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+
+class Encoded(ABC):
+    """The encoded bytes of one image; `str` of it is what messages call it.
+
+    Attributes:
+        name: of the image, as the path of one that is a file.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def open(self) -> io.BufferedReader:
+        """Its bytes, to read and to seek in.
+
+        Raises:
+            UnreadableDataError: they are not there, or not all of them; "NAME: reason".
+            OSError: the system does not let them be read.
+        """
+
+
+Stored = str | os.PathLike[str] | Encoded
+"""Where the encoded bytes of an image are: a file of its own, or a part of something."""
+
+
+def opened(stored: Stored) -> io.BufferedReader:
+    """The bytes of an image, to read and to seek in; raises as `Encoded.open`."""
+    return stored.open() if isinstance(stored, Encoded) else open(stored, "rb")
+
+
+class Contents(ABC):
+    """Where the images of a listing are, whose rows are no files of their own. It is pickled to workers."""
+
+    @abstractmethod
+    def of(self, row: int, name: str) -> Encoded:
+        """The bytes of a row, which messages call by this name."""
+
+
+class Span(io.RawIOBase):
+    """Bytes that are read by their place: a file of which no more is fetched than is asked for."""
+
+    def __init__(self, length: int, read_at: Callable[[int, int], Any]) -> None:
+        """So many bytes, of which `read_at(place, count)` gives some, fewer or none where it fails to."""
+        self._length, self._read_at, self._place = length, read_at, 0
+
+    @classmethod
+    def buffered(cls, length: int, read_at: Callable[[int, int], Any]) -> io.BufferedReader:
+        """As other files are opened."""
+        return io.BufferedReader(cls(length, read_at))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._length}[whence]
+        self._place = max(start + offset, 0)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), max(self._length - self._place, 0))
+        content = self._read_at(self._place, count) if count else b""
+        view[: len(content)] = content
+        self._place += len(content)
+        return len(content)

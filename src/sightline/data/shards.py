@@ -1,0 +1,299 @@
+"""Samples in tar archives: where each image begins, and its label, found in one pass over the headers; remembered."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import keep_columns, recall_columns, side_by_side
+from sightline.data.image_list import IMAGE_SUFFIXES, stamp_of
+from sightline.data.labelled import MOST_CLASSES
+from sightline.errors import InaccessibleDataError, InputError
+from sightline.reading import CONFIGURATION, parse_json
+
+NO_LABEL = -1
+_IMAGES = tuple(suffix[1:] for suffix in IMAGE_SUFFIXES)
+# What a compressed file begins with: nothing can be sought in it.
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"
+}  # fmt: skip
+_BLOCK = tarfile.BLOCKSIZE
+_THREADS = 4
+_COLUMNS = ("offsets", "sizes", "labels")
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a sample is made of.
+
+    Attributes:
+        image: the extension of its image; None: the only one that is an image's.
+        label: the extension of a member that holds a whole number, or the field of its `json` that does; None: `cls`,
+            else the field `label` or `cls`.
+    """
+
+    image: str | None = None
+    label: str | None = None
+
+    @property
+    def number(self) -> str:
+        """The extension of what holds nothing but the label."""
+        return self.label or "cls"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of `json` of which the first that is there is the label."""
+        return ("label", "cls") if self.label is None else (self.label,)
+
+
+@dataclass(eq=False)
+class Shard:
+    """What is in an archive, a row a sample, in the order of the archive.
+
+    Attributes:
+        path: of the archive; stamp: its size and times, as `FileListing.stamps`.
+        names: of the images in it; offsets, sizes: of their bytes; labels: `NO_LABEL` where there is none.
+        lost: row -> why its image cannot be read; unlabelled: row -> why its label cannot.
+        skipped: what is no part of a sample.
+    """
+
+    path: str
+    stamp: Stamp
+    names: list[str] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+    unlabelled: dict[int, str] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, name: str, place: tuple[int, int], label: int, *, lost: str = "", unlabelled: str = "") -> None:
+        """One more sample."""
+        row = len(self.names)
+        self.names.append(name)
+        self.offsets.append(place[0])
+        self.sizes.append(place[1])
+        self.labels.append(label)
+        if lost:
+            self.lost[row] = lost
+        elif unlabelled:
+            self.unlabelled[row] = unlabelled
+
+    def passed_over(self) -> Iterator[Unreadable]:
+        """What is no part of a sample, as messages name it."""
+        return (Unreadable(f"{self.path}:{name}" if name else self.path, reason) for name, reason in self.skipped)
+
+
+@dataclass(eq=False)
+class _Sample:
+    """The members of one key: by extension where their bytes are, and of those that may say the label what they say."""
+
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    said: dict[str, int | str] = field(default_factory=dict)
+    fault: str = ""
+
+
+def read_shards(paths: Sequence[str], wanted: Wanted, remembered_as: Path) -> list[Shard]:
+    """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
+
+    Raises:
+        InputError: an archive is compressed.
+        UnreadableDataError: the system does not let one be read.
+    """
+    known = _recall(remembered_as)
+    stamps = {path: stamp_of(Path(path)) for path in paths}
+    found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp and shard.stamp[0] >= 0}
+    new = [path for path in stamps if path not in found]
+    found |= dict(side_by_side(lambda path: _scan(path, stamps[path], wanted), new, _THREADS))
+    if new or len(known) != len(found):
+        _keep(remembered_as, [found[path] for path in stamps])
+    return [found[path] for path in stamps]
+
+
+def _scan(path: str, stamp: Stamp, wanted: Wanted) -> Shard:
+    shard = Shard(path, stamp)
+    try:
+        with open(path, "rb") as file:
+            refuse_compressed(path, file.read(8))
+            file.seek(0)
+            samples: dict[str, _Sample] = {}
+            broken = _members(file, shard, samples, wanted)
+    except OSError as error:
+        raise InaccessibleDataError(f"{path}: {error.strerror or error}") from None
+    for key, sample in samples.items():
+        _take(shard, key, sample, wanted)
+    if broken is not None:
+        # One image that cannot be read stands for what nobody can count.
+        shard.add(f"byte {broken}", (broken, 0), NO_LABEL, lost="no archive from here on: what stood behind is lost")
+    if not shard.names:
+        shard.skipped.append(("", "an archive without samples"))
+    return shard
+
+
+def refuse_compressed(path: str, head: bytes) -> None:
+    """Refuse an archive that begins as a compressed one does."""
+    for begins, kind in _COMPRESSED.items():
+        if head.startswith(begins):
+            raise InputError(
+                f"{path}: is compressed ({kind}), and nothing can be sought in it (expected: a plain tar; images are "
+                f"compressed already)"
+            )
+
+
+def _members(file: io.BufferedReader, shard: Shard, samples: dict[str, _Sample], wanted: Wanted) -> int | None:
+    """Add the members of an archive to their samples.
+
+    Returns:
+        The place from which on it is damaged, or None.
+    """
+    size, place = os.fstat(file.fileno()).st_size, 0
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            while (member := archive.next()) is not None:
+                # It would keep every one.
+                archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs lack it
+                place = archive.offset
+                _add(file, member, size, shard, samples, wanted)
+    except OSError:
+        raise
+    # A damaged header raises nearly anything, or looks like an end.
+    except Exception:
+        if place <= size:
+            return place
+    # Of what is cut off, its sample says so.
+    if place < size:
+        file.seek(place)
+        block = file.read(_BLOCK)
+        return place if block.strip(b"\0") or len(block) < _BLOCK else None
+    shard.skipped.append(("", "ends without the mark of its end: what stood behind, if anything did, is lost"))
+    return None
+
+
+def _add(
+    file: io.BufferedReader,
+    member: tarfile.TarInfo,
+    size: int,
+    shard: Shard,
+    samples: dict[str, _Sample],
+    wanted: Wanted,
+) -> None:
+    folder, slash, base = member.name.rpartition("/")
+    stem, dot, extension = base.partition(".")
+    if member.isdir() or re.fullmatch("__[^/]*__", member.name.partition("/")[0]):
+        return
+    if not (stem and dot and extension) or not member.isreg() or member.issparse():
+        reason = "hidden" if dot and not stem else "no key and extension" if member.isreg() else "no regular member"
+        shard.skipped.append((member.name, reason))
+        return
+    sample, extension = samples.setdefault(f"{folder}{slash}{stem}", _Sample()), extension.lower()
+    if extension in sample.places:
+        sample.fault = sample.fault or f"the key is there twice, with two members {base}"
+        return
+    sample.places[extension] = (member.offset_data, member.size)
+    if member.offset_data + member.size > size:
+        sample.fault = f"the shard ends inside of {base}: what stood behind is lost"
+    elif extension == wanted.number or (extension == "json" and wanted.number not in sample.said):
+        if member.size > CONFIGURATION:
+            sample.said[extension] = f"has {member.size} bytes (expected: at most {CONFIGURATION})"
+            return
+        file.seek(member.offset_data)
+        content = file.read(member.size)
+        read = _number if extension == wanted.number else _field
+        try:
+            sample.said[extension] = read(content, wanted)
+        except ValueError as error:
+            sample.said[extension] = " ".join(str(error).split())
+
+
+def _number(content: bytes, wanted: Wanted) -> int:
+    if re.fullmatch(rb"\s*[0-9]{1,18}\s*", content) and int(content) < MOST_CLASSES:
+        return int(content)
+    shown = repr(content[:20])[1:]
+    raise ValueError(f"{shown} (expected: the number of a class, in ASCII)")
+
+
+def _field(content: bytes, wanted: Wanted) -> int:
+    try:
+        value = parse_json(content)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError("expected a JSON object")
+    name = next((one for one in wanted.fields if one in value), None)
+    if name is None:
+        there = ", ".join(map(str, list(value)[:5])) or "none"
+        raise ValueError(f"no field {' or '.join(wanted.fields)} (fields: {there}; label=FIELD chooses)")
+    label = value[name]
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < MOST_CLASSES:
+        return label
+    raise ValueError(f"{name} {str(label)[:20]!r} (expected: the number of a class)")
+
+
+def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
+    """Add a sample to its shard, and why it cannot be read where it cannot."""
+    label, unlabelled = NO_LABEL, ""
+    told = next((one for one in (wanted.number, "json") if one in sample.said), None)
+    members = ", ".join(sample.places)
+    if told is None:
+        unlabelled = f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json)"
+    elif isinstance(said := sample.said[told], str):
+        unlabelled = f"{key}.{told}: {said}"
+    else:
+        label = said
+    images = [extension for extension in sample.places if extension in ((wanted.image,) if wanted.image else _IMAGES)]
+    if not images:
+        expected = f"{key}.{wanted.image or 'jpg'}" + ("" if wanted.image else ", png, webp or another")
+        said = f"no image (members: {members}; expected: {expected})"
+        shard.add(key, (0, 0), label, lost=sample.fault or said)
+        return
+    image, others = images[0], ", ".join(f"{key}.{one}" for one in images[1:])
+    lost = sample.fault or (f"and {others} are images of one key (image=EXT chooses)" if others else "")
+    shard.add(f"{key}.{image}", sample.places[image], label, lost=lost, unlabelled=unlabelled)
+
+
+def _recall(remembered_as: Path) -> dict[str, Shard]:
+    kept = recall_columns(remembered_as, _COLUMNS)
+    if kept is None:
+        return {}
+    about, names, columns = kept
+    found: dict[str, Shard] = {}
+    try:
+        offsets, sizes, labels = (columns[name].tolist() for name in _COLUMNS)
+        start = 0
+        for path, stamp, count, lost, unlabelled, skipped in about["shards"]:
+            part = slice(start, start + count)
+            faults = [{int(row): str(reason) for row, reason in one.items()} for one in (lost, unlabelled)]
+            passed_over = [(str(name), str(reason)) for name, reason in skipped]
+            size, modified, changed = map(int, stamp)
+            found[str(path)] = Shard(
+                str(path), (size, modified, changed), names[part], offsets[part], sizes[part], labels[part],
+                lost=faults[0], unlabelled=faults[1], skipped=passed_over,
+            )  # fmt: skip
+            start += count
+        return found if start == len(names) else {}
+    # A damaged file raises nearly anything; what it said is found out anew.
+    except Exception:
+        return {}
+
+
+def _keep(remembered_as: Path, shards: Sequence[Shard]) -> None:
+    about = {
+        "shards": [
+            (shard.path, shard.stamp, len(shard.names), shard.lost, shard.unlabelled, shard.skipped) for shard in shards
+        ]
+    }
+    names = [name for shard in shards for name in shard.names]
+    columns = {
+        column: np.array([value for shard in shards for value in getattr(shard, column)], np.int64)
+        for column in _COLUMNS
+    }
+    keep_columns(remembered_as, about, names, columns)

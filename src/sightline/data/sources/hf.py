@@ -1,0 +1,225 @@
+"""Data sets of Hugging Face `datasets`, read by index: hf:DIR or hf:NAME."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import FileListing
+from sightline.data.image_list import SPLIT_FOLDERS, stamp_of
+from sightline.data.labelled import LabelledImages, class_part, numbered, options_of
+from sightline.data.tables import InTables, image_lengths
+from sightline.errors import InputError, choose
+
+_OPTIONS = ("image", "label", "config", "streaming")
+_STREAMING = (
+    "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
+    "set by index, without streaming)"
+)
+NO_LABEL = -1
+
+
+class HuggingFace(LabelledImages):
+    """A folder that `save_to_disk` wrote, a folder of Parquet files, or a name that `load_dataset` finds in its cache
+    or on the Hub. Parquet is turned into Arrow once, in the cache of `datasets` (HF_DATASETS_CACHE).
+
+    The image is the only column of images, the label the only one of classes (`ClassLabel`); `hf:DIR,image=a,label=b`
+    names others: an image may also be a column of bytes, a label one of whole numbers, whose classes are called by
+    them. `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls
+    them: `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but
+    as files are. A row without an image or a label is one that cannot be read.
+    """
+
+    name: ClassVar[str] = "hf"
+
+    def __init__(
+        self,
+        place: str,
+        parts: Mapping[str, Any],
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        skipped: tuple[Unreadable, ...] = (),
+    ) -> None:
+        """A data set of these tables.
+
+        Args:
+            place: what messages call it: its folder or name.
+            parts: split -> `datasets.Dataset`.
+            image, label: the columns; None where there is only one that may be it.
+            skipped: what was passed over.
+
+        Raises:
+            InputError: a table is streamed or empty, or a column is missing, or one of several.
+        """
+        if streamed := [split for split, part in parts.items() if not hasattr(part, "data")]:
+            raise InputError(f"hf:{place}: {streamed[0]} {_STREAMING}")
+        self.skipped = skipped
+        known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts and len(parts[split])}
+        if not known:
+            raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
+        first = next(iter(known.values()))
+        self._columns = image, label = _column(place, first, "image", image), _column(place, first, "label", label)
+        tables = {}
+        for split, part in known.items():
+            if missing := [one for one in self._columns if one not in part.column_names]:
+                raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
+            # Rows in another order than they are stored in are written out once.
+            tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
+        columns = {split: _labels(table, label) for split, table in tables.items()}
+        labels = np.concatenate([numbers for numbers, _ in columns.values()])
+        empty = np.concatenate([there for _, there in columns.values()])
+        splits = np.repeat(list(tables), [len(table) for table in tables.values()])
+        names = getattr(first.features[label], "names", None)
+        classes = tuple(names) if names else numbered(labels, splits)
+        listing = _listing(place, tables, image, labels.tolist(), classes)
+        faults = dict.fromkeys(np.flatnonzero(empty).tolist(), f"no label in column {label}")
+        super().__init__(Path(place), classes, listing, labels.tolist(), faults)
+
+    @property
+    def _remembered_as(self) -> Path:
+        # A name of no file; other columns are other images.
+        return Path(os.path.abspath(self.root)) / f":hf:{':'.join(self._columns)}"
+
+    @classmethod
+    def open(cls, argument: str) -> Self:
+        """The folder or the name that the argument begins with."""
+        place, options = options_of(argument, _OPTIONS)
+        if not place:
+            raise InputError("the data set hf needs a folder or a name: hf:DIR or hf:OWNER/NAME")
+        if "streaming" in options:
+            raise InputError(f"hf:{argument}: {_STREAMING}")
+        parts, skipped = _by_split(place, _load(place, options.get("config")))
+        return cls(place, parts, image=options.get("image"), label=options.get("label"), skipped=skipped)
+
+    @classmethod
+    def folders(cls, argument: str) -> tuple[Path, ...]:
+        """The folder; none for a name."""
+        try:
+            place, _ = options_of(argument, _OPTIONS)
+        except InputError:
+            return ()
+        return (Path(place),) if place and os.path.isdir(place) else ()
+
+    def _hint(self, split: str) -> str:
+        return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""
+
+
+def _load(place: str, config: str | None) -> Any:
+    """What `datasets` finds there: a table, or one for each split."""
+    try:
+        import datasets
+    except ImportError:
+        raise InputError("the data set hf needs datasets: pip install sightline[hf]") from None
+    # Where nobody looks, bars would be lines of a log.
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+    folder = Path(place)
+    if folder.is_dir():
+        saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        if not saved and not any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet")):
+            raise InputError(
+                f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
+                f"files in it or in data/; is it imagefolder:{place}?)"
+            )
+        if saved and config is not None:
+            raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
+    elif not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
+        raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
+    else:
+        saved = False
+    try:
+        # An absolute one is no name on the Hub.
+        where = os.path.abspath(place) if folder.is_dir() else place
+        return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config)
+    # The library raises nearly anything: of a network, of a cache, of files.
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"hf:{place}: cannot be loaded by datasets ({said[:300]})") from None
+
+
+def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
+    if not isinstance(loaded, Mapping):
+        split = str(getattr(loaded, "split", None))
+        return {split if split in SPLIT_FOLDERS else "test": loaded}, ()
+    others = tuple(Unreadable(f"{place}:{split}", "not a split") for split in loaded if split not in SPLIT_FOLDERS)
+    parts = {split: part for split, part in loaded.items() if split in SPLIT_FOLDERS}
+    if not parts:
+        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLIT_FOLDERS)})")
+    return parts, others
+
+
+def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
+    """The column of images, or of labels."""
+    features = table.features
+    stored = {name: getattr(feature, "_type", "") for name, feature in features.items()}
+    dtype = {name: str(getattr(feature, "dtype", "")) for name, feature in features.items()}
+    if kind == "image":
+        own = [name for name, found in stored.items() if found == "Image"]
+        others = [name for name in features if _has_bytes(features[name]) or dtype[name] in ("binary", "large_binary")]
+        expected = "a column of Image, or of bytes"
+    else:
+        own = [name for name, found in stored.items() if found == "ClassLabel"]
+        others = [name for name in features if re.fullmatch(r"u?int\d+", dtype[name]) and name not in own]
+        expected = "a column of ClassLabel, or of whole numbers"
+    if asked is None:
+        if len(own) == 1:
+            return own[0]
+        named = ", ".join(own or others) or f"none; columns: {', '.join(features)}"
+        found = f"{len(own)} columns of {'Image' if kind == 'image' else 'ClassLabel'}"
+        raise InputError(f"hf:{place}: {found}, give one: hf:{place},{kind}=NAME (candidates: {named})")
+    if asked not in features:
+        raise choose(f"hf:{place}: column", asked, list(features))
+    if asked not in (*own, *others):
+        raise InputError(f"hf:{place}: column {asked} is {features[asked]} (expected: {expected})")
+    return asked
+
+
+def _has_bytes(feature: Any) -> bool:
+    """Whether a column is what images are stored as, where its file does not say that they are."""
+    return isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
+
+
+def _labels(table: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """int64 labels of a table's rows, and bool, whether there is none."""
+    import pyarrow as pa
+
+    values = table.data.column(column)
+    numbers = values.cast(pa.int64(), safe=False).fill_null(NO_LABEL)
+    return numbers.to_numpy(), values.is_null().to_numpy()
+
+
+def _listing(
+    place: str, tables: Mapping[str, Any], image: str, labels: list[int], classes: tuple[str, ...]
+) -> FileListing:
+    names, paths, stamps = [], [], []
+    for split, table in tables.items():
+        start = len(names)
+        numbers = range(len(table))
+        names += [f"{split}/{class_part(classes, labels[start + row])}/{row}" for row in numbers]
+        paths += [f"{place}:{split}/{row}" for row in numbers]
+        lengths = image_lengths(table.data.column(image))
+        stamps.append(np.column_stack([lengths, *(np.full(len(table), when, np.int64) for when in _times(table))]))
+    contents = InTables(tables, image)
+    joined = np.concatenate(stamps)
+    # Images that are files of their own have their own stamps.
+    for row in np.flatnonzero(joined[:, 0] < 0).tolist():
+        if (path := contents.path_of(row)) is not None:
+            joined[row] = stamp_of(Path(path))
+    return FileListing(names, paths, joined, contents)
+
+
+def _times(table: Any) -> tuple[int, int]:
+    """When a table's files last changed; now, where it is in memory alone."""
+    stamps = [stamp_of(Path(file["filename"]))[1:] for file in table.cache_files]
+    if not stamps:
+        return time.time_ns(), 0
+    return max(modified for modified, _ in stamps), max(changed for _, changed in stamps)

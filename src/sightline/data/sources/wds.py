@@ -1,0 +1,196 @@
+"""Tar shards as WebDataset has them, read by index: wds:SHARDS."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import FileListing
+from sightline.data.image_list import SPLIT_FOLDERS, natural_order
+from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, numbered, options_of, split_in
+from sightline.data.paired import names_in
+from sightline.data.shard_images import InShards
+from sightline.data.shards import Shard, Wanted, read_shards
+from sightline.errors import InputError
+
+_OPTIONS = ("image", "label", "streaming")
+_CLASSES = ("classes.txt", "classnames.txt")
+_COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4")
+_MOST_SHARDS = 100_000
+_EXPECTED = "expected: a folder of .tar files, a pattern as 'train-*.tar', or braces as 'train-{0000..0013}.tar'"
+
+
+class WebDataset(LabelledImages):
+    """Samples in tar archives: SHARDS is a folder, a pattern, or braces as `{0000..0013}` or `{a,b}`.
+
+    A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
+    number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
+    chooses others: NAME is the extension of a member with a number, or a field of `json`. The classes are called as
+    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by their numbers, up to the highest that
+    is trained on.
+
+    The split is the folder of a shard (`DIR/train/0.tar`) or a word of its name (`train-0.tar`, `pets-val-0.tar`), and
+    is called as `imagefolder` calls it; shards without any are one split, `test`. Archives are plain: in a compressed
+    one nothing can be sought. The members are listed once, which is remembered, and asked for again where a shard's
+    size or times changed; images are then read where they begin: passes are exact, the shuffle is of all images, and a
+    run goes on where it was. A sample without an image or a label, with two, or of a shard that was cut off, is an
+    image that cannot be read.
+    """
+
+    name: ClassVar[str] = "wds"
+
+    def __init__(self, argument: str) -> None:
+        """List what is in the shards.
+
+        Raises:
+            InputError: there is no shard, one is compressed, or an option is not known.
+            UnreadableDataError: the system does not let one be read.
+        """
+        shards, options = options_of(argument, _OPTIONS)
+        if "streaming" in options:
+            raise InputError(
+                f"wds:{argument}: shards are not streamed but read by index, for exact passes, a shuffle of all images "
+                f"and a run that goes on where it was; leave streaming out"
+            )
+        found = _find(shards)
+        root = _root(shards, found)
+        self._argument = argument
+        parts, self.skipped = _by_split(found)
+        wanted = Wanted(options.get("image"), options.get("label"))
+        listed = read_shards([path for paths in parts.values() for path in paths], wanted, self._place_of(root, "tar"))
+        self.skipped += tuple(one for shard in listed for one in shard.passed_over())
+        split_of = {path: split for split, paths in parts.items() for path in paths}
+        labels = np.array(list(itertools.chain.from_iterable(shard.labels for shard in listed)), np.int64)
+        if not len(labels):
+            raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
+        splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
+        file = next((root / name for name in _CLASSES if (root / name).exists()), None)
+        if file is not None:
+            classes = names_in(file, "the name of a class a line", MOST_CLASSES)
+        else:
+            classes = numbered(labels, splits)
+        super().__init__(root, classes, _listing(root, listed, split_of, classes), labels.tolist(), _unlabelled(listed))
+
+    def _place_of(self, root: Path, what: str) -> Path:
+        # A name of no file; other options see other things in the same shards.
+        return Path(os.path.abspath(root)) / f":wds:{what}:{self._argument}"
+
+    @property
+    def _remembered_as(self) -> Path:
+        return self._place_of(self.root, "images")
+
+    @classmethod
+    def open(cls, argument: str) -> Self:
+        """The shards that the argument names."""
+        if not argument:
+            raise InputError(f"the data set wds needs shards: wds:SHARDS ({_EXPECTED})")
+        return cls(argument)
+
+    @classmethod
+    def folders(cls, argument: str) -> tuple[Path, ...]:
+        """The folder; of a pattern the shards themselves, beside which anything may stand."""
+        try:
+            shards, _ = options_of(argument, _OPTIONS)
+            return (Path(shards),) if os.path.isdir(shards) else tuple(map(Path, _find(shards)))
+        except InputError:
+            return ()
+
+    def _hint(self, split: str) -> str:
+        return "; to train, call shards train-0000.tar" if split == "train" else ""
+
+
+def _find(shards: str) -> list[str]:
+    """The archives that are meant, in natural order."""
+    if os.path.isdir(shards):
+        inside = [entry.path for entry in os.scandir(shards) if entry.is_dir() and entry.name in SPLIT_FOLDERS]
+        files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder) if entry.is_file()]
+        found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
+        if not found:
+            raise InputError(f"{shards}: no .tar files in this folder ({_EXPECTED})")
+    else:
+        found = []
+        for word in [shards] if os.path.isfile(shards) else _expanded(shards):
+            matches = glob.glob(word) if glob.has_magic(word) and not os.path.lexists(word) else [word]
+            if not matches:
+                raise InputError(f"{word}: no file matches this pattern")
+            if not os.path.isfile(matches[0]):
+                raise InputError(f"{matches[0]}: no such file ({_EXPECTED})")
+            found += matches
+    if packed := [path for path in found if path.endswith(_COMPRESSED)]:
+        raise InputError(
+            f"{min(packed)}: is compressed, and nothing can be sought in it (expected: a plain tar; images are "
+            f"compressed already)"
+        )
+    return sorted(dict.fromkeys(found), key=natural_order)
+
+
+def _expanded(word: str) -> Iterator[str]:
+    """The words that braces stand for, as a shell makes them."""
+    parts: list[list[str]] = []
+    for literal, inside in re.findall(r"([^{}]+)|\{([^{}]*)\}", word):
+        if literal:
+            parts.append([literal])
+        elif numbers := re.fullmatch(r"(\d{1,9})\.\.(\d{1,9})", inside):
+            low, high = map(int, numbers.groups())
+            padded = any(len(number) > 1 and number.startswith("0") for number in numbers.groups())
+            width = max(map(len, numbers.groups())) if padded else 0
+            if not 0 <= high - low < _MOST_SHARDS:
+                raise InputError(f"{word}: {{{inside}}} (expected: two numbers, rising, as {{0000..0013}})")
+            parts.append([str(number).zfill(width) for number in range(low, high + 1)])
+        else:
+            parts.append(inside.split(","))
+    if math.prod(map(len, parts)) > _MOST_SHARDS:
+        raise InputError(f"{word}: stands for more than {_MOST_SHARDS} shards")
+    return map("".join, itertools.product(*parts))
+
+
+def _root(shards: str, found: list[str]) -> Path:
+    """The folder that all shards are in, above those of splits."""
+    if os.path.isdir(shards):
+        return Path(shards)
+    folders = {os.path.dirname(path) or os.curdir for path in found}
+    root = Path(os.path.commonpath(folders))
+    return root.parent if root.name in SPLIT_FOLDERS else root
+
+
+def _by_split(found: list[str]) -> tuple[dict[str, list[str]], tuple[Unreadable, ...]]:
+    """Split -> its shards, and those that are of none while others are of one."""
+    parts: dict[str | None, list[str]] = {}
+    for path in found:
+        folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        split = split_in(os.path.basename(path)) or (folder if folder in SPLIT_FOLDERS else None)
+        parts.setdefault(split, []).append(path)
+    known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts}
+    unknown = parts.get(None, [])
+    if not known:
+        return {"test": unknown}, ()
+    return known, tuple(Unreadable(path, "not of a split") for path in unknown)
+
+
+def _listing(root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...]) -> FileListing:
+    names, paths, stamps = [], [], []
+    for shard in shards:
+        split, where = split_of[shard.path], os.path.relpath(shard.path, root)
+        for name, size, label in zip(shard.names, shard.sizes, shard.labels, strict=True):
+            names.append(f"{split}/{class_part(classes, label)}/{where}:{name}")
+            paths.append(f"{shard.path}:{name}")
+            stamps.append((size, *shard.stamp[1:]))
+    return FileListing(names, paths, np.array(stamps, np.int64), InShards(shards))
+
+
+def _unlabelled(shards: list[Shard]) -> dict[int, str]:
+    starts = itertools.accumulate((len(shard.names) for shard in shards), initial=0)
+    return {
+        start + row: reason
+        for shard, start in zip(shards, starts, strict=False)
+        for row, reason in shard.unlabelled.items()
+    }

@@ -1,0 +1,222 @@
+"""Data sets of Hugging Face: which columns, which splits, what is refused, and what a row may lack."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data.discovery import open_source
+from sightline.data.file_listing import FileListing
+from sightline.data.image_file import read_image
+from sightline.data.sources.hf import HuggingFace
+from sightline.errors import InputError, UnreadableDataError
+from tests.data.three_kinds import encoded, images, parquet, saved
+
+datasets = pytest.importorskip("datasets")
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 14, 15, 3), dtype=np.uint8)
+PNGS = [encoded(pixels) for pixels in PIXELS]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "arrow")
+
+
+def table(labels=(0, 1, 0, 1), names=("ant", "bee"), **more):
+    """Rows of an image and a label; `more` are other columns, as (values, feature)."""
+    features = {"img": datasets.Image(), "fine": datasets.ClassLabel(names=list(names))}
+    values = {"img": [{"bytes": one, "path": None} for one in PNGS[: len(labels)]], "fine": list(labels)}
+    for name, (column, feature) in more.items():
+        values[name], features[name] = column, feature
+    return datasets.Dataset.from_dict(values, features=datasets.Features(features))
+
+
+def write(place, **parts):
+    datasets.DatasetDict(parts).save_to_disk(place)
+    return f"hf:{place}"
+
+
+def unreadable(source, split="train"):
+    _, lost = source.check_readable(split, skip_unreadable="all")
+    return {one.path.rpartition(":")[2]: one.reason for one in lost}
+
+
+def test_the_only_columns_are_found_and_others_by_name(tmp_path):
+    spec = write(tmp_path / "a", train=table(), test=table().select([3]).map(lambda row: row))
+    with pytest.raises(InputError, match=r"nothing of test is left"):
+        open_source(spec)
+    spec = write(tmp_path / "b", train=table())
+    source = open_source(spec)
+    assert (source.splits, source.classes, source.labels) == (("train",), ("ant", "bee"), [0, 1, 0, 1])
+    more = {
+        "coarse": ([1, 1, 0, 0], datasets.ClassLabel(names=["x", "y"])),
+        "mask": ([{"bytes": one, "path": None} for one in PNGS[1:5]], datasets.Image()),
+        "raw": (PNGS[2:6], datasets.Value("binary")),
+        "number": ([4, 0, 2, 2], datasets.Value("int16")),
+        "text": (["a"] * 4, datasets.Value("string")),
+    }
+    spec = write(tmp_path / "c", train=table(**more))
+    with pytest.raises(InputError, match=r"2 columns of Image, give one: .*,image=NAME \(candidates: img, mask\)"):
+        open_source(spec)
+    with pytest.raises(InputError, match=r"2 columns of ClassLabel, .*,label=NAME \(candidates: fine, coarse\)"):
+        open_source(f"{spec},image=mask")
+    for image, first in (("img", 0), ("mask", 1), ("raw", 2)):
+        source = open_source(f"{spec},image={image},label=coarse")
+        assert (source.classes, source.labels) == (("x", "y"), [1, 1, 0, 0])
+        assert np.array_equal(read_image(source.listing.image(1)), PIXELS[first + 1])
+    source = open_source(f"{spec},image=img,label=number")
+    assert (source.classes, source.labels) == (("0", "1", "2", "3", "4"), [4, 0, 2, 2])
+    for options, says in (
+        ("image=text,label=fine", "column text is .* \\(expected: a column of Image"),
+        ("image=img,label=text", "column text is .* \\(expected: a column of ClassLabel"),
+        ("image=imgs,label=fine", "column 'imgs' is not known; did you mean 'img'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            open_source(f"{spec},{options}")
+
+
+def test_without_a_column_of_classes_the_candidates_are_named(tmp_path):
+    other = datasets.Dataset.from_dict({"raw": PNGS, "n": list(range(6)), "text": ["a"] * 6})
+    spec = write(tmp_path / "a", train=other)
+    with pytest.raises(InputError, match=r"0 columns of Image, give one: .* \(candidates: raw\)"):
+        open_source(spec)
+    with pytest.raises(InputError, match=r"0 columns of ClassLabel, give one: .* \(candidates: n\)"):
+        open_source(f"{spec},image=raw")
+    bare = write(tmp_path / "b", train=other.remove_columns(["raw", "n"]))
+    with pytest.raises(InputError, match=r"candidates: none; columns: text"):
+        open_source(bare)
+
+
+def test_splits_are_called_as_everywhere(tmp_path):
+    one, two, three = (table().select(rows) for rows in ([0, 1], [2], [3]))
+    assert open_source(write(tmp_path / "a", train=one, validation=two)).splits == ("train", "test")
+    source = open_source(write(tmp_path / "b", train=one, validation=two, test=three, extra=three))
+    assert source.splits == ("train", "minival", "test")
+    assert [(stray.path, stray.reason) for stray in source.skipped] == [(f"{tmp_path}/b:extra", "not a split")]
+    with pytest.raises(InputError, match=r"splits extra \(expected: one of train, minival, val"):
+        open_source(write(tmp_path / "c", extra=one))
+    one.save_to_disk(tmp_path / "d")
+    lone = open_source(f"hf:{tmp_path}/d")
+    assert lone.splits == ("test",)
+    with pytest.raises(InputError, match=r"DatasetDict\(\{'train'"):
+        lone.length("train")
+
+
+def test_rows_without_an_image_or_a_label(tmp_path):
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    there = tmp_path / "there.png"
+    Image.fromarray(PIXELS[5]).save(there)
+    rows = {
+        "image": [{"bytes": PNGS[0], "path": None}, None, {"bytes": b"", "path": "a.png"},
+                  {"bytes": None, "path": str(there)}, {"bytes": None, "path": str(tmp_path / "gone.png")},
+                  {"bytes": PNGS[1], "path": None}, {"bytes": PNGS[2], "path": None}],
+        "label": [0, 1, 1, 1, 0, None, -1],
+    }  # fmt: skip
+    # As it is in memory: what is saved has its files inside.
+    source = HuggingFace("mine", {"train": datasets.Dataset.from_dict(rows, features=features)})
+    assert unreadable(source) == {
+        "train/1": "no image in this row",
+        "train/2": "no image in this row",
+        "train/4": f"its file {tmp_path}/gone.png: no such file",
+        "train/5": "no label in column label",
+        "train/6": "label -1 is none of the 2 classes (expected: 0 to 1)",
+    }
+    assert np.array_equal(read_image(source.listing.image(3)), PIXELS[5])
+    assert source.listing.stamps[3, 0] == there.stat().st_size
+    with pytest.raises(UnreadableDataError, match=r"^mine:train/6: label -1"):
+        source.example("train", 6, (8, 8))
+
+
+def test_rows_in_another_order(tmp_path):
+    shuffled = table().select([3, 1, 0])
+    source = HuggingFace("mine", {"train": shuffled})
+    assert source.labels == [1, 1, 0]
+    assert [source.stored_size("train", index) for index in range(3)] == [(14, 15)] * 3
+    for index, number in enumerate((3, 1, 0)):
+        assert np.array_equal(read_image(source.listing.image(index)), PIXELS[number])
+    sliced = HuggingFace("mine", {"train": datasets.concatenate_datasets([table().select(range(2, 4)), table()])})
+    assert [np.array_equal(read_image(sliced.listing.image(row)), PIXELS[number])
+            for row, number in enumerate((2, 3, 0, 1, 2, 3))] == [True] * 6  # fmt: skip
+
+
+def test_a_header_takes_no_more_than_its_bytes(tmp_path, monkeypatch):
+    from sightline.data import encoded as module
+
+    asked = []
+    big = datasets.Dataset.from_dict(
+        {"image": [{"bytes": encoded(np.random.default_rng(0).integers(0, 256, (700, 900, 3), dtype=np.uint8), "JPEG"),
+                    "path": None}] * 2, "label": [0, 1]},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}),
+    )  # fmt: skip
+    assert len(big.data.column("image")[0]["bytes"].as_py()) > 300_000
+    spec = write(tmp_path / "big", train=big)
+    source, real = open_source(spec), module.Span.readinto
+
+    def counted(self, buffer):
+        asked.append(real(self, buffer))
+        return asked[-1]
+
+    monkeypatch.setattr(module.Span, "readinto", counted)
+    assert source.stored_size("train", 0) == (700, 900)
+    # The header and the sample of the content, of a third of a megabyte.
+    assert 0 < sum(asked) < 60_000
+
+
+def test_streaming_is_refused(tmp_path, refused):
+    spec = saved(tmp_path / "a", images(count=1))
+    refused("data", "check", f"{spec},streaming=true", says=["is streamed: no exact passes"])
+    with pytest.raises(InputError, match=r"hf:mine: train is streamed: no exact passes, no shuffle of all"):
+        HuggingFace("mine", {"train": table().to_iterable_dataset()})
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("", "hf:DIR or hf:OWNER/NAME"),
+        ("{root}/none", "no such folder"),
+        ("../none", "no such folder"),
+        ("nobody/nothing", "cannot be loaded by datasets"),
+        ("{root}/empty", "no data set of Hugging Face in this folder"),
+        ("{root}/saved,config=x", "config=x is for a name or Parquet files"),
+        ("{root}/saved,imag=x", "did you mean 'image'?"),
+    ],
+)
+def test_refusals(argument, says, tmp_path, refused):
+    (tmp_path / "empty").mkdir()
+    saved(tmp_path / "saved", images(count=1))
+    refused("data", "check", f"hf:{argument.format(root=tmp_path)}", says=[says])
+
+
+def test_a_damaged_file_is_refused_in_one_line(tmp_path, refused):
+    spec = parquet(tmp_path / "a", images(count=1))
+    file = next((tmp_path / "a" / "data").iterdir())
+    file.write_bytes(file.read_bytes()[:300])
+    refused("data", "check", spec, says=["cannot be loaded by datasets"])
+
+
+def test_without_the_library(tmp_path, monkeypatch, refused):
+    spec = saved(tmp_path / "a", images(count=1))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    refused("data", "check", spec, says=["the data set hf needs datasets: pip install sightline[hf]"])
+
+
+def test_where_the_data_lies_nothing_is_written(tmp_path, refused):
+    spec = saved(tmp_path / "a", images(count=1))
+    refused("data", "check", spec, "--sheet", tmp_path / "a" / "x.png", says=["a folder of the data"])
+    assert HuggingFace.folders("owner/name") == ()
+
+
+def test_a_file_that_changed_is_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    spec = saved(tmp_path / "a", images(count=1))
+    source, _ = open_source(spec).check_readable("train")
+    assert open_source(spec).listing.read[source.images[0]]
+    before = source.fingerprint()
+    for file in (tmp_path / "a" / "train").glob("*.arrow"):
+        os.utime(file, ns=(1, 1))
+    again = open_source(spec)
+    assert not again.listing.read[again.images[0]]
+    assert isinstance(again.listing, FileListing)
+    assert again.fingerprint().digest == before.digest

@@ -1,0 +1,241 @@
+"""The same images give the same examples, batches and runs, be they files, rows of a table or members of tars."""
+
+import dataclasses
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.data.discovery import open_source
+from sightline.data.folder_check import check_folder
+from sightline.data.loader import uniform
+from sightline.data.packs import epoch_order
+from sightline.errors import InputError, UnreadableDataError
+from sightline.training import train
+from tests.batches import same, uniform_batches
+from tests.data.three_kinds import CLASSES, KINDS, encoded, images, write_tar
+from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
+
+NEW = ["hf", "parquet", "wds"]
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory):
+    """Kind -> its data set, of whole images; the cache of `datasets` is of this file alone."""
+    import datasets
+
+    root = tmp_path_factory.mktemp("kinds")
+    before, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, root / "arrow"
+    yield {kind: make(root / kind, images()) for kind, make in KINDS.items()}
+    datasets.config.HF_DATASETS_CACHE = before
+
+
+@pytest.fixture(scope="module")
+def opened(specs):
+    return {kind: open_source(spec) for kind, spec in specs.items()}
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_examples_are_those_of_files(kind, opened):
+    files, other = opened["imagefolder"], opened[kind]
+    assert (other.splits, other.classes, other.task) == (("train", "test"), CLASSES, "classification")
+    seen = set()
+    for split in files.splits:
+        assert other.length(split) == files.length(split) > 0
+        for index in range(files.length(split)):
+            # Small enough that a JPEG is read at a part of its size.
+            one, two = (source.example(split, index, (8, 12), seed=3, epoch=2) for source in (files, other))
+            assert np.array_equal(one.image, two.image)
+            assert one.target == two.target
+            assert files.stored_size(split, index) == other.stored_size(split, index)
+            assert other.example_name(split, index) == two.name
+            seen.add(two.name)
+    assert len(seen) == sum(map(files.length, files.splits))
+    for wanted in ("side", "mean", "std", "images"):
+        assert getattr(other.summary(), wanted) == getattr(files.summary(), wanted)
+    sizes = {len(one.fingerprint("train").files) for one in (files, other)}
+    assert sizes == {files.length("train")}
+    contents = [sorted((size, sample) for _, size, sample in one.fingerprint().files) for one in (files, other)]
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_a_pickled_copy_gives_the_same(kind, opened):
+    source = opened[kind]
+    source.example("train", 0, (8, 8))
+    again = pickle.loads(pickle.dumps(source))
+    for index in (0, source.length("train") - 1):
+        assert np.array_equal(again.example("train", index, (9, 8)).image, source.example("train", index, (9, 8)).image)
+
+
+@pytest.mark.parametrize("kind", NEW)
+def test_two_workers_give_the_same_batches(kind, opened):
+    source = opened[kind]
+    asked = {"indices": range(source.length("train")), "image_size": (12, 8), "batch_size": 4}
+    batches = [list(uniform_batches(source, "train", workers=workers, **asked)) for workers in (0, 2)]
+    assert len(batches[0]) == len(batches[1]) > 3
+    assert all(same(one, two) for one, two in zip(*batches, strict=True))
+
+
+def test_the_same_ids_in_the_same_order(opened):
+    """The stream of a pass: the plan is a function of the length and the seed, whatever the data are kept in."""
+    streams = set()
+    for kind, source in opened.items():
+        order = epoch_order(source.length("train"), seed=5, epoch=0)
+        assert sorted(order) == list(range(len(order)))
+        planned = uniform(order, (8, 12), 6, 4)
+        for workers in (0, 2):
+            asked = {"indices": order, "image_size": (8, 12), "batch_size": 4, "workers": workers, "seed": 5}
+            batches = list(uniform_batches(source, "train", **asked))
+            assert [batch.indices.tolist() for batch in batches] == [[one.index for one in part] for part in planned]
+            streams.add(tuple(tuple(batch.indices.tolist()) for batch in batches))
+            assert len({source.example_name("train", index) for index in order}) == len(order), kind
+    assert len(streams) == 1
+
+
+RUN = tiny_config(
+    model_options={**MODEL, "patch_size": 4}, resolution=16, images=18 + 8, batch_size=4, checkpoint_every=8
+)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("hf", 0), ("wds", 2)])
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(kind, workers, specs, tmp_path):
+    config = dataclasses.replace(RUN, data=specs[kind], workers=workers)
+    train(config, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "stopped", observe=stop_at(3))
+    train(config, tmp_path / "stopped", resume=True)
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+    assert log_lines(tmp_path / "stopped") == log_lines(tmp_path / "whole")
+    if kind == "wds":
+        train(dataclasses.replace(RUN, data=specs["imagefolder"]), tmp_path / "files")
+        # The loss is that of the same images in the same order.
+        assert log_lines(tmp_path / "files") == log_lines(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", ["hf", "wds"])
+def test_a_damaged_image_leaves_its_batch_and_is_counted(kind, tmp_path):
+    given = images(count=2, damaged=True)
+    files, other = (open_source(KINDS[one](tmp_path / one, given)) for one in ("imagefolder", kind))
+    with pytest.raises(UnreadableDataError, match=r"2 of 12 images.*allowed: 1"):
+        other.check_readable("train", skip_unreadable=1)
+    with pytest.raises(UnreadableDataError) as raised:
+        other.check_readable("train")
+    assert "no image" in str(raised.value) or "empty" in str(raised.value)
+    found = {}
+    for source in (files, other):
+        left, lost = source.check_readable("train", skip_unreadable="all")
+        assert len(lost) == 2
+        assert left.length("train") == 10
+        asked = {"indices": range(10), "image_size": (8, 8), "batch_size": 5}
+        batches = list(uniform_batches(left, "train", **asked))
+        # What only decoding tells is counted with its batch.
+        [cut] = [one for batch in batches for one in batch.left_out]
+        assert cut.reason.startswith("image file is truncated")
+        assert len(left.allowance.left_out("train")) == 3
+        found[source.name] = torch.cat([batch.inputs for batch in batches])
+        with pytest.raises(UnreadableDataError, match=r"truncated"):
+            source.check_readable("train", skip_unreadable="all")[0].example(
+                "train", next(i for i in range(10) if left.example_name("train", i) == cut.path), (8, 8)
+            )
+    assert torch.equal(found["imagefolder"], found[kind])
+
+
+@pytest.mark.parametrize("kind", ["hf", "wds"])
+def test_an_image_of_train_is_measured_in_no_other_split(kind, tmp_path):
+    given = images(count=3)
+    given["val"].append((0, "twin.png", given["train"][2][2]))
+    source = open_source(KINDS[kind](tmp_path / kind, given))
+    assert source.length("test") == 9
+    [one] = source.skipped
+    assert "the same image as" in one.reason
+    assert "val" in one.path
+
+
+@pytest.mark.parametrize("kind", ["hf", "wds"])
+def test_data_check_names_what_cannot_be_read(kind, cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    spec = KINDS[kind](tmp_path / kind, images(count=2, damaged=True))
+    code, out, err = cli("data", "check", spec, "--json", "--sheet", tmp_path / "sheet.png")
+    assert code == 3
+    assert "3 images of a split cannot be read (allowed: 0" in err
+    record = json.loads(out)
+    [split, _] = record["counts"]
+    assert split == "train"
+    assert record["counts"]["train"] == {"ant": 3, "bee": 3, "cat": 3}
+    text, cut, empty = (one["reason"] for one in record["unreadable"]["train"])
+    assert text.startswith("not an image in a known format")
+    assert cut.startswith("image file is truncated")
+    assert empty == {"hf": "no image in this row", "wds": "the member is empty"}[kind]
+    place = {"hf": f"{tmp_path}/hf:train/", "wds": f"{tmp_path}/wds/train-000"}[kind]
+    assert all(one["path"].startswith(place) for one in record["unreadable"]["train"])
+    assert record["next"] == f"sightline train --data {spec} --skip-unreadable 3 --out runs/{kind}"
+    code, out, _ = cli("data", "check", spec, "--skip-unreadable", 3)
+    assert code == 0
+    assert "3 images cannot be read" in out
+    code, out, _ = cli("pack", "stats", spec, "--sequence-length", 64, "--skip-unreadable", 3)
+    assert code == 0
+    assert f"train --recipe navit_imagefolder --data {spec}" in out
+
+
+@pytest.mark.parametrize("kind", ["hf", "wds"])
+def test_what_was_found_is_remembered(kind, tmp_path, monkeypatch):
+    from sightline.data import file_listing, shards
+
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    spec = KINDS[kind](tmp_path / kind, images(count=2))
+    first, _ = open_source(spec).check_readable("train")
+    sizes = [first.stored_size("train", index) for index in range(first.length("train"))]
+    with monkeypatch.context() as nothing:
+        nothing.setattr(file_listing, "read_header", None)
+        nothing.setattr(shards, "_scan", None)
+        again, _ = open_source(spec).check_readable("train")
+        assert [again.stored_size("train", index) for index in range(again.length("train"))] == sizes
+        assert again.fingerprint() == first.fingerprint()
+    if kind == "wds":
+        # One shard is another now: it alone is listed anew.
+        write_tar(tmp_path / kind / "train-0001.tar", [("n.png", images(1)["val"][0][2]), ("n.cls", b"2")])
+        scanned, real = [], shards._scan
+        monkeypatch.setattr(shards, "_scan", lambda path, *rest: scanned.append(path) or real(path, *rest))
+        changed = open_source(spec)
+        assert scanned == [str(tmp_path / kind / "train-0001.tar")]
+        assert changed.length("train") == 8
+        assert changed.fingerprint() != first.fingerprint()
+        # Who opened it before says so, and reads nothing at the old places.
+        with pytest.raises(UnreadableDataError, match=r"train-0001.tar: changed since"):
+            again.example("train", 8, (8, 8))
+
+
+def test_members_that_changed_are_told_from_shards_that_were_touched(tmp_path, monkeypatch):
+    """As for files: by their whole contents, where `data check` has read them."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    rng, members = np.random.default_rng(0), []
+    for number in range(3):
+        members += [(f"{number}.png", encoded(rng.integers(0, 256, (90, 90, 3), dtype=np.uint8)))]
+        members += [(f"{number}.cls", b"%d" % (number % 2))]
+    assert all(len(content) > 12288 for name, content in members if name.endswith("png"))
+    shard, spec = tmp_path / "data" / "train-0.tar", f"wds:{tmp_path}/data"
+    write_tar(shard, members)
+    source = open_source(spec)
+    check_folder(source)
+    before = open_source(spec).fingerprint()
+    os.utime(shard, ns=(1, 1))
+    touched = open_source(spec)
+    assert touched.fingerprint().digest == before.digest
+    assert touched.changed_contents(before) == ([], [])
+    # A bit that no sample of the content holds: between its beginning and its middle.
+    content = bytearray(shard.read_bytes())
+    content[content.index(members[2][1]) + 5000] ^= 1
+    shard.write_bytes(content)
+    changed = open_source(spec)
+    assert changed.fingerprint().digest == before.digest
+    assert changed.changed_contents(before) == (["train/1/train-0.tar:1.png"], [])
+
+
+def test_a_path_alone_is_named_as_what_it_looks_like(specs):
+    for spec in specs.values():
+        with pytest.raises(InputError, match=f"did you mean {spec}\\?"):
+            open_source(spec.partition(":")[2])

@@ -1,0 +1,27 @@
+"""Recipes for images with labels: a folder of them, a data set of Hugging Face, tar shards."""
+
+import pytest
+
+from sightline.data.summary import Summary
+from sightline.errors import InputError
+from sightline.recipes import is_for, recipe, recipe_for
+
+SEEN = Summary(10, 50.0, (0.1, 0.2, 0.3), (0.2, 0.2, 0.2), 10)
+
+
+@pytest.mark.parametrize("data", ["imagefolder:a", "hf:owner/name", "wds:a/train-{0..3}.tar"])
+def test_they_have_one_recipe(data):
+    found = recipe_for(data, lambda asked: SEEN if asked == data else None)
+    assert (found.data, found.model, found.resolution) == (data, "vit_tiny_patch8", 64)
+    assert found.model_options == {"mean": SEEN.mean, "std": SEEN.std}
+    assert recipe("navit_imagefolder", data).packing is not None
+    assert is_for("imagefolder", data)
+
+
+def test_others_keep_their_own():
+    with pytest.raises(InputError, match=r"recipe imagefolder: is for imagefolder, hf, wds, not for digits; recipes f"):
+        recipe("imagefolder", "digits")
+    with pytest.raises(InputError, match=r"recipe scenes: is for scenes, not for hf:a; recipes for hf: imagefolder, n"):
+        recipe("scenes", "hf:a")
+    assert recipe_for("masks:a").model_options == {}
+    assert recipe_for("scenes:pairs").data == "scenes:pairs"
