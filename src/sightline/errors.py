@@ -40,6 +40,12 @@ class StorageError(SightlineError):
     exit_code = 5
 
 
+class SweepError(SightlineError):
+    """Cells of a sweep failed, each as often as it is tried; all others are finished."""
+
+    exit_code = 6
+
+
 class StoppedError(SightlineError):
     """A run was asked to stop; it finished its step and is saved."""
 

@@ -31,6 +31,7 @@ from sightline.training.log import measured_in, restore_file, text_of, unheard
 from sightline.training.optim import Ema, freeze_trunk, learning_rate, make_optimizer
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
+from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.state import (
@@ -141,7 +142,7 @@ def train(
         validation = Validation(config, model, task, source, say)
         best = None if config.validation is None else place_of_best(out, say)
         _keep_best(state, best, owner, say)
-        started, before = time.perf_counter(), state.seconds
+        started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         plan = training_plan(config, model.config, source)
         steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=where.type == "cuda")
         # Its workers end with the loop, however that does.
@@ -178,8 +179,12 @@ def train(
                     write_file(out / LOG, text_of(state.log))
                 _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
+            total = config.images or round(spent.images / step.ends)
+            progress(
+                step=state.step, steps=planned, images=spent.images, total=total, tokens=spent.tokens, loss=loss,
+                lr=rate, seconds=state.seconds,
+            )  # fmt: skip
             if observe is not None:
-                total = config.images or round(spent.images / step.ends)
                 seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
                 observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
             if stopped:
