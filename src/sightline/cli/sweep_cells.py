@@ -23,7 +23,6 @@ from sightline.sweeps.scores import Scored, score_of
 from sightline.sweeps.space import Cell, probes, training_fields
 from sightline.sweeps.study import Claim
 from sightline.sweeps.worker import Reached
-from sightline.tasks.base import task_class
 from sightline.training.config import TrainConfig
 from sightline.training.prepare import decide
 from sightline.training.validation import SPLIT
@@ -104,7 +103,7 @@ class Cells:
 
     def _check_measured(self, asked: TrainConfig, source: Source, file: Path) -> None:
         """Refuse a cell that would be trained, and then could not be compared."""
-        measured, metric = self.sweep.config.evaluate, self.sweep.config.metric
+        measured = self.sweep.config.evaluate
         if measured is not None:
             if measured.split not in source.splits:
                 raise choose(f"{file}: evaluate.split", measured.split, source.splits)
@@ -112,5 +111,3 @@ class Cells:
         if asked.validation is None or SPLIT not in source.splits:
             why = "validation is null" if asked.validation is None else f"{asked.data} has no split {SPLIT}"
             raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")
-        if metric not in (None, primary := task_class(asked.task).primary):
-            raise choose(f"{file}: metric on {SPLIT}", metric, [primary])

@@ -81,7 +81,7 @@ class SweepConfig:
         grid: field of `TrainConfig`, as `optimizer.lr` -> its values; every combination is a cell.
         search: field -> its values, or a `Span`; cells are drawn one after the other by what was measured (TPE).
         trials: how many a search draws; seed: of what it draws.
-        metric: what is compared; the task's primary one unless given.
+        metric: what is compared of `evaluate`; the task's primary one unless given.
         evaluate: how each cell is measured; None takes the last point of its curve on `minival`.
         out: folder of the sweep; storage: a database URL, None is SQLite in `out`; name: of the study in it, the
             folder's unless given.
@@ -104,6 +104,10 @@ class SweepConfig:
         if (self.grid is None) == (self.search is None):
             raise InputError("expected one of grid and search" + (", not both" if self.grid is not None else ""))
         require_whole("seed", self.seed, 0, 2**31 - 1)
+        if self.metric is not None and self.evaluate is None:
+            raise InputError(
+                f"metric {self.metric!r}: goes with evaluate; the curve on minival has the task's own alone"
+            )
         which, varied = ("grid", self.grid) if self.grid is not None else ("search", self.search)
         if not varied:
             raise InputError(f"{which}: expected at least one field, as optimizer.lr")
@@ -291,4 +295,4 @@ def _is_plain(value: Any) -> bool:
 
 def _word(value: Any) -> str:
     said = value if isinstance(value, str) else _plain(value)
-    return re.sub(r"[^A-Za-z0-9_.+]+", "_", said).strip("_")
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", said).strip("_")

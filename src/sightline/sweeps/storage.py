@@ -115,7 +115,7 @@ def without_password(url: str) -> str:
     from sqlalchemy import exc
 
     try:
-        return sqlalchemy.make_url(url).set(password=None).render_as_string(hide_password=False)
+        return sqlalchemy.make_url(url)._replace(password=None).render_as_string(hide_password=False)
     except exc.ArgumentError:
         return url.partition("://")[0]
 

@@ -111,7 +111,7 @@ class Queue:
                 self._study.set_user_attr(_SWEEP, record_of(self.config))
             else:
                 refuse_other(there, self.config, f"study {self.name}")
-            self._fill()
+            self._fill(self._trials())
 
     def claim(self) -> Claim | None:
         """The next cell, which is this worker's from here on; None where none waits.
@@ -121,21 +121,27 @@ class Queue:
         import optuna
 
         with self._store.locked():
-            self._lose_dead()
-            self._fill()
-            waiting = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+            trials = self._trials()
+            if self._lose_dead(trials):
+                trials = self._trials()
+            if self._fill(trials):
+                trials = self._trials()
+            waiting = [one for mine in trials.values() for one in mine if one.state.name == "WAITING"]
             if not waiting:
                 return None
-            # What is drawn hangs on the seed, the cell and what was measured, and on no worker.
-            number = waiting[0].user_attrs[_CELL]
+            # What `ask` takes. What is drawn hangs on the seed, the cell and what was measured, and on no worker.
+            number = min(waiting, key=lambda one: one.number).user_attrs[_CELL]
             seed = (self.config.seed * 1_000_003 + number) % 2**32
             self._study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             trial = self._study.ask()
+            while _CELL not in trial.user_attrs:
+                # Somebody put one of their own into the study, which is no cell.
+                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                trial = self._study.ask()
             cell = self._drawn(trial)
             trial.set_user_attr(_WORKER, self._me)
             self._storage.record_heartbeat(self._trial_id(trial.number))
-            before = [one for one in self._trials().get(cell.number, []) if one.number != trial.number]
-            return Claim(trial.number, cell, bool(before))
+            return Claim(trial.number, cell, len(trials[cell.number]) > 1)
 
     @contextlib.contextmanager
     def beating(self, claim: Claim) -> Iterator[Callable[[], bool]]:
@@ -190,14 +196,15 @@ class Queue:
         """
         with self._store.locked():
             self._end(claim, _FAULT, fault[:1000])
-            self._fill()
-            return self._fault(self._trials()[claim.cell.number]) is not None
+            trials = self._trials()
+            self._fill(trials)
+            return self._fault(trials[claim.cell.number]) is not None
 
     def leave(self, claim: Claim) -> None:
         """Give a cell back to the queue, as this worker was told to stop."""
         with self._store.locked():
             self._end(claim, _LEFT, True)
-            self._fill()
+            self._fill(self._trials())
 
     def state(self) -> State:
         """Where the sweep is; nothing is changed."""
@@ -241,9 +248,14 @@ class Queue:
                 drawn[name] = trial.suggest_float(name, *span.ends, log=span.log)
         return Cell(number, drawn)
 
-    def _fill(self) -> None:
-        """Put each cell into the queue that is neither finished, running, waiting nor given up. Under the lock."""
-        trials = self._trials()
+    def _fill(self, trials: Mapping[int, list[FrozenTrial]]) -> bool:
+        """Put each cell into the queue that is neither finished, running, waiting nor given up; whether there was one.
+        Under the lock.
+
+        Args:
+            trials: of each cell, as `_trials` gives them under it.
+        """
+        filled = False
         for number in range(self.config.count):
             mine = trials.get(number, [])
             if any(one.state.name in ("COMPLETE", "RUNNING", "WAITING") for one in mine) or self._fault(mine):
@@ -253,18 +265,23 @@ class Queue:
             # A search draws a cell once.
             fixed = fixed or next((dict(one.params) for one in reversed(mine) if one.params), {})
             self._study.enqueue_trial(fixed, user_attrs={_CELL: number})
+            filled = True
+        return filled
 
-    def _lose_dead(self) -> None:
-        """End the trials of workers that are gone. Under the lock, so that one without a worker was being claimed by a
-        process that died in it."""
+    def _lose_dead(self, trials: Mapping[int, list[FrozenTrial]]) -> bool:
+        """End the trials of workers that are gone; whether there may be one. Under the lock, so that a trial without a
+        worker was being claimed by a process that died in it."""
         import optuna
 
-        for trial in self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        running = [one for mine in trials.values() for one in mine if one.state.name == "RUNNING"]
+        for trial in running:
             worker = trial.user_attrs.get(_WORKER)
             if worker is None or worker.get("token") == self._me["token"] or _is_gone(worker):
                 self._storage.set_trial_state_values(self._trial_id(trial.number), optuna.trial.TrialState.FAIL)
-        # By the clock of the storage, as workers of other machines have others.
-        optuna.storages.fail_stale_trials(self._study)
+        if running:
+            # By the clock of the storage, as workers of other machines have others.
+            optuna.storages.fail_stale_trials(self._study)
+        return bool(running)
 
     def _fault(self, trials: list[FrozenTrial]) -> str | None:
         """Why a cell is given up; None where it is not."""
