@@ -46,6 +46,12 @@ class RanksError(SightlineError):
     exit_code = 6
 
 
+class SweepError(SightlineError):
+    """Cells of a sweep failed, each as often as it is tried; all others are finished."""
+
+    exit_code = 7
+
+
 class StoppedError(SightlineError):
     """A run was asked to stop; it finished its step and is saved."""
 

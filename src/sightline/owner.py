@@ -13,6 +13,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -179,6 +180,35 @@ def refuse_owned(folder: Path, *, take_over: bool = False) -> str | None:
         f"{folder}: belongs to {who}, which is at work: its heartbeat moved {silent:.0f} s ago{waits}; wait for it, "
         "or --take-over ends it"
     )
+
+
+@dataclass(frozen=True)
+class SeenOwner:
+    """The owner of a folder, as it looks from here.
+
+    Attributes:
+        words: who it is; silent: seconds since its heartbeat moved, by the clock of this machine.
+        gone: it is dead, or counts as dead.
+    """
+
+    words: str
+    silent: float
+    gone: bool
+
+
+def seen_owner(folder: Path) -> SeenOwner | None:
+    """Who a folder belongs to, None where to nobody; nothing is written, and nothing taken over."""
+    found = _read(folder)
+    if found is None:
+        return None
+    try:
+        silent = max(time.time() - (folder / OWNER).stat().st_mtime, 0.0)
+    except OSError:
+        silent = 0.0
+    if isinstance(found, str):
+        return SeenOwner("somebody", silent, silent > DEAD_AFTER)
+    dead = _is_dead(found)
+    return SeenOwner(found.words, silent, silent > DEAD_AFTER if dead is None else dead)
 
 
 def _is_dead(record: _Record) -> bool | None:

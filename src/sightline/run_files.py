@@ -8,12 +8,14 @@ VALIDATION = "validation.jsonl"
 RESULTS = "results.jsonl"
 PREDICTIONS = "predictions.csv"
 OWNER = "owner.json"
+PROGRESS = "progress.json"
+"""How far a training is, for whoever looks from elsewhere."""
 PICTURES = "pictures"
 """The folder of what is drawn of answers."""
 PAGE = "report.html"
 OTHER_PAGES = ("search.html",)
 """Of the other data sets that a demonstration is measured on, in their order."""
-RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER)
+RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER, PROGRESS)
 """What a run keeps in its folder; a page it may write anew."""
 
 CHECKPOINT = "checkpoint"

@@ -113,7 +113,7 @@ def test_killed_again_and_again(undisturbed, tmp_path):
 
 
 MOMENTS = {
-    "between the checkpoint and its log": (state.Path, "replace", 1),
+    "between the checkpoint and its log": (state.Path, "replace", 2),
     "before the checkpoint is written": (state, "write_folder", 1),
     "while its files are flushed": (checkpoint, "flush", 8),
     "before the old one is moved": (checkpoint.os, "replace", 1),
@@ -136,7 +136,7 @@ def test_killed_while_saving(moment, undisturbed, tmp_path):
     train(ENDLESS, tmp_path / "a", resume=True)
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     left = [name for name in tree(tmp_path / "a") if not name.startswith("checkpoint/")]
-    assert left == ["checkpoint", "log.jsonl"]
+    assert left == ["checkpoint", "log.jsonl", "progress.json"]
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

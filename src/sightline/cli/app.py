@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command (by default that of the process) and return its exit code.
 
     0 done; 2 wrong input or configuration; 3 unreadable data; 4 a number became non-finite; 5 storage failed; 6 another
-    process of the run ended; 130 interrupted; 143 terminated; 1 the reader of the output went away.
+    process of the run ended; 7 cells of a sweep failed; 130 interrupted; 143 terminated; 1 the reader of the output
+    went away.
     """
     with signals.listening(own_process=arguments is None):
         if arguments is None:

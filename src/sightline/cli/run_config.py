@@ -103,7 +103,29 @@ def training_config(
         key = setting.partition("=")[0].strip()
         if key in given:
             raise InputError(f"--set {setting}: --{key.replace('_', '-')} is given as well, expected one of them")
-    asked = renamed(apply_settings({**(read_yaml(file) if file else {}), **given}, settings))
+    asked = apply_settings({**(read_yaml(file) if file else {}), **given}, settings)
+    return config_of(asked, file, recipe, summarise=summarise, began=began)
+
+
+def config_of(
+    asked: Mapping[str, Any],
+    file: Path | None,
+    recipe: str | None = None,
+    *,
+    summarise: Callable[[TrainConfig], Summary | None],
+    began: Callable[[TrainConfig], Path] | None = None,
+) -> TrainConfig:
+    """The configuration of a run that was asked for by these fields, checked.
+
+    Args:
+        asked: nested, as YAML has it.
+        file: what they came from, for what is refused.
+        recipe, summarise, began: as `training_config`.
+
+    Raises:
+        InputError: see `check_config`.
+    """
+    asked = renamed(asked)
     where = str(file) if file else "train"
     # Checked alone first, so that an error is about what was asked and not about the recipe; what is said of packing
     # may be a part of the recipe's.

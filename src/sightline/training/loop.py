@@ -30,6 +30,7 @@ from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.parallel import wrapped
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
+from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.schedule import learning_rate
@@ -143,7 +144,7 @@ def train(
         validation = Validation(config, model, task, source, say)
         best = None if config.validation is None or not ranks.first else place_of_best(out, say)
         _keep_best(state, best, owner, say)
-        started, before = time.perf_counter(), state.seconds
+        started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
         steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
@@ -173,8 +174,13 @@ def train(
                         _save(state, out, foreign, owner)
                         _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
+            total = config.images or round(spent.images / step.ends)
+            if ranks.first:
+                progress(
+                    step=state.step, steps=planned, images=spent.images, total=total, tokens=spent.tokens, loss=loss,
+                    lr=rate, seconds=state.seconds,
+                )  # fmt: skip
             if observe is not None and ranks.first:
-                total = config.images or round(spent.images / step.ends)
                 seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
                 observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
             if stopped:

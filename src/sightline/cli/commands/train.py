@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
@@ -68,27 +65,16 @@ def train(
         overwrite: Delete the run in --out first.
         take_over: Take the folder also from a run that seems to be at work in it; that one ends.
     """
-    from sightline import runtime, signals
+    from sightline import runtime
     from sightline.cli import guard, next_step, output, progress, run_config
-    from sightline.cli.config import named_after
-    from sightline.cli.next_step import warn
+    from sightline.cli.train_run import Asked, carry_out
     from sightline.errors import InputError
-    from sightline.evaluation import measure
-    from sightline.evaluation.drawn import write_pictures
-    from sightline.predictions import Prediction
     from sightline.ranks import joined
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
-    from sightline.reports.words import quantity
     from sightline.results import dump_rows
-    from sightline.run_files import CONFIG, PREDICTIONS, RESULTS
+    from sightline.run_files import CONFIG
     from sightline.training.config import TrainConfig
-    from sightline.training.loop import Progress
-    from sightline.training.loop import train as run
-    from sightline.training.prepare import decide, prepare
-    from sightline.training.run import open_run
-    from sightline.training.same_data import say_changes
-    from sightline.training.state import last_good
 
     flags = {
         "data": data, "task": task, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
@@ -103,94 +89,32 @@ def train(
     def folder_of(wanted: TrainConfig) -> Path:
         return out or Path("runs") / f"{recipe or wanted.data.replace(':', '_').replace('/', '_')}_{wanted.encoding}"
 
+    def way_on(folder: Path) -> str:
+        rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
+        return next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
+
     began = (lambda wanted: folder_of(wanted) / CONFIG) if resume else None
     asked = run_config.training_config(config, flags, settings, recipe, summarise=sources.summary, began=began)
     runtime.set_threads(threads)
-    folder = folder_of(asked)
-    with joined(device) as ranks, progress.Bars() as bars, contextlib.ExitStack() as held:
+    with joined(device) as ranks, progress.Bars() as bars:
         where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
-        with ranks.agreeing():
-            inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
-            place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
-            place.check()
-            with named_after(config):
-                source = sources.open(asked)
-            before = last_good(folder, warn) if resume else None
-            with named_after(config or Path("train")):
-                decided = decide(asked, source, where, before)
-            built = run_config.built_model(decided, source, config, where)
-            split = next((name for name in ("test", "minival") if name in source.splits), None)
-            # Also those that it is tested on: now, and not after hours of training.
-            source = bars.read_headers(source, ("train", split or "train"), asked.skip_unreadable)
-            sources.say(asked)
-            prepared = prepare(
-                decided,
-                source,
-                built,
-                before,
-                init_from=asked.init_from,
-                accept_changed_data=accept_changed_data,
-                warn=warn,
-                progress=functools.partial(bars.move, "comparing files"),
-            )
-        resolved = prepared.config
-        owner = None
-        with ranks.agreeing():
-            if ranks.first:
-                owner = held.enter_context(place.claimed(warn))
-                run_config.save_config(resolved, folder)
-        rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
-        way_on = next_step.again("train", "--config", folder / CONFIG, "--out", folder, "--resume", *rest)
-        held.enter_context(signals.way_on(way_on))
-        last: Progress | None = None
-
-        def observe(at: Progress) -> None:
-            nonlocal last
-            last = at
-            seen = "" if at.validated is None else f", minival {quantity(at.validated.value, at.validated.unit)}"
-            loss = "no image could be read" if at.loss is None else f"loss {at.loss:.3f}"
-            bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
-
-        with signals.deferred() as stop:
-            run(
-                resolved, folder, prepared=prepared, device=device, observe=observe, warn=warn, owner=owner, stop=stop,
-                ranks=ranks,
-            )  # fmt: skip
-        if owner is None:
-            return
-        # In the last step: what was trained is whole, and testing it is not begun.
-        signals.end_if_heard()
-        bars.say_left_out(source)
-        say_changes(source, resolved, warn)
-        owner.check()
-        if split is None:
-            if not json:
-                print(f"trained; {folder}/checkpoint (the data has no split to test on)")
-                next_step.say_export(folder)
-            return
-        tested = open_run(folder, device=where, source=source)
-        trained = tested.model
-        assert resolved.resolution is not None
-        # As it was trained: a packed run at native aspect on images at their own aspect too.
-        own = measure.views_as_trained(resolved.packing, resolved.resolution, trained.config.patch_size, source, split)
-        most = measure.usual_images(source)
-        measured = measure.EvaluateConfig((resolved.resolution, *own[:1]), (split,), images=most)
-        advance = bars.counter("testing", measure.planned_images(source, trained, measured, resolved.resolution))
-        answers: list[Prediction] = []
-        pictures: dict[str, Any] = {}
-        rows = measure.evaluate(
-            trained, source, measured, tested.identity, advance=advance, answers=answers, pictures=pictures
-        )
-        bars.say_left_out(source)
-        with owner.held():
-            # What was measured before is of other weights, unless the run was complete already.
-            output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
-            output.add_rows(folder / RESULTS, rows, anew=last is not None)
-            write_pictures(rows, pictures, folder)
+        folder = folder_of(asked)
+        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
+        place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
+        run = Asked(asked, sources, place, where, device, config, resume, accept_changed_data, ranks=ranks)
+        done = carry_out(run, bars, way_on)
+    if not ranks.first:
+        return
+    rows, last, resolved = done.rows, done.last, done.config
+    if done.opened is None or done.measured is None:
+        if not json:
+            print(f"trained; {folder}/checkpoint (the data has no split to test on)")
+            next_step.say_export(folder)
+        return
     if json:
         print(dump_rows(rows), end="")
         return
-    print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), trained.config.patch_size)})
+    print_accuracy(rows, seen={rows[0].run: seen_sizes(asdict(resolved), done.opened.model.config.patch_size)})
     if last is not None:
         print(
             f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "
@@ -200,5 +124,5 @@ def train(
             unused = 1 - last.tokens / (last.step * resolved.packing.tokens)
             print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
-    print(f"tested in {runtime.chosen_precision(measured.precision, where)}")
+    print(f"tested in {runtime.chosen_precision(done.measured.precision, where)}")
     next_step.say_next("evaluate", folder)

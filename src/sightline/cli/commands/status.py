@@ -1,0 +1,62 @@
+"""`sightline status`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+
+from sightline.cli.options import JsonObject
+
+
+def status(place: Path, /, *, json: JsonObject = False) -> None:
+    """Say where a run, or a sweep, is: from its files alone, from any terminal or machine that sees them.
+
+    Nothing is claimed or changed. Of a run: its state, step, loss, speed, expected end, last validation and checkpoint;
+    of a sweep: how many cells wait, run, are finished or failed, and where each running one is.
+
+    Args:
+        place: The folder of a run or of a sweep, or a SWEEP.yaml.
+    """
+    from sightline.cli.sweep_file import is_sweep, read_sweep
+    from sightline.cli.sweep_table import status_line, status_rows
+    from sightline.errors import InputError
+    from sightline.reports.tables import print_table
+    from sightline.training.status import run_status
+
+    if not place.exists():
+        raise InputError(f"{place}: is not there (expected the folder of a run or of a sweep, or a SWEEP.yaml)")
+    if not is_sweep(place):
+        at = run_status(place)
+        if json:
+            print(json_module.dumps(at.as_record()))
+        else:
+            print_table(("", at.run), status_rows(at))
+        return
+    swept = read_sweep(place)
+    state = swept.queue(make=False).state()
+    runs = []
+    for number, who in sorted(state.running.items()):
+        cell = state.cells.get(number)
+        try:
+            at = None if cell is None else run_status(swept.folder(cell))
+        except InputError:
+            # It begins, or its folder is on another machine.
+            at = None
+        runs.append((f"{number:03}" if cell is None else cell.name, who, at))
+    counts = {
+        "waiting": len(state.waiting), "running": len(runs), "finished": len(state.scores), "failed": len(state.failed)
+    }  # fmt: skip
+    if json:
+        running = [
+            {"cell": name, "worker": who, "status": None if at is None else at.as_record()} for name, who, at in runs
+        ]
+        faults = {str(number): fault for number, fault in sorted(state.failed.items())}
+        print(json_module.dumps({"sweep": swept.name, "cells": swept.config.count, **counts, "runs": running,
+                                 "faults": faults}))  # fmt: skip
+        return
+    print_table(("cells", *counts), [(swept.config.count, *counts.values())], title=f"Sweep {swept.name}")
+    if runs:
+        rows = [(name, "begins" if at is None else status_line(at), who) for name, who, at in runs]
+        print_table(("cell", "where it is", "worker"), rows)
+    for number, fault in sorted(state.failed.items()):
+        print(f"failed: {state.cells[number].name if number in state.cells else number}: {fault}")

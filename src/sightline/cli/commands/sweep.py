@@ -1,0 +1,72 @@
+"""`sightline sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sightline.cli.options import Device, Json, Threads
+
+
+def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, json: Json = False) -> None:
+    """Train every cell of a grid once, or search (TPE), and print best and average for each encoding.
+
+    More workers join by the same command, on this machine or on others, and each takes one cell after the other. Where
+    others run the last ones it waits, and takes over those of workers that are gone. Ctrl-C and SIGTERM save the cell
+    and give it back; what is finished is never run again. Exit code 6: cells failed twice, and are named.
+
+    Args:
+        file: A SWEEP.yaml (docs/SWEEPS.md): base, grid or search and trials, out, storage, metric, evaluate.
+    """
+    import sys
+
+    from sightline import runtime, signals
+    from sightline.cli import next_step
+    from sightline.cli.progress import Bars
+    from sightline.cli.sweep_cells import Cells
+    from sightline.cli.sweep_file import read_sweep
+    from sightline.cli.sweep_table import dump_lines, print_best_and_average
+    from sightline.errors import SweepError
+    from sightline.sweeps.scores import best_and_average, scored_from
+    from sightline.sweeps.storage import require_optuna
+    from sightline.sweeps.study import Claim, State
+    from sightline.sweeps.worker import work
+
+    require_optuna()
+    asked = read_sweep(file)
+    runtime.set_threads(threads)
+    cells = Cells(asked, device, runtime.resolve_device(device))
+    cells.check()
+    rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
+    count = asked.config.count
+    with signals.way_on(next_step.again("sweep", file, *rest)), Bars() as bars:
+        queue = asked.queue()
+        queue.begin()
+        asked.keep()
+
+        def observe(at: State, claim: Claim | None) -> None:
+            done = len(at.scores) + len(at.failed)
+            if claim is not None:
+                again = ", goes on" if claim.again else ""
+                print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
+            elif not at.done:
+                others = ", ".join(f"{at.cells[number].name if number in at.cells else number} by {who}"
+                                   for number, who in at.running.items())  # fmt: skip
+                bars.move("waiting for others", done, count, others)
+
+        state = work(queue, cells.run, observe=observe, warn=next_step.warn)
+    scored = [scored_from(state.scores[number]) for number in sorted(state.scores)]
+    if scored:
+        lines = best_and_average(scored)
+        if json:
+            print(dump_lines(lines, "encoding"), end="", flush=True)
+        else:
+            print_best_and_average(lines, "encoding", asked.wanted)
+            print(f"runs: {asked.out / 'cells'}", flush=True)
+    if state.failed:
+        named = "; ".join(
+            f"{state.cells[number].name if number in state.cells else number}: {fault}"
+            for number, fault in sorted(state.failed.items())
+        )
+        raise SweepError(f"{file}: {len(state.failed)} of {count} cells failed: {named}")
+    if not json:
+        next_step.say_next("table", asked.out, "--by", "encoding")

@@ -1,0 +1,80 @@
+"""`sightline table`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sightline.cli import options
+
+
+def table(
+    *runs: Annotated[Path, Parameter(help="Folders of runs, or the folder of a sweep.")],
+    metric: str | None = None,
+    split: str | None = None,
+    resolutions: options.Words = (),
+    by: str = "encoding",
+    out: Path | None = None,
+    overwrite: bool = False,
+    json: options.Json = False,
+) -> None:
+    """Print the best and the average of some runs for each encoding, with the settings of the best.
+
+    What a run reached is the last point of its curve on minival, or the mean of its rows of --split; of a sweep it is
+    what the sweep compares. Runs that are not finished are left out, and named.
+
+    Args:
+        metric: What is compared; the task's primary metric unless given.
+        split: Of the rows in results.jsonl (sightline evaluate), instead of the curve on minival.
+        resolutions: Of these rows, as 32,64 or native; all that are there unless given.
+        by: The setting that the lines are of, as encoding or optimizer.lr.
+        out: A file for the lines, a JSON object each.
+        overwrite: Replace --out if it exists.
+    """
+    from sightline.cli import guard, output
+    from sightline.cli.next_step import warn
+    from sightline.cli.resolutions import parse_resolutions
+    from sightline.cli.sweep_file import CELLS, is_sweep, read_sweep
+    from sightline.cli.sweep_table import dump_lines, print_best_and_average
+    from sightline.data.views import View
+    from sightline.errors import InputError
+    from sightline.replacing import write_out
+    from sightline.sweeps.scores import Wanted, best_and_average, named_apart, score_of
+    from sightline.training.status import run_status
+
+    if not runs:
+        raise InputError("table: expected at least one folder of a run, or of a sweep")
+    if resolutions and split is None:
+        raise InputError("--resolutions: goes with --split, whose rows are compared")
+    folders, wanted = [], Wanted(metric, split)
+    shown = parse_resolutions(resolutions)
+    wanted = Wanted(metric, split, tuple(one.name if isinstance(one, View) else f"{one} px" for one in shown))
+    for place in runs:
+        if not is_sweep(place):
+            folders.append(place)
+            continue
+        swept = read_sweep(place)
+        if split is None and metric is None:
+            wanted = swept.wanted
+        folders += sorted(one for one in (swept.out / CELLS).glob("*") if one.is_dir())
+    if out is not None:
+        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders))
+    scored, kept = [], []
+    for folder in folders:
+        at = run_status(folder)
+        if at.state not in ("finished", "testing"):
+            warn(f"{folder}: left out, as it is not finished ({at.state}, step {at.step:,})")
+            continue
+        scored.append(score_of(folder, wanted))
+        kept.append(folder)
+    lines = best_and_average(named_apart(scored, kept), by)
+    if out is not None:
+        write_out(out, dump_lines(lines, by))
+    if json:
+        print(dump_lines(lines, by), end="")
+        return
+    print_best_and_average(lines, by, wanted)
+    if out is not None:
+        print(f"lines: {out}")

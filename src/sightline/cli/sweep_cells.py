@@ -1,0 +1,113 @@
+"""The cells of a sweep as trainings: all are checked before the first one begins, and each is run as `train` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sightline.cli import guard, output, run_config
+from sightline.cli.config import dump_config, named_after
+from sightline.cli.progress import Bars
+from sightline.cli.sweep_file import Sweep
+from sightline.cli.train_run import Asked, carry_out
+from sightline.data.source import Source
+from sightline.errors import InputError, choose
+from sightline.evaluation.measure import check_sizes
+from sightline.run_files import CONFIG
+from sightline.sweeps.scores import Scored, score_of
+from sightline.sweeps.space import Cell, probes, training_fields
+from sightline.sweeps.study import Claim
+from sightline.sweeps.worker import Reached
+from sightline.training.config import TrainConfig
+from sightline.training.prepare import decide
+from sightline.training.validation import SPLIT
+
+# What of a training decides its model, and so whether that can be built.
+_OF_MODEL = (
+    "data", "model", "init_from", "frozen", "model_options", "encoding", "encoding_options", "resolution", "packing",
+    "task", "task_options", "loss", "label_smoothing", "batch_size", "precision",
+)  # fmt: skip
+
+
+@dataclass
+class Cells:
+    """The trainings of a sweep, on one device."""
+
+    sweep: Sweep
+    device: str
+    where: torch.device
+    _sources: run_config.TrainingSources = field(default_factory=run_config.TrainingSources)
+
+    def check(self) -> None:
+        """Refuse a sweep of which a cell would be refused; nothing is written.
+
+        Raises:
+            InputError: names the file, the cell, and what is wrong with it.
+        """
+        built: set[str] = set()
+        cells = list(probes(self.sweep.config))
+        with Bars(late=0.5) as bars:
+            for number, cell in enumerate(cells, start=1):
+                file = self._named(cell)
+                asked = self._config(cell, self._sources, file)
+                source = self._sources.open(asked)
+                self._check_measured(asked, source, file)
+                decided = decide(asked, source, self.where)
+                plain = dump_config(decided)
+                said = json.dumps({name: plain[name] for name in _OF_MODEL})
+                if said not in built:
+                    built.add(said)
+                    model = run_config.built_model(decided, source, file, self.where)
+                    if (measured := self.sweep.evaluate) is not None:
+                        with named_after(file):
+                            check_sizes(model, measured)
+                bars.move("checking cells", number, len(cells))
+
+    def run(self, claim: Claim, lost: Callable[[], bool]) -> Reached:
+        """Train and measure a cell in its folder, going on from its last checkpoint where it was begun before."""
+        cell, file = claim.cell, self._named(claim.cell)
+        folder = self.sweep.folder(cell)
+        # Its own: what is left out of the data is counted in it.
+        sources = run_config.TrainingSources()
+        asked = self._config(cell, sources, file, folder)
+        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[self.sweep.file])
+        place = output.RunFolder(folder, inputs, resume=True, overwrite=False, take_over=claim.again)
+        test = self.sweep.evaluate or False
+        with Bars() as bars:
+            done = carry_out(
+                Asked(asked, sources, place, self.where, self.device, file, resume=True, test=test, stop=lost), bars
+            )
+        found = score_of(folder, self.sweep.wanted)
+        scored = Scored(cell.name, {"encoding": done.config.encoding, **cell.fields}, found.measured)
+        return Reached(scored.as_record(), found.measured.value, found.measured.better)
+
+    def _named(self, cell: Cell) -> Path:
+        """What a refusal begins with."""
+        return Path(f"{self.sweep.file}, cell {cell.name}")
+
+    def _config(
+        self, cell: Cell, sources: run_config.TrainingSources, file: Path, folder: Path | None = None
+    ) -> TrainConfig:
+        with named_after(self.sweep.file):
+            fields: dict[str, Any] = training_fields(self.sweep.config, cell)
+        recipe = fields.pop("recipe", None)
+        if recipe is not None and not isinstance(recipe, str):
+            raise InputError(f"{self.sweep.file}: base.recipe {recipe!r}: expected the name of one")
+        began = None if folder is None else lambda _: folder / CONFIG
+        return run_config.config_of(fields, file, recipe, summarise=sources.summary, began=began)
+
+    def _check_measured(self, asked: TrainConfig, source: Source, file: Path) -> None:
+        """Refuse a cell that would be trained, and then could not be compared."""
+        measured = self.sweep.config.evaluate
+        if measured is not None:
+            if measured.split not in source.splits:
+                raise choose(f"{file}: evaluate.split", measured.split, source.splits)
+            return
+        if asked.validation is None or SPLIT not in source.splits:
+            why = "validation is null" if asked.validation is None else f"{asked.data} has no split {SPLIT}"
+            raise InputError(f"{file}: {why}, so that no cell is measured (expected evaluate: {{split, resolutions}})")

@@ -1,0 +1,88 @@
+"""Best and average by encoding, as LookHere's table 1, in the terminal; and where runs are."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+
+from sightline.reports.tables import print_table
+from sightline.reports.words import capital, number, quantity, title, unit
+from sightline.sweeps.scores import Line, Wanted
+from sightline.sweeps.space import said_of
+from sightline.training.status import RunStatus
+
+
+def print_best_and_average(lines: Sequence[Line], by: str, wanted: Wanted) -> None:
+    """Print a line for each encoding."""
+    one = lines[0].best.measured
+    shown = "" if wanted.split is None else f" at {', '.join(wanted.shown)}" if wanted.shown else ""
+    heading = f"{capital(title(one.metric))} on {wanted.split or 'minival'}{shown}"
+    heading += f" in {unit(one.unit)}" if one.unit else ""
+    rows = [
+        (
+            str(line.by),
+            line.runs,
+            number(line.best.measured.value, one.unit),
+            number(line.average, one.unit),
+            said_of(line.settings) or line.best.run,
+        )
+        for line in lines
+    ]
+    print_table((by, "runs", "best", "average", "settings of the best"), rows, title=heading)
+
+
+def dump_lines(lines: Sequence[Line], by: str) -> str:
+    """The same as JSON, an object a line."""
+    return "".join(json.dumps(line.as_record(by)) + "\n" for line in lines)
+
+
+def status_rows(at: RunStatus) -> list[tuple[str, str]]:
+    """What is shown of a run: a name and words."""
+    rows = [("state", at.state)]
+    if at.owner is not None and at.heartbeat is not None:
+        gone = ", which is gone" if at.state in ("finished", "stopped") else ""
+        rows.append(("owner", f"{at.owner}{gone}; heard {_ago(at.heartbeat)}"))
+    rows.append(("step", f"{at.step:,}" + ("" if at.steps is None else f" of {at.steps:,}")))
+    rows.append(("images", f"{at.images:,}" + ("" if at.total is None else f" of {at.total:,}")))
+    if at.loss is not None:
+        rows.append(("loss", f"{at.loss:.4g}"))
+    if at.lr is not None:
+        rows.append(("learning rate", f"{at.lr:.3g}"))
+    if at.images_per_second is not None:
+        rows.append(("images a second", f"{at.images_per_second:,.0f}"))
+    if at.left is not None:
+        ends = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + at.left))
+        rows.append(("expected end", f"{ends} (in {_span(at.left)})"))
+    if at.validated is not None:
+        said = f"{title(at.validated.metric)} {quantity(at.validated.value, at.validated.unit)}"
+        rows.append(("minival", f"{said} after {at.validated_at:,} images"))
+    if at.checkpoint_age is not None:
+        step = "" if at.checkpoint_step is None else f", of step {at.checkpoint_step:,}"
+        rows.append(("checkpoint", f"{_ago(at.checkpoint_age)}{step}"))
+    return rows
+
+
+def status_line(at: RunStatus) -> str:
+    """The same in a line, for one of many."""
+    parts = [at.state]
+    if at.total:
+        parts.append(f"{100 * at.images / at.total:.0f} %")
+    if at.loss is not None:
+        parts.append(f"loss {at.loss:.3g}")
+    if at.left is not None:
+        parts.append(f"{_span(at.left)} left")
+    if at.validated is not None:
+        parts.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
+    return ", ".join(parts)
+
+
+def _ago(seconds: float) -> str:
+    return f"{_span(seconds)} ago"
+
+
+def _span(seconds: float) -> str:
+    """ "42 s", "5 min", "3.2 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

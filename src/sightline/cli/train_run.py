@@ -1,0 +1,183 @@
+"""One run from its checked configuration to its measured rows: what `sightline train` and each cell of a sweep do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sightline import signals
+from sightline.cli import output, run_config
+from sightline.cli.config import named_after
+from sightline.cli.next_step import warn
+from sightline.cli.progress import Bars
+from sightline.data.source import Source
+from sightline.evaluation import measure
+from sightline.evaluation.drawn import write_pictures
+from sightline.predictions import Prediction
+from sightline.ranks import ALONE, Ranks
+from sightline.reports.words import quantity
+from sightline.results import ResultRow
+from sightline.run_files import PREDICTIONS, RESULTS
+from sightline.training import loop
+from sightline.training.config import TrainConfig
+from sightline.training.prepare import decide, prepare
+from sightline.training.run import Run, open_run
+from sightline.training.same_data import say_changes
+from sightline.training.state import last_good
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run as it was asked for.
+
+    Attributes:
+        config: checked, and not yet resolved; sources: its data set, opened once.
+        place: its folder; device: where it is computed, as it was named.
+        file: the YAML file that it was asked for by, for what is refused.
+        resume: go on from its last checkpoint; accept_changed_data: also where the data is not what it was.
+        test: what is measured of it; True tests it as it was trained, False leaves that out.
+        stop: asked after each step, beside the signals of the process; where it says so the run is saved and ends.
+        ranks: that train it together, of which this process is one; the first alone writes and tests.
+    """
+
+    config: TrainConfig
+    sources: run_config.TrainingSources
+    place: output.RunFolder
+    where: torch.device
+    device: str = "auto"
+    file: Path | None = None
+    resume: bool = False
+    accept_changed_data: bool = False
+    test: measure.EvaluateConfig | bool = True
+    stop: Callable[[], bool] | None = None
+    ranks: Ranks = ALONE
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came of a run.
+
+    Attributes:
+        config: resolved; last: where its training ended, None where that was complete before.
+        rows: what was measured; none where it was not tested.
+        measured: how it was tested; opened: its model and data for that. None where it was not.
+    """
+
+    config: TrainConfig
+    last: loop.Progress | None
+    rows: list[ResultRow]
+    measured: measure.EvaluateConfig | None = None
+    opened: Run | None = None
+
+
+def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = None) -> Trained:
+    """Train, test, and leave all in the folder of the run, as its owner.
+
+    Args:
+        way_on: the command that goes on with what is in the folder, for whoever stops it.
+
+    Raises:
+        SightlineError: as `train` and `evaluate` raise it.
+        KeyboardInterrupt: a signal came while it was not training.
+    """
+    config, sources, place, folder = asked.config, asked.sources, asked.place, asked.place.out
+    with contextlib.ExitStack() as held:
+        with asked.ranks.agreeing():
+            place.check()
+            with named_after(asked.file):
+                source = sources.open(config)
+            before = last_good(folder, warn) if asked.resume else None
+            with named_after(asked.file or Path("train")):
+                decided = decide(config, source, asked.where, before)
+            built = run_config.built_model(decided, source, asked.file, asked.where)
+            splits = _tested_splits(asked.test, source)
+            # Also those that it is tested on: now, and not after hours of training.
+            source = bars.read_headers(source, ("train", *splits), config.skip_unreadable)
+            sources.say(config)
+            prepared = prepare(
+                decided,
+                source,
+                built,
+                before,
+                init_from=config.init_from,
+                accept_changed_data=asked.accept_changed_data,
+                warn=warn,
+                progress=functools.partial(bars.move, "comparing files"),
+            )
+        resolved = prepared.config
+        owner = None
+        with asked.ranks.agreeing():
+            if asked.ranks.first:
+                owner = held.enter_context(place.claimed(warn))
+                run_config.save_config(resolved, folder)
+        if way_on is not None:
+            held.enter_context(signals.way_on(way_on(folder)))
+        last: loop.Progress | None = None
+
+        def observe(at: loop.Progress) -> None:
+            nonlocal last
+            last = at
+            seen = "" if at.validated is None else f", minival {quantity(at.validated.value, at.validated.unit)}"
+            loss = "no image could be read" if at.loss is None else f"loss {at.loss:.3f}"
+            bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
+
+        with signals.deferred() as heard:
+            loop.train(
+                resolved,
+                folder,
+                prepared=prepared,
+                device=asked.device,
+                observe=observe,
+                warn=warn,
+                owner=owner,
+                stop=heard if asked.stop is None else lambda: heard() or (asked.stop is not None and asked.stop()),
+                ranks=asked.ranks,
+            )
+        if owner is None:
+            return Trained(resolved, last, [])
+        # In the last step: what was trained is whole, and testing it is not begun.
+        signals.end_if_heard()
+        bars.say_left_out(source)
+        say_changes(source, resolved, warn)
+        owner.check()
+        if not splits:
+            return Trained(resolved, last, [])
+        tested = open_run(folder, device=asked.where, source=source)
+        measured = _as_trained(resolved, tested, splits[0]) if isinstance(asked.test, bool) else asked.test
+        side = resolved.resolution
+        assert side is not None
+        advance = bars.counter("testing", measure.planned_images(source, tested.model, measured, side))
+        answers: list[Prediction] = []
+        pictures: dict[str, Any] = {}
+        rows = measure.evaluate(
+            tested.model, source, measured, tested.identity, advance=advance, answers=answers, pictures=pictures
+        )
+        bars.say_left_out(source)
+        with owner.held():
+            # What was measured before is of other weights, unless the run was complete already.
+            output.add_predictions(folder / PREDICTIONS, answers, anew=last is not None)
+            output.add_rows(folder / RESULTS, rows, anew=last is not None)
+            write_pictures(rows, pictures, folder)
+    return Trained(resolved, last, rows, measured, tested)
+
+
+def _tested_splits(test: measure.EvaluateConfig | bool, source: Source) -> tuple[str, ...]:
+    """The splits that a run is tested on; none where it is not, or the data has none."""
+    if isinstance(test, measure.EvaluateConfig):
+        return test.splits
+    return tuple(name for name in ("test", "minival") if name in source.splits)[:1] if test else ()
+
+
+def _as_trained(resolved: TrainConfig, tested: Run, split: str) -> measure.EvaluateConfig:
+    """A test at the size of the training; of a packed run at native aspect on images at their own aspect too."""
+    side = resolved.resolution
+    assert side is not None
+    source, patch = tested.source, tested.model.config.patch_size
+    own = measure.views_as_trained(resolved.packing, side, patch, source, split)
+    return measure.EvaluateConfig((side, *own[:1]), (split,), images=measure.usual_images(source))

@@ -1,0 +1,178 @@
+"""What runs reached, from the files in their folders; the best and the average of each encoding."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sightline.errors import InputError, choose
+from sightline.reading import read_json, read_json_lines
+from sightline.results import INFERENCE, Measured, ResultRow, read_rows
+from sightline.run_files import CHECKPOINT, MODEL, RESULTS, VALIDATION
+from sightline.training.log import measured_in
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which number of a run is compared.
+
+    Attributes:
+        metric: its name; None takes the first one, which is the task's primary.
+        split: of the rows in `results.jsonl`; None takes the last point of the curve on `minival`.
+        shown: how images were shown, as `32 px` or `native`; the mean over them counts. () takes all of the split.
+    """
+
+    metric: str | None = None
+    split: str | None = None
+    shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run: its name, its settings by dotted names, and the number that is compared."""
+
+    run: str
+    settings: Mapping[str, Any]
+    measured: Measured
+
+    def as_record(self) -> dict[str, Any]:
+        """As JSON has it; `scored_from` makes an equal one of it."""
+        return {"run": self.run, "settings": dict(self.settings), **asdict(self.measured)}
+
+
+def scored_from(record: Mapping[str, Any]) -> Scored:
+    """The inverse of `Scored.as_record`."""
+    rest = {name: value for name, value in record.items() if name not in ("run", "settings")}
+    return Scored(record["run"], record["settings"], Measured(**rest))
+
+
+def score_of(folder: Path, wanted: Wanted) -> Scored:
+    """What a run reached.
+
+    Raises:
+        InputError: it is no run, or that was not measured of it.
+    """
+    record = read_json(folder / CHECKPOINT / MODEL, "the checkpoint of a run")
+    config = record.get("training", {}).get("config") if isinstance(record, dict) else None
+    if not isinstance(config, dict):
+        raise InputError(f"{folder}: is no run, or does not say what it was trained by")
+    measured = _last_of_curve(folder, wanted) if wanted.split is None else _mean_of_rows(folder, wanted)
+    return Scored(folder.resolve().name, flat(config), measured)
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested configuration by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return found
+
+
+def _last_of_curve(folder: Path, wanted: Wanted) -> Measured:
+    path = folder / VALIDATION
+    if not path.exists():
+        raise InputError(f"{folder}: was not validated on minival while it trained (expected a split of its rows)")
+    lines = read_json_lines(path, "a record of a validation")
+    try:
+        measured = measured_in(lines[-1][1])
+    except (KeyError, StopIteration, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None
+    if wanted.metric not in (None, measured.metric):
+        raise choose(f"{folder}: metric on minival", wanted.metric, [measured.metric])
+    return measured
+
+
+def _mean_of_rows(folder: Path, wanted: Wanted) -> Measured:
+    """The mean over how images were shown."""
+    path = folder / RESULTS
+    rows = [
+        row for row in read_rows(path) if row.shrunk is None and not row.tuned and not row.slices.keys() - {INFERENCE}
+    ]
+    mine = [row for row in rows if row.split == wanted.split]
+    if not mine:
+        raise choose(f"{path}: split", wanted.split, {row.split for row in rows})
+    metric = wanted.metric or mine[0].metric
+    of_metric = [row for row in mine if row.metric == metric]
+    if not of_metric:
+        raise choose(f"{path}: metric", metric, {row.metric for row in mine})
+    by_shown: dict[str, ResultRow] = {row.shown: row for row in of_metric}
+    shown = wanted.shown or tuple(by_shown)
+    for one in shown:
+        if one not in by_shown:
+            raise choose(f"{path}: {wanted.split} at", one, by_shown)
+    first, values = by_shown[shown[0]], [by_shown[one].value for one in shown]
+    mean = math.fsum(values) / len(values)
+    return Measured(metric, mean, first.unit, first.count, better=first.better, counted=first.counted)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the runs of one encoding, or of another setting, reached.
+
+    Attributes:
+        by: that setting's value; runs: how many there are.
+        best: of them; average: the mean of all.
+        settings: of the best, those that differ among all runs.
+    """
+
+    by: Any
+    runs: int
+    best: Scored
+    average: float
+    settings: Mapping[str, Any]
+
+    def as_record(self, by: str) -> dict[str, Any]:
+        """As JSON has it."""
+        one = self.best.measured
+        return {
+            by: self.by, "runs": self.runs, "metric": one.metric, "unit": one.unit, "better": one.better,
+            "best": one.value, "average": self.average, "best_run": self.best.run, "best_settings": dict(self.settings),
+        }  # fmt: skip
+
+
+def best_and_average(scored: Sequence[Scored], by: str = "encoding") -> list[Line]:
+    """A line for each value of a setting, in the order in which they first come; of equals the first is the best.
+
+    Raises:
+        InputError: there is no run, the runs were measured by different numbers, or have no such setting.
+    """
+    if not scored:
+        raise InputError("table: expected at least one finished run")
+    kinds = {(one.measured.metric, one.measured.unit, one.measured.better): one.run for one in scored}
+    if len(kinds) > 1:
+        said = " and ".join(f"{run} by {metric}" for (metric, *_), run in kinds.items())
+        raise InputError(f"table: measured were {said}; expected the same metric (--metric NAME --split SPLIT)")
+    varied = varying(one.settings for one in scored)
+    groups: dict[str, list[Scored]] = {}
+    for one in scored:
+        if by not in one.settings:
+            raise choose(f"{one.run}: setting", by, one.settings)
+        groups.setdefault(json.dumps(one.settings[by]), []).append(one)
+    lines = []
+    for group in groups.values():
+        sign = -1 if group[0].measured.better == "lower" else 1
+        best = max(group, key=lambda one: sign * one.measured.value)
+        average = math.fsum(one.measured.value for one in group) / len(group)
+        settings = {name: best.settings[name] for name in varied if name != by and name in best.settings}
+        lines.append(Line(group[0].settings[by], len(group), best, average, settings))
+    return lines
+
+
+def varying(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The settings in which some of many differ, in their order."""
+    every = list(settings)
+    names = dict.fromkeys(name for one in every for name in one)
+    return [name for name in names if len({json.dumps(one.get(name)) for one in every}) > 1]
+
+
+def named_apart(scored: Sequence[Scored], folders: Sequence[Path]) -> list[Scored]:
+    """The runs, each under a name that no other has: its folder's path where two are called so."""
+    names = [one.run for one in scored]
+    return [
+        one if names.count(one.run) == 1 else replace(one, run=str(folder))
+        for one, folder in zip(scored, folders, strict=True)
+    ]

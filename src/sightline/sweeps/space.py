@@ -1,0 +1,298 @@
+"""The cells of a sweep: what its file says, and the fields of a training that each cell sets."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from sightline.checks import STRICT, configure, is_finite_number, require_bool, require_whole
+from sightline.errors import InputError, choose
+
+# More of them are a mistake in the file: nobody waits for so many runs.
+_MOST_CELLS = 10_000
+_MOST_TRIALS = 10_000
+_LONGEST_NAME = 60
+# Where a sweep is kept says nothing of what it is.
+_PLACES = ("out", "storage", "name")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Numbers from `low` to `high`, both included; `log` draws their logarithm, `int` whole ones."""
+
+    low: float
+    high: float
+    log: bool = False
+    int: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            if not is_finite_number(getattr(self, name)):
+                raise InputError(f"{name} {getattr(self, name)!r}: expected a finite number")
+        for name in ("log", "int"):
+            require_bool(name, getattr(self, name))
+        if self.low >= self.high:
+            raise InputError(f"low {self.low:g}: expected less than high {self.high:g}")
+        if self.log and self.low <= 0:
+            raise InputError(f"low {self.low:g}: expected more than 0 where log is true")
+        if self.int and (self.low != round(self.low) or self.high != round(self.high)):
+            raise InputError(f"low {self.low:g} and high {self.high:g}: expected whole numbers where int is true")
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """Its lowest and its highest number."""
+        return (round(self.low), round(self.high)) if self.int else (float(self.low), float(self.high))
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How each cell is measured after its training, in place of the curve on `minival`.
+
+    Attributes:
+        resolutions: square sides in pixels, or views, as `native`; the cell's value is the mean over them.
+        split: of the data; images: at most so many of it.
+    """
+
+    __pydantic_config__ = STRICT
+
+    resolutions: tuple[int | str, ...]
+    split: str = "minival"
+    images: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resolutions", tuple(self.resolutions))
+        if not self.resolutions:
+            raise InputError("evaluate.resolutions: expected at least one")
+        if self.images is not None:
+            require_whole("evaluate.images", self.images, 1)
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """What a SWEEP.yaml says.
+
+    Attributes:
+        base: fields of `TrainConfig`, and `recipe`, the name of what they change: what all cells share.
+        grid: field of `TrainConfig`, as `optimizer.lr` -> its values; every combination is a cell.
+        search: field -> its values, or a `Span`; cells are drawn one after the other by what was measured (TPE).
+        trials: how many a search draws; seed: of what it draws.
+        metric: what is compared of `evaluate`; the task's primary one unless given.
+        evaluate: how each cell is measured; None takes the last point of its curve on `minival`.
+        out: folder of the sweep; storage: a database URL, None is SQLite in `out`; name: of the study in it, the
+            folder's unless given.
+    """
+
+    __pydantic_config__ = STRICT
+
+    base: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, Any] | None = None
+    search: dict[str, Any] | None = None
+    trials: int | None = None
+    seed: int = 0
+    metric: str | None = None
+    evaluate: Measuring | None = None
+    out: str | None = None
+    storage: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.grid is None) == (self.search is None):
+            raise InputError("expected one of grid and search" + (", not both" if self.grid is not None else ""))
+        require_whole("seed", self.seed, 0, 2**31 - 1)
+        if self.metric is not None and self.evaluate is None:
+            raise InputError(
+                f"metric {self.metric!r}: goes with evaluate; the curve on minival has the task's own alone"
+            )
+        which, varied = ("grid", self.grid) if self.grid is not None else ("search", self.search)
+        if not varied:
+            raise InputError(f"{which}: expected at least one field, as optimizer.lr")
+        for name, values in varied.items():
+            _check_name(f"{which}.{name}", name, varied)
+            if self.search is None or isinstance(values, list):
+                _check_values(f"{which}.{name}", values)
+        if self.grid is not None:
+            if self.trials is not None:
+                raise InputError(f"trials {self.trials}: goes with search; a grid has as many cells as combinations")
+            if self.count > _MOST_CELLS:
+                raise InputError(f"grid: has {self.count:,} cells, expected at most {_MOST_CELLS:,}")
+        else:
+            if self.trials is None:
+                raise InputError("trials: is missing; a search expects how many cells to draw")
+            require_whole("trials", self.trials, 1, _MOST_TRIALS)
+            for name in varied:
+                self.span(name)
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        if self.grid is None:
+            return self.trials or 0
+        count = 1
+        for values in self.grid.values():
+            count *= len(values)
+        return count
+
+    def span(self, name: str) -> Span | list[Any]:
+        """What a search draws a field from.
+
+        Raises:
+            InputError: it is neither a list nor what a `Span` is made of.
+        """
+        found = (self.search or {})[name]
+        if isinstance(found, list):
+            return found
+        if not isinstance(found, Mapping):
+            raise InputError(f"search.{name} {found!r}: expected a list of values, or low and high")
+        # What is not known says most: it may be what is missing.
+        known = [one.name for one in fields(Span)]
+        for key in (*(key for key in found if key not in known), *("low", "high")):
+            if key not in known:
+                raise choose(f"search.{name}: key", key, known)
+            if key not in found:
+                raise InputError(f"search.{name}.{key}: is missing; expected a number")
+        try:
+            return configure(Span, found, f"search.{name}")
+        except InputError as error:
+            said = str(error)
+            raise InputError(said if said.startswith("search.") else f"search.{name}.{said}") from None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep: its number from 0, and the fields that it sets."""
+
+    number: int
+    fields: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of its folder: its number, and what it sets as far as there is room."""
+        words = (f"{key.rpartition('.')[2]}{_word(value)}" if _is_plain(value) else _word(value)
+                 for key, value in self.fields.items())  # fmt: skip
+        said = "-".join(word for word in words if word)[:_LONGEST_NAME].rstrip("-.")
+        return f"{self.number:03}-{said}" if said else f"{self.number:03}"
+
+    @property
+    def words(self) -> str:
+        """What it sets, for a person."""
+        return said_of(self.fields)
+
+
+def said_of(settings: Mapping[str, Any]) -> str:
+    """Some fields and their values in a line."""
+    return ", ".join(f"{key} {value if isinstance(value, str) else _plain(value)}" for key, value in settings.items())
+
+
+def grid_cells(config: SweepConfig) -> list[Cell]:
+    """Every cell of a grid, the last field fastest, as they stand in the file."""
+    assert config.grid is not None
+    combinations = itertools.product(*config.grid.values())
+    return [Cell(number, dict(zip(config.grid, values, strict=True))) for number, values in enumerate(combinations)]
+
+
+def probes(config: SweepConfig) -> Iterator[Cell]:
+    """Cells that show whether a training takes what a file says: all of a grid; of a search, each value of a list and
+    each end of a span once."""
+    if config.search is None:
+        yield from grid_cells(config)
+        return
+    found = {name: config.span(name) for name in config.search}
+    values = {name: one.ends if isinstance(one, Span) else one for name, one in found.items()}
+    for number in range(max(map(len, values.values()))):
+        yield Cell(number, {name: some[min(number, len(some) - 1)] for name, some in values.items()})
+
+
+def training_fields(config: SweepConfig, cell: Cell) -> dict[str, Any]:
+    """What a cell's training is asked for, `recipe` among it where the file names one: nested, as YAML has it.
+
+    Raises:
+        InputError: a field is inside what is no group.
+    """
+    merged = copy.deepcopy(dict(config.base))
+    for name, value in cell.fields.items():
+        *groups, key = name.split(".")
+        inside = merged
+        for depth, group in enumerate(groups, start=1):
+            if inside.get(group) is None:
+                inside[group] = {}
+            inside = inside[group]
+            if not isinstance(inside, dict):
+                raise InputError(f"base.{'.'.join(groups[:depth])} {inside!r}: is no group of keys, as {name} expects")
+        inside[key] = copy.deepcopy(value)
+    return merged
+
+
+def record_of(config: SweepConfig) -> dict[str, Any]:
+    """What a sweep is, for its storage: all but where it is kept, as JSON has it."""
+    record = {name: value for name, value in vars(config).items() if name not in _PLACES}
+    if config.evaluate is not None:
+        record["evaluate"] = vars(config.evaluate)
+    return json.loads(json.dumps(record))
+
+
+def refuse_other(there: Mapping[str, Any], config: SweepConfig, where: str) -> None:
+    """Refuse a file that says something else than the one that the sweep was begun with.
+
+    Args:
+        there: as `record_of` gave it.
+        where: what an error begins with.
+
+    Raises:
+        InputError: names the first field that differs.
+    """
+    differing = _difference(there, record_of(config), "")
+    if differing is not None:
+        name, was, value = differing
+        raise InputError(
+            f"{where}: {name} is {_plain(value)}, and {_plain(was)} where the sweep was begun (expected the same file; "
+            "another out, or name, begins another sweep)"
+        )
+
+
+def _difference(there: Any, here: Any, name: str) -> tuple[str, Any, Any] | None:
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in dict.fromkeys((*here, *there)):
+            inside = _difference(there.get(key), here.get(key), f"{name}.{key}".lstrip("."))
+            if inside is not None:
+                return inside
+        # The order of a grid's fields numbers its cells.
+        if name == "grid" and list(there) != list(here):
+            return name, list(there), list(here)
+        return None
+    return None if _plain(there) == _plain(here) else (name, there, here)
+
+
+def _check_name(where: str, name: object, varied: Mapping[str, Any]) -> None:
+    if not isinstance(name, str) or not all(re.fullmatch(r"\w+", part) for part in name.split(".")):
+        raise InputError(f"{where}: expected a field of the training, as optimizer.lr")
+    if name == "recipe":
+        raise InputError(f"{where}: what a recipe decides is the same in all cells; expected it in base")
+    for other in varied:
+        if str(other).startswith(f"{name}."):
+            raise InputError(f"{where}: {other} is given as well, and one contains the other")
+
+
+def _check_values(where: str, values: object) -> None:
+    if not isinstance(values, list) or not values:
+        raise InputError(f"{where}: expected a list of values")
+    for number, value in enumerate(map(_plain, values)):
+        if value in [_plain(one) for one in values[:number]]:
+            raise InputError(f"{where}: {value} stands twice")
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _word(value: Any) -> str:
+    said = value if isinstance(value, str) else _plain(value)
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", said).strip("_")

@@ -1,0 +1,54 @@
+"""How far a run is, in a file of its folder every few seconds, for whoever looks from elsewhere (`status`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import deque
+from pathlib import Path
+
+from sightline.errors import StorageError
+from sightline.replacing import write_file
+from sightline.run_files import PROGRESS
+
+_EVERY, _WINDOW = 5.0, 60.0
+
+
+class ProgressFile:
+    """Written after a step, where the last time was long enough ago; a disk that is full ends no run.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PROGRESS
+        self._written = -_EVERY
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def __call__(
+        self, *, step: int, steps: int, images: int, total: int, tokens: int, loss: float | None, lr: float,
+        seconds: float,
+    ) -> None:  # fmt: skip
+        """Note where the run is after a step.
+
+        Args:
+            steps, total: that are expected in all; total counts images.
+            seconds: of training, earlier sittings included.
+        """
+        now = time.monotonic()
+        if now - self._written < _EVERY and step < steps:
+            return
+        self._written = now
+        self._seen.append((now, images))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        rate = (images - before) / (now - began) if now > began and images > before else None
+        said = {
+            "step": step, "steps": steps, "images": images, "total": total, "tokens": tokens, "loss": loss, "lr": lr,
+            "seconds": seconds, "images_per_second": rate,
+        }  # fmt: skip
+        with contextlib.suppress(StorageError):
+            write_file(self._path, json.dumps(said) + "\n")

@@ -1,0 +1,143 @@
+"""Where a run is, from the files in its folder alone: nothing is claimed, and nothing written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sightline.checks import is_finite_number
+from sightline.errors import InputError
+from sightline.owner import BEAT, SeenOwner, seen_owner
+from sightline.reading import read_json, read_json_lines
+from sightline.results import Measured
+from sightline.run_files import CHECKPOINT, CHECKSUMS, CONFIG, LOG, MODEL, PROGRESS, VALIDATION
+from sightline.training.log import measured_in, read_log
+
+# A heartbeat that is older than this is late: the owner hangs, or its disk does.
+_LATE = 4 * BEAT
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run is; None is what its files do not say.
+
+    Attributes:
+        state: `training`, `testing` (trained, and its owner is at work), `finished`, `stopped` (begun, and nobody is at
+            work), or `waiting` for an owner that may live, whose heartbeat is late.
+        owner: who is at work, or was; heartbeat: seconds since it was heard.
+        step, steps, images, total: done and expected in all; loss and lr: of the last step known.
+        images_per_second: in the last minute; left: seconds until the end at that speed, while it trains.
+        validated: what was measured last while training; validated_at: after how many images.
+        checkpoint_age: seconds since the last checkpoint; checkpoint_step: its step.
+    """
+
+    run: str
+    state: Literal["training", "testing", "finished", "stopped", "waiting"]
+    owner: str | None = None
+    heartbeat: float | None = None
+    step: int = 0
+    steps: int | None = None
+    images: int = 0
+    total: int | None = None
+    loss: float | None = None
+    lr: float | None = None
+    images_per_second: float | None = None
+    left: float | None = None
+    validated: Measured | None = None
+    validated_at: int | None = None
+    checkpoint_age: float | None = None
+    checkpoint_step: int | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def run_status(folder: Path) -> RunStatus:
+    """Where a run is.
+
+    Raises:
+        InputError: the folder is that of no run, or a file in it is damaged.
+    """
+    owner = seen_owner(folder)
+    if owner is None and not any((folder / name).exists() for name in (CONFIG, LOG, CHECKPOINT)):
+        raise InputError(f"{folder}: is the folder of no run (expected {CONFIG}, {LOG} or {CHECKPOINT})")
+    log = read_log(folder / LOG) if (folder / LOG).exists() else []
+    saved = log[-1] if log else None
+    training = _training(folder)
+    now = _progress(folder, training, saved)
+    complete = bool(log) and now["steps"] is not None and saved is not None and saved["step"] >= now["steps"]
+    state = _state(owner, complete)
+    rate, missing = now.get("images_per_second"), (now["total"] or 0) - now["images"]
+    validated, at = _validated(folder)
+    place = folder / CHECKPOINT / CHECKSUMS
+    return RunStatus(
+        run=folder.resolve().name,
+        state=state,
+        owner=None if owner is None else owner.words,
+        heartbeat=None if owner is None else owner.silent,
+        step=now["step"],
+        steps=now["steps"],
+        images=now["images"],
+        total=now["total"],
+        loss=now["loss"],
+        lr=now["lr"],
+        images_per_second=rate if state == "training" else None,
+        left=missing / rate if rate and state == "training" and missing >= 0 else None,
+        validated=validated,
+        validated_at=at,
+        checkpoint_age=max(time.time() - place.stat().st_mtime, 0.0) if place.exists() else None,
+        checkpoint_step=training.get("step"),
+    )
+
+
+def _state(owner: SeenOwner | None, complete: bool) -> Literal["training", "testing", "finished", "stopped", "waiting"]:
+    if owner is None or owner.gone:
+        return "finished" if complete else "stopped"
+    if owner.silent > _LATE:
+        return "waiting"
+    return "testing" if complete else "training"
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    """What the last checkpoint says of the training; {} where there is none."""
+    path = folder / CHECKPOINT / MODEL
+    if not path.exists():
+        return {}
+    record = read_json(path, "the record of a model")
+    training = record.get("training") if isinstance(record, dict) else None
+    return training if isinstance(training, dict) else {}
+
+
+def _progress(folder: Path, training: dict[str, Any], saved: dict[str, Any] | None) -> dict[str, Any]:
+    """How far the run is, by what it wrote last: its progress, or the last line of the log."""
+    total = training.get("config", {}).get("images")
+    last = {"step": 0, "images": 0, "loss": None, "lr": None, **(saved or {})}
+    last |= {"total": total, "steps": None}
+    if isinstance(total, int) and saved and saved["images"] > 0:
+        last["steps"] = saved["step"] if saved["images"] >= total else round(saved["step"] * total / saved["images"])
+    path = folder / PROGRESS
+    if not path.exists():
+        return last
+    found = read_json(path, "how far a run is")
+    needed = ("step", "steps", "images", "total")
+    if not isinstance(found, dict) or not all(is_finite_number(found.get(key)) for key in needed):
+        raise InputError(f"{path}: does not say how far the run is")
+    if found["step"] >= last["step"]:
+        return {"loss": None, "lr": None, **found}
+    # A checkpoint of a moment ago is newer.
+    return {**last, **{key: found.get(key) for key in ("steps", "total", "images_per_second")}}
+
+
+def _validated(folder: Path) -> tuple[Measured | None, int | None]:
+    """What was measured last while training, and after how many images."""
+    path = folder / VALIDATION
+    lines = read_json_lines(path, "a record of a validation") if path.exists() else []
+    if not lines:
+        return None, None
+    try:
+        return measured_in(lines[-1][1]), lines[-1][1]["images"]
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as validation while training ({error})") from None

@@ -1,0 +1,299 @@
+"""`sweep`, `table` and `status` by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sightline.cli import sweep_cells
+from sightline.cli.sweep_file import read_sweep
+from sightline.cli.yaml_text import dump_yaml
+from sightline.errors import NonFiniteError
+from sightline.results import Measured
+from sightline.sweeps.scores import Scored
+from sightline.sweeps.worker import Reached
+from tests.tiny import MODEL, tree
+
+BASE = {"data": "digits", "images": 64, "resolution": 16, "precision": "float32", "model_options": MODEL}
+GRID = {"encoding": ["lookhere_90", "rope_axial"], "seed": [0, 1]}
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """`written(**changes)` writes s.yaml into the current folder, which is empty but for it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(**changes):
+        given = {"base": BASE, "grid": GRID, "out": "swept", **changes}
+        text = dump_yaml({key: value for key, value in given.items() if value is not None})
+        (tmp_path / "s.yaml").write_text(text)
+        return "s.yaml"
+
+    return write
+
+
+@pytest.fixture
+def stubbed(monkeypatch):
+    """Cells that take no time: what they reach is 0.1 for each seed, and 0.5 more of LookHere; by name, they fail."""
+    failing = []
+
+    def run(self, claim, lost):
+        if claim.cell.name in failing:
+            raise NonFiniteError("loss nan")
+        value = 0.1 * claim.cell.fields["seed"] + 0.5 * (claim.cell.fields["encoding"] == "lookhere_90")
+        measured = Measured("top1", value, "fraction", 100, better="higher")
+        return Reached(Scored(claim.cell.name, dict(claim.cell.fields), measured).as_record(), value)
+
+    monkeypatch.setattr(sweep_cells.Cells, "run", run)
+    return failing
+
+
+def test_a_sweep_prints_best_and_average(written, stubbed, cli):
+    file = written()
+    code, out, err = cli("sweep", file)
+    assert code == 0, err
+    assert "Top-1 accuracy on minival in %" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["lookhere_90", "2", "60.0", "55.0", "seed", "1"] in rows
+    assert ["rope_axial", "2", "10.0", "5.0", "seed", "1"] in rows
+    assert [line for line in err.splitlines() if line.startswith("cell ")] == [
+        "cell 000-lookhere_90-seed0 (0 of 4 done)", "cell 001-lookhere_90-seed1 (1 of 4 done)",
+        "cell 002-rope_axial-seed0 (2 of 4 done)", "cell 003-rope_axial-seed1 (3 of 4 done)",
+    ]  # fmt: skip
+    # Once more: nothing is run, the same is printed.
+    code, out, err = cli("sweep", file, "--json")
+    assert (code, err) == (0, "")
+    assert [(row["encoding"], row["best"], row["average"]) for row in map(json.loads, out.splitlines())] == [
+        ("lookhere_90", 0.6, 0.55), ("rope_axial", 0.1, 0.05),
+    ]  # fmt: skip
+    code, out, _ = cli("status", "swept", "--json")
+    assert code == 0
+    assert json.loads(out) == {
+        "sweep": "swept", "cells": 4, "waiting": 0, "running": 0, "finished": 4, "failed": 0, "runs": [], "faults": {}
+    }  # fmt: skip
+
+
+def test_cells_that_failed_twice_are_named_and_the_code_is_6(written, stubbed, cli):
+    stubbed.append("002-rope_axial-seed0")
+    code, out, err = cli("sweep", written())
+    assert code == 6
+    assert "lookhere_90" in out
+    assert err.splitlines()[-1] == ("sightline: error: s.yaml: 1 of 4 cells failed: 002-rope_axial-seed0: loss nan")
+    assert err.count("sightline: warning: cell 002-rope_axial-seed0 failed") == 2
+    code, out, _ = cli("status", "s.yaml")
+    assert "failed: 002-rope_axial-seed0: loss nan" in out
+
+
+def test_where_a_sweep_is_while_others_run(written, cli, run_copy):
+    written()
+    queue = read_sweep_here().queue()
+    queue.begin()
+    read_sweep_here().keep()
+    claim = queue.claim()
+    code, out, _ = cli("status", "swept")
+    assert code == 0
+    assert ["4", "3", "1", "0", "0"] in [line.split() for line in out.splitlines()]
+    assert "begins" in out
+    shutil.copytree(run_copy, read_sweep_here().folder(claim.cell))
+    found = json.loads(cli("status", "swept", "--json")[1])
+    assert found["runs"][0]["cell"] == "000-lookhere_90-seed0"
+    assert found["runs"][0]["status"]["state"] == "finished"
+    # Nothing was claimed by looking.
+    assert queue.owns(claim)
+    assert "finished, 100 %" in " ".join(cli("status", "swept")[1].split())
+
+
+def read_sweep_here():
+    return read_sweep(Path("s.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"gird": {}}, ["s.yaml: key gird", "did you mean 'grid'?"]),
+        ({"base": {**BASE, "imges": 3}}, ["s.yaml, cell 000-", "key imges", "did you mean 'images'?"]),
+        ({"base": {**BASE, "recipe": "vit_scene"}}, ["'vit_scene' is not known", "did you mean 'vit_scenes'?"]),
+        ({"base": {**BASE, "recipe": 3}}, ["base.recipe 3: expected the name"]),
+        ({"grid": {"encoding": ["lookhere_90", "rope_axail"]}}, ["cell 001-rope_axail", "did you mean 'rope_axial'?"]),
+        ({"grid": {"optimizer.lr": [1e-3, -1.0]}}, ["s.yaml, cell 001-lr-1.0: optimizer.lr -1.0"]),
+        ({"grid": {"optimiser.lr": [1e-3]}}, ["key optimiser", "did you mean 'optimizer'?"]),
+        ({"grid": {"resolution": [16, 18]}}, ["cell 001-resolution18", "18"]),
+        ({"grid": None, "search": {"optimizer.lr": {"low": -1.0, "high": 1.0}}, "trials": 3}, ["optimizer.lr -1.0"]),
+        ({"metric": "top1"}, ["s.yaml: metric 'top1': goes with evaluate"]),
+        ({"evaluate": {"resolutions": [16], "split": "tset"}}, ["evaluate.split 'tset'", "did you mean 'test'?"]),
+        ({"evaluate": {"resolutions": [18]}}, ["cell 000", "resolution 18"]),
+        ({"evaluate": {"resolutions": ["natve"]}}, ["s.yaml: evaluate.resolutions natve", "native"]),
+        ({"base": {**BASE, "validation": None}}, ["validation is null", "expected evaluate"]),
+        ({"storage": "nothing"}, ["storage: is no URL of a database"]),
+    ],
+)
+def test_every_cell_is_checked_before_the_first_one_begins(changes, says, written, stubbed, refused, tmp_path):
+    file = written(**changes)
+    before = tree(tmp_path)
+    refused("sweep", file, says=says)
+    assert tree(tmp_path) == before
+
+
+def test_another_file_for_the_same_sweep_is_refused(written, stubbed, cli):
+    assert cli("sweep", written())[0] == 0
+    before = Path("swept/sweep.yaml").read_text()
+    code, out, err = cli("sweep", written(base={**BASE, "images": 96}))
+    assert (code, out) == (2, "")
+    assert "study swept: base.images is 96, and 64 where the sweep was begun" in err.splitlines()[-1]
+    assert Path("swept/sweep.yaml").read_text() == before
+
+
+def test_the_password_of_a_storage_is_not_written_down(written, tmp_path):
+    written(storage="postgresql://me:secret@host/db")
+    swept = read_sweep(Path("s.yaml"))
+    swept.out.mkdir()
+    swept.keep()
+    text = (tmp_path / "swept" / "sweep.yaml").read_text()
+    assert "secret" not in text
+    assert "postgresql://me@host/db" in text
+    assert read_sweep(Path("swept")).name == "swept"
+
+
+def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
+    other = shutil.copytree(run_copy, tmp_path / "other")
+    file = other / "validation.jsonl"
+    point = json.loads(file.read_text().splitlines()[-1])
+    file.write_text(json.dumps({**point, "top1": 1.0}) + "\n")
+    out = tmp_path / "table.jsonl"
+    code, said, err = cli("table", run_copy, other, "--out", out)
+    assert (code, err) == (0, "")
+    (row,) = map(json.loads, out.read_text().splitlines())
+    assert (row["encoding"], row["runs"], row["best"], row["best_run"]) == ("lookhere_90", 2, 1.0, "other")
+    assert row["average"] == (1.0 + point["top1"]) / 2
+    assert "100.0" in said
+    refused("table", run_copy, "--out", out, says=["exists already"])
+    refused("table", run_copy, "--metric", "top2", says=["'top2'", "did you mean 'top1'?"])
+    refused("table", run_copy, "--by", "encodign", says=["did you mean 'encoding'?"])
+    refused("table", run_copy, "--resolutions", "16", says=["--resolutions: goes with --split"])
+    refused("table", says=["at least one folder"])
+    refused("table", tmp_path / "none", says=["is the folder of no run"])
+    rows = [json.loads(line) for line in cli("table", run_copy, "--split", "test", "--json")[1].splitlines()]
+    assert rows[0]["metric"] == "top1"
+
+
+def test_a_run_that_is_not_finished_is_left_out_and_named(cli, run_copy, tmp_path):
+    other = shutil.copytree(run_copy, tmp_path / "other")
+    progress = json.loads((other / "progress.json").read_text())
+    (other / "progress.json").write_text(json.dumps({**progress, "steps": 9}) + "\n")
+    code, out, err = cli("table", run_copy, other, "--json")
+    assert (code, json.loads(out)["runs"]) == (0, 1)
+    assert f"{other}: left out, as it is not finished (stopped, step 2)" in err
+
+
+def test_where_a_run_is(cli, refused, run_copy, tmp_path):
+    before = tree(run_copy)
+    code, out, err = cli("status", run_copy)
+    assert (code, err) == (0, "")
+    said = dict(line.split(None, 1) for line in out.splitlines() if len(line.split()) > 1)
+    assert said["state"].strip() == "finished"
+    assert said["step"].strip() == "2 of 2"
+    assert json.loads(cli("status", run_copy, "--json")[1])["state"] == "finished"
+    assert tree(run_copy) == before
+    refused("status", tmp_path / "none", says=["is not there"])
+    refused("status", tmp_path, says=["is the folder of no run"])
+
+
+def worker(*words, **options):
+    command = [sys.executable, "-m", "sightline", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def until(found, *processes):
+    """Wait for something; a process that ended before it is an error."""
+    deadline = time.monotonic() + 300
+    while not (result := found()):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes), [one.communicate() for one in processes]
+        time.sleep(0.02)
+    return result
+
+
+@pytest.mark.slow
+def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
+    """2 encodings x 8 settings: every cell once, that of the killed worker again, and the table is printed."""
+    base = {**BASE, "images": 640, "batch_size": 16, "checkpoint_every": 32}
+    rates = [5e-4, 1e-3, 2e-3, 4e-3]
+    file = written(base=base, grid={"encoding": GRID["encoding"], "optimizer.lr": rates, "seed": [0, 1]})
+    first = worker("sweep", file, "--threads", 1)
+    cells = tmp_path / "swept" / "cells"
+    # In mid-cell: it has a checkpoint, and is not at its end.
+    until(lambda: list(cells.glob("000*/checkpoint/checksums.json")), first)
+    second = worker("sweep", file, "--threads", 1)
+    until(lambda: list(cells.glob("*/owner.json")), first, second)
+    other = until(lambda: [one for one in cells.glob("*/owner.json") if owned_by(one, second.pid)], first, second)
+    killed = other[0].parent
+    until(lambda: list(killed.glob("checkpoint/checksums.json")), first, second)
+    os.kill(second.pid, signal.SIGKILL)
+    assert second.wait() == -signal.SIGKILL
+    killed_at = len((killed / "log.jsonl").read_text().splitlines())
+    assert killed_at < 40
+    out, err = first.communicate(timeout=1200)
+    assert first.returncode == 0, err
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[1] for row in rows if row and row[0] in GRID["encoding"]] == ["8", "8"]
+    begun = [line.split()[1] for line in err.splitlines() if line.startswith("cell ")]
+    assert len(begun) == len(set(begun))
+    assert f"cell {killed.name} (15 of 16 done, goes on)" in err
+    steps = {folder.name: len((folder / "log.jsonl").read_text().splitlines()) for folder in cells.iterdir()}
+    assert sorted(steps.values()) == [40] * 16
+    found = json.loads(cli("status", "swept", "--json")[1])
+    assert (found["finished"], found["failed"], found["running"], found["waiting"]) == (16, 0, 0, 0)
+    lines = [json.loads(line) for line in cli("table", "swept", "--json")[1].splitlines()]
+    assert [(line["encoding"], line["runs"]) for line in lines] == [("lookhere_90", 8), ("rope_axial", 8)]
+
+
+def owned_by(file, process):
+    try:
+        return json.loads(file.read_text())["process"] == process
+    except (OSError, ValueError):
+        return False
+
+
+@pytest.mark.slow
+def test_a_signal_gives_the_cell_back_and_the_next_worker_goes_on_with_it(written, tmp_path):
+    file = written(base={**BASE, "images": 6400, "checkpoint_every": 320}, grid={"seed": [0]})
+    cells = tmp_path / "swept" / "cells"
+    first = worker("sweep", file, "--threads", 1)
+    until(lambda: list(cells.glob("000*/checkpoint/checksums.json")), first)
+    first.send_signal(signal.SIGTERM)
+    out, err = first.communicate(timeout=300)
+    assert (first.returncode, out) == (143, "")
+    assert "go on with: sightline sweep s.yaml --threads 1" in err.splitlines()[-1]
+    done = len(next(cells.glob("000*/log.jsonl")).read_text().splitlines())
+    assert 0 < done < 200
+    second = worker("sweep", file, "--threads", 1)
+    out, err = second.communicate(timeout=600)
+    assert second.returncode == 0, err
+    assert "goes on" in err
+    assert len(next(cells.glob("000*/log.jsonl")).read_text().splitlines()) == 200
+
+
+@pytest.mark.slow
+def test_cells_are_compared_by_an_evaluation(written, tmp_path, cli):
+    file = written(evaluate={"split": "test", "resolutions": [16, 24], "images": 40}, grid={"seed": [0, 1]})
+    code, out, err = cli("sweep", file)
+    assert code == 0, err
+    assert "Top-1 accuracy on test at 16 px, 24 px in %" in out
+    rows = cli("table", "swept", "--json")[1]
+    assert json.loads(rows)["runs"] == 2
+
+
+@pytest.mark.slow
+def test_a_search_by_the_command_line(written, cli):
+    search = {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}, "encoding": GRID["encoding"]}
+    code, out, err = cli("sweep", written(grid=None, search=search, trials=3), "--json")
+    assert code == 0, err
+    assert sum(json.loads(line)["runs"] for line in out.splitlines()) == 3

@@ -1,0 +1,338 @@
+"""The queue of a sweep: every cell once, whoever joins, fails, is killed or told to stop."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+import sqlalchemy
+
+from sightline import signals
+from sightline.errors import InputError, NonFiniteError, StorageError
+from sightline.sweeps import study
+from sightline.sweeps.space import SweepConfig
+from sightline.sweeps.study import Queue
+from sightline.sweeps.worker import Reached, work
+from tests.sweeps.joining import join
+
+PROCESSES = multiprocessing.get_context("spawn")
+GRID = SweepConfig(grid={"encoding": ["a", "b"], "optimizer.lr": [1e-3, 2e-3, 3e-3]})
+PAIR = SweepConfig(grid={"seed": [0, 1]})
+LR, SIZE = {"low": 1e-4, "high": 1e-2, "log": True}, {"low": 1, "high": 9, "int": True}
+SEARCH = SweepConfig(search={"lr": LR, "size": SIZE, "of": ["a", [1]]}, trials=6)
+
+
+@pytest.fixture(autouse=True)
+def _unflushed():
+    """SQLite does not wait for the disk: no test cuts the power."""
+
+    def faster(connection, _):
+        connection.execute("PRAGMA synchronous=OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.engine.Engine, "connect", faster)
+    yield
+    sqlalchemy.event.remove(sqlalchemy.engine.Engine, "connect", faster)
+
+
+def queue(folder, config=GRID, **options):
+    made = Queue(config, f"sqlite:///{folder / 'sweep.db'}", "s", **options)
+    made.begin()
+    return made
+
+
+def done_by(said, fault=None):
+    """A run of a cell that says which it was given, and fails by `fault`."""
+
+    def run(claim, _):
+        said.append((claim.cell.number, claim.again))
+        if fault is not None and fault(claim):
+            raise NonFiniteError("loss nan")
+        return Reached({"number": claim.cell.number}, float(claim.cell.number))
+
+    return run
+
+
+def worked(queue_, run, warned=None):
+    return work(queue_, run, observe=lambda *_: None, warn=(warned if warned is not None else []).append, poll=0.0)
+
+
+def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_one_again(tmp_path):
+    workers = [PROCESSES.Process(target=join, args=(GRID, tmp_path, dies)) for dies in (2, None)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    codes = [worker.exitcode for worker in workers]
+    begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
+    finished = sorted(map(int, (tmp_path / "finished").read_text().split()))
+    assert finished == list(range(GRID.count))
+    # It may find the queue empty before it comes to its second cell.
+    assert codes in ([-9, 0], [0, 0])
+    assert len(begun) - len(finished) == (codes[0] == -9)
+    state = queue(tmp_path).state()
+    assert (sorted(state.scores), state.done, state.failed) == (finished, True, {})
+
+
+def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
+    worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
+    worker.start()
+    worker.join(120)
+    assert worker.exitcode == -9
+    mine, said = queue(tmp_path), []
+    assert mine.state().running.keys() == {2}
+    state = worked(mine, done_by(said))
+    # It comes after those that were waiting before.
+    assert said == [(3, False), (4, False), (5, False), (2, True)]
+    assert sorted(state.scores) == list(range(6))
+
+
+def test_what_is_finished_is_never_run_again(tmp_path):
+    said = []
+    worked(queue(tmp_path), done_by(said))
+    assert [number for number, _ in said] == list(range(6))
+    state = worked(queue(tmp_path), done_by(said))
+    assert len(said) == 6
+    assert {number: dict(score) for number, score in state.scores.items()} == {n: {"number": n} for n in range(6)}
+
+
+def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
+    said, warned = [], []
+    state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 1), warned)
+    assert said == [(0, False), (1, False), (2, False), (3, False), (4, False), (5, False), (1, True)]
+    assert (state.failed, sorted(state.scores)) == ({1: "loss nan"}, [0, 2, 3, 4, 5])
+    assert [line.partition(":")[0] for line in warned] == [
+        "cell 001-a-lr0.002 failed, and is tried once more", "cell 001-a-lr0.002 failed",
+    ]  # fmt: skip
+    assert state.cells[1].fields == {"encoding": "a", "optimizer.lr": 2e-3}
+    # Joining again does not try it again.
+    worked(queue(tmp_path), done_by(said))
+    assert len(said) == 7
+
+
+def test_one_that_failed_once_may_succeed(tmp_path):
+    said = []
+    state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 5 and not claim.again))
+    assert (state.failed, len(state.scores), said[-1]) == ({}, 6, (5, True))
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), RuntimeError("out of memory"), MemoryError()])
+def test_any_fault_is_a_line_with_its_place(error, tmp_path):
+    def run(*_):
+        raise error
+
+    state = worked(queue(tmp_path, PAIR), run)
+    assert len(state.failed) == 2
+    assert all(said.startswith(type(error).__name__) and "test_queue.py" in said for said in state.failed.values())
+
+
+def test_a_value_that_is_no_number_is_a_fault(tmp_path):
+    state = worked(queue(tmp_path, PAIR), lambda *_: Reached({}, float("nan")))
+    assert len(state.failed) == 2
+
+
+def test_a_worker_waits_for_cells_that_others_run(tmp_path):
+    other, mine, seen = queue(tmp_path), queue(tmp_path), []
+    theirs = other.claim()
+
+    def observe(state, claim):
+        seen.append((claim and claim.cell.number, len(state.running), state.done))
+        if len(seen) == 8:
+            other.finish(theirs, {}, 1.0)
+
+    state = work(mine, lambda *_: Reached({}, 0.0), observe=observe, warn=print, poll=0.0)
+    assert [one[0] for one in seen[:5]] == [1, 2, 3, 4, 5]
+    assert seen[5:] == [(None, 1, False)] * 3 + [(None, 0, True)]
+    assert state.done
+
+
+def of_another_machine(monkeypatch):
+    monkeypatch.setattr(study, "machine", lambda: "another boot of another machine")
+
+
+def grow_old(folder):
+    engine = sqlalchemy.create_engine(f"sqlite:///{folder / 'sweep.db'}")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = '2001-01-01 00:00:00'"))
+
+
+def test_one_of_another_machine_is_taken_over_when_its_heartbeat_stopped(tmp_path, monkeypatch):
+    with monkeypatch.context() as there:
+        of_another_machine(there)
+        other = queue(tmp_path)
+        theirs = other.claim()
+    mine = queue(tmp_path)
+    assert mine.claim().cell.number == 1
+    assert theirs.cell.number in mine.state().running
+    grow_old(tmp_path)
+    taken = [mine.claim() for _ in range(5)]
+    # Its own first one too: it does not look after two.
+    assert {claim.cell.number for claim in taken} >= {0, 2, 3, 4, 5}
+    assert next(claim for claim in taken if claim.cell.number == 0).again
+    # What comes of it late counts nowhere.
+    assert not other.owns(theirs)
+    assert other.finish(theirs, {}, 1.0) is False
+    other.leave(theirs)
+    assert 0 not in other.state().scores
+
+
+def test_the_one_that_was_taken_over_is_told_and_goes_on_with_the_next(tmp_path, monkeypatch):
+    mine, other, told, warned = queue(tmp_path), queue(tmp_path), [], []
+    # Heartbeats without a wait between them.
+    monkeypatch.setattr(mine, "_beat", 0)
+
+    def run(claim, lost):
+        if claim.cell.number == 0 and not told:
+            told.append(claim)
+            other._storage.set_trial_state_values(other._trial_id(claim.trial), study_state("FAIL"))
+            while not lost():
+                pass
+            raise StorageError("the folder is another's")
+        return Reached({}, 0.0)
+
+    state = worked(mine, run, warned)
+    assert "another worker has taken it over" in warned[0]
+    assert (len(state.scores), state.failed) == (6, {})
+
+
+def study_state(name):
+    import optuna
+
+    return optuna.trial.TrialState[name]
+
+
+def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
+    mine = queue(tmp_path)
+    mine._study.ask()
+    said = []
+    state = worked(mine, done_by(said))
+    assert [number for number, _ in said] == [1, 2, 3, 4, 5, 0]
+    assert state.done
+
+
+def test_one_that_died_while_it_filled_the_queue_leaves_no_gap(tmp_path, monkeypatch):
+    real, calls = study.Queue._fill, []
+
+    def fill(self, trials):
+        enqueue = self._study.enqueue_trial
+
+        def some(*arguments, **options):
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            enqueue(*arguments, **options)
+
+        with monkeypatch.context() as inside:
+            inside.setattr(self._study, "enqueue_trial", some)
+            real(self, trials)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(study.Queue, "_fill", fill)
+        with pytest.raises(KeyboardInterrupt):
+            queue(tmp_path)
+    mine = queue(tmp_path)
+    assert sorted(mine._trials()) == list(range(6))
+    assert all(len(trials) == 1 for trials in mine._trials().values())
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, signals.Terminated])
+def test_a_signal_gives_the_cell_back(stop, tmp_path):
+    def run(*_):
+        raise stop
+
+    mine = queue(tmp_path, PAIR)
+    for _ in range(study.LOSSES):
+        with pytest.raises(stop):
+            worked(mine, run)
+    # However often: nothing failed, and nothing was lost.
+    said = []
+    state = worked(queue(tmp_path, PAIR), done_by(said))
+    assert (len(said), state.failed, len(state.scores)) == (2, {}, 2)
+
+
+def test_a_cell_that_kills_its_workers_is_given_up_in_the_end(tmp_path):
+    losses = 0
+    for _ in range(40):
+        mine = queue(tmp_path, PAIR)
+        claim = mine.claim()
+        if claim is None:
+            break
+        if claim.cell.number == 0:
+            losses += 1
+            mine._storage.set_trial_state_values(mine._trial_id(claim.trial), study_state("FAIL"))
+        else:
+            mine.finish(claim, {}, 0.0)
+    assert losses == study.LOSSES
+    assert "its worker was lost 5 times" in mine.state().failed[0]
+
+
+def test_a_search_draws_so_many_cells_by_what_was_measured_and_no_worker(tmp_path):
+    def drawn(name, workers):
+        (tmp_path / name).mkdir()
+        found = []
+
+        def run(claim, _):
+            found.append(dict(claim.cell.fields))
+            return Reached(dict(claim.cell.fields), -abs(claim.cell.fields["lr"] - 1e-3))
+
+        for _ in range(workers):
+            queue(tmp_path / name, SEARCH)
+        worked(queue(tmp_path / name, SEARCH), run)
+        return found
+
+    first = drawn("a", 1)
+    assert len(first) == 6
+    assert len({one["lr"] for one in first}) == 6
+    assert all(1e-4 <= one["lr"] <= 1e-2 and one["size"] in range(1, 10) and one["of"] in ("a", [1]) for one in first)
+    assert drawn("b", 2) == first
+
+
+def test_a_cell_of_a_search_is_drawn_once(tmp_path):
+    found = []
+
+    def run(claim, _):
+        found.append((claim.cell.number, dict(claim.cell.fields)))
+        if claim.cell.number == 2 and not claim.again:
+            raise NonFiniteError("loss nan")
+        return Reached({}, 0.0)
+
+    worked(queue(tmp_path, SEARCH), run)
+    assert found[-1] == found[2]
+    assert len(found) == 7
+
+
+def test_another_file_for_the_same_study_is_refused(tmp_path):
+    queue(tmp_path)
+    other = SweepConfig(grid={**(GRID.grid or {}), "encoding": ["a", "c"]})
+    with pytest.raises(InputError, match=r"study s: grid.encoding is \[\"a\", \"c\"\]"):
+        queue(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    ("url", "fault", "says"),
+    [
+        ("nonsense", InputError, "is no URL of a database"),
+        ("sqlite://", InputError, "in memory"),
+        ("nothing://user:secret@host/name", InputError, "nothing://user@host/name"),
+        ("sqlite:////proc/none/sweep.db", StorageError, "/proc/none"),
+    ],
+)
+def test_storages_that_are_refused(url, fault, says):
+    with pytest.raises(fault) as error:
+        Queue(GRID, url, "s")
+    assert says in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
+    (tmp_path / "sweep.db").write_text("no database at all, but text of more than a few bytes " * 50)
+    with pytest.raises(StorageError, match="file is not a database"):
+        queue(tmp_path)
+    with pytest.raises(InputError, match="holds no sweep s"):
+        Queue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_without_optuna(tmp_path, monkeypatch):
+    monkeypatch.setattr("sightline.sweeps.storage.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r'pip install "sightline\[sweep\]"'):
+        queue(tmp_path)

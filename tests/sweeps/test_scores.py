@@ -1,0 +1,106 @@
+"""Best and average by encoding, from runs' files, by value."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sightline.errors import InputError
+from sightline.results import Measured, read_rows
+from sightline.sweeps.scores import Scored, Wanted, best_and_average, named_apart, score_of, scored_from
+
+
+def run(name, encoding, rate, value, *, better="higher", metric="top1", unit="fraction"):
+    settings = {"encoding": encoding, "optimizer.lr": rate, "seed": 0}
+    return Scored(name, settings, Measured(metric, value, unit, 100, better=better))
+
+
+RUNS = [run("a", "x", 1e-3, 0.5), run("b", "x", 2e-3, 0.75), run("c", "y", 1e-3, 0.25), run("d", "y", 2e-3, 0.5)]
+
+
+def test_best_and_average_of_each_encoding():
+    first, second = best_and_average(RUNS)
+    assert (first.by, first.runs, first.best.run, first.best.measured.value, first.average) == (
+        "x",
+        2,
+        "b",
+        0.75,
+        0.625,
+    )
+    assert (second.by, second.runs, second.best.run, second.average) == ("y", 2, "d", 0.375)
+    # What is the same in all runs is no setting of the best.
+    assert first.settings == {"optimizer.lr": 2e-3}
+    assert first.as_record("encoding") == {
+        "encoding": "x", "runs": 2, "metric": "top1", "unit": "fraction", "better": "higher", "best": 0.75,
+        "average": 0.625, "best_run": "b", "best_settings": {"optimizer.lr": 2e-3},
+    }  # fmt: skip
+
+
+def test_by_another_setting_and_where_lower_is_better():
+    lower = [run(one.run, one.settings["encoding"], one.settings["optimizer.lr"], one.measured.value,
+                 better="lower", metric="loss", unit="nats") for one in RUNS]  # fmt: skip
+    first, second = best_and_average(lower, "optimizer.lr")
+    assert (first.by, first.best.run, first.average, first.settings) == (1e-3, "c", 0.375, {"encoding": "y"})
+    assert (second.by, second.best.run, second.average) == (2e-3, "d", 0.625)
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(InputError, match="expected the same metric"):
+        best_and_average([RUNS[0], run("e", "x", 1e-3, 3.0, metric="loss", unit="nats")])
+    with pytest.raises(InputError, match="did you mean 'encoding'"):
+        best_and_average(RUNS, "encodign")
+    with pytest.raises(InputError, match="at least one finished run"):
+        best_and_average([])
+
+
+def test_a_score_as_json_is_the_score():
+    for one in RUNS:
+        assert scored_from(json.loads(json.dumps(one.as_record()))) == one
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    same = [RUNS[0], RUNS[0], RUNS[1]]
+    assert [one.run for one in named_apart(same, [tmp_path / "1", tmp_path / "2", tmp_path])] == [
+        str(tmp_path / "1"), str(tmp_path / "2"), "b",
+    ]  # fmt: skip
+
+
+def test_a_run_is_scored_by_its_curve_and_by_its_rows(run_copy):
+    curve = [json.loads(line) for line in (run_copy / "validation.jsonl").read_text().splitlines()]
+    found = score_of(run_copy, Wanted())
+    assert (found.measured.metric, found.measured.value) == ("top1", curve[-1]["top1"])
+    assert found.settings["optimizer.lr"] > 0
+    assert found.settings["data"] == "digits"
+    rows = [row for row in read_rows(run_copy / "results.jsonl") if not row.slices]
+    by_rows = score_of(run_copy, Wanted("top5", "test"))
+    assert by_rows.measured.value == next(row.value for row in rows if row.metric == "top5")
+    assert score_of(run_copy, Wanted(None, "test", (rows[0].shown,))).measured.value == rows[0].value
+
+
+def test_the_mean_over_resolutions_is_what_counts(run_copy):
+    lines = (run_copy / "results.jsonl").read_text().splitlines()
+    row = next(record for record in map(json.loads, lines) if record["metric"] == "top1" and not record["slices"])
+    other = {**row, "resolution": 2 * row["resolution"], "grid": [2 * side for side in row["grid"]], "value": 0.75}
+    other["patches"] = 4 * row["patches"]
+    shrunk = {**other, "shrunk": row["resolution"], "value": 0.0}
+    text = "".join(json.dumps(one) + "\n" for one in ({**row, "value": 0.25}, other, shrunk))
+    (run_copy / "results.jsonl").write_text(text)
+    assert score_of(run_copy, Wanted("top1", "test")).measured.value == 0.5
+    assert score_of(run_copy, Wanted("top1", "test", (f"{other['resolution']} px",))).measured.value == 0.75
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (Wanted("top2"), "metric on minival 'top2' is not known; did you mean 'top1'?"),
+        (Wanted(None, "tset"), "split 'tset' is not known; did you mean 'test'?"),
+        (Wanted("top2", "test"), "metric 'top2' is not known; did you mean"),
+        (Wanted(None, "test", ("64 px",)), "test at '64 px' is not known"),
+    ],
+)
+def test_what_was_not_measured_is_named(wanted, says, run_copy):
+    with pytest.raises(InputError) as error:
+        score_of(run_copy, wanted)
+    assert str(run_copy) in str(error.value)
+    assert says in str(error.value)

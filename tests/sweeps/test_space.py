@@ -1,0 +1,125 @@
+"""The file of a sweep: its cells, and what is refused with the nearest right name."""
+
+from __future__ import annotations
+
+import pytest
+
+from sightline.cli.config import check_config
+from sightline.errors import InputError
+from sightline.sweeps.space import (
+    Measuring,
+    Span,
+    SweepConfig,
+    grid_cells,
+    probes,
+    record_of,
+    refuse_other,
+    training_fields,
+)
+
+GRID = {"encoding": ["lookhere_90", "rope_axial"], "optimizer.lr": [1e-3, 2e-3], "seed": [0, 1, 2]}
+
+
+def test_the_cells_of_a_grid_are_every_combination_in_order():
+    config = SweepConfig(base={"data": "digits", "optimizer": {"warmup": 0.2}}, grid=GRID)
+    cells = grid_cells(config)
+    assert config.count == len(cells) == 12
+    assert len({cell.name for cell in cells}) == 12
+    assert [cell.number for cell in cells] == list(range(12))
+    assert cells[0].fields == {"encoding": "lookhere_90", "optimizer.lr": 1e-3, "seed": 0}
+    assert cells[11].fields == {"encoding": "rope_axial", "optimizer.lr": 2e-3, "seed": 2}
+    assert cells[4].name == "004-lookhere_90-lr0.002-seed1"
+    fields = training_fields(config, cells[4])
+    assert fields == {
+        "data": "digits", "encoding": "lookhere_90", "optimizer": {"warmup": 0.2, "lr": 2e-3}, "seed": 1
+    }  # fmt: skip
+    # The base is not changed by what a cell sets.
+    assert config.base["optimizer"] == {"warmup": 0.2}
+
+
+def test_names_of_cells_are_names_of_folders():
+    values = ["rope_mixed+learned_1d", "a/../b", "x" * 300, {"theta": 1.5}, [1, 2], None, True]
+    for cell in grid_cells(SweepConfig(grid={"encoding": values})):
+        assert "/" not in cell.name
+        assert cell.name.startswith(f"{cell.number:03}-")
+        assert len(cell.name) <= 64
+
+
+def test_a_search_is_probed_at_its_ends_and_with_each_value():
+    search = {
+        "optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True},
+        "batch_size": {"low": 8, "high": 64, "int": True},
+        "encoding": ["a", "b", "c"],
+    }
+    config = SweepConfig(search=search, trials=5)
+    assert config.count == 5
+    assert config.span("optimizer.lr") == Span(1e-4, 1e-2, log=True)
+    found = [cell.fields for cell in probes(config)]
+    assert [one["encoding"] for one in found] == ["a", "b", "c"]
+    assert {one["optimizer.lr"] for one in found} == {1e-4, 1e-2}
+    assert {one["batch_size"] for one in found} == {8, 64}
+    assert all(isinstance(one["batch_size"], int) for one in found)
+
+
+LR = {"low": 1e-4, "high": 1e-2}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "expected one of grid and search"),
+        ({"grid": GRID, "search": {"a": LR}, "trials": 2}, "expected one of grid and search, not both"),
+        ({"gird": GRID}, "key gird is not known; did you mean 'grid'?"),
+        ({"grid": {}}, "grid: expected at least one field"),
+        ({"grid": {"seed": []}}, "grid.seed: expected a list of values"),
+        ({"grid": {"seed": 3}}, "grid.seed: expected a list of values"),
+        ({"grid": {"seed": [1, 2, 1]}}, "grid.seed: 1 stands twice"),
+        ({"grid": {"optimizer.": [1]}}, "grid.optimizer.: expected a field"),
+        ({"grid": {"recipe": ["vit_scenes"]}}, "grid.recipe: what a recipe decides"),
+        ({"grid": {"optimizer": [{}], "optimizer.lr": [1]}}, "optimizer.lr is given as well"),
+        ({"grid": {"seed": [1]}, "trials": 3}, "trials 3: goes with search"),
+        ({"grid": {f"f{n}": list(range(10)) for n in range(5)}}, "has 100,000 cells, expected at most 10,000"),
+        ({"search": {"optimizer.lr": LR}}, "trials: is missing"),
+        ({"search": {"optimizer.lr": LR}, "trials": 0}, "trials 0: must be at least 1"),
+        ({"search": {"a": {"low": 1, "hihg": 2}}, "trials": 2}, "search.a: key 'hihg' is not known; did you mean"),
+        ({"search": {"a": {"low": 1}}, "trials": 2}, "search.a.high: is missing"),
+        ({"search": {"a": {"low": 2, "high": 1}}, "trials": 2}, "search.a.low 2: expected less than high 1"),
+        ({"search": {"a": {"low": 0, "high": 1, "log": True}}, "trials": 2}, "search.a.low 0: expected more than 0"),
+        ({"search": {"a": {"low": 0.5, "high": 2, "int": True}}, "trials": 2}, "expected whole numbers"),
+        ({"search": {"a": 5}, "trials": 2}, "search.a 5: expected a list of values, or low and high"),
+        ({"grid": GRID, "evaluate": {"resolution": [32]}}, "evaluate.resolution is not known; did you mean"),
+        ({"grid": GRID, "metric": "top5"}, "metric 'top5': goes with evaluate"),
+        ({"grid": GRID, "evaluate": {"resolutions": []}}, "evaluate.resolutions: expected at least one"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(given, says):
+    with pytest.raises(InputError) as error:
+        check_config(SweepConfig, given, "s.yaml")
+    assert str(error.value).startswith("s.yaml: ")
+    assert says in str(error.value)
+
+
+def test_a_field_inside_of_what_is_no_group():
+    config = SweepConfig(base={"optimizer": 3}, grid={"optimizer.lr": [1e-3]})
+    with pytest.raises(InputError, match=r"base\.optimizer 3: is no group of keys, as optimizer.lr expects"):
+        training_fields(config, grid_cells(config)[0])
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"grid": {**GRID, "seed": [0, 1]}}, "grid.seed is [0, 1], and [0, 1, 2] where the sweep was begun"),
+        ({"base": {"data": "scenes"}}, 'base.data is "scenes", and "digits" where'),
+        ({"grid": dict(reversed(GRID.items()))}, "grid is"),
+        ({"evaluate": Measuring((32,))}, 'evaluate is {"resolutions": [32]'),
+    ],
+)
+def test_another_file_is_refused_by_the_field_that_differs(other, says):
+    given = {"base": {"data": "digits"}, "grid": GRID}
+    there = record_of(SweepConfig(**given, out="here"))
+    # Where it is kept may differ between machines.
+    refuse_other(there, SweepConfig(**given, out="there", storage="sqlite:///x"), "study s")
+    with pytest.raises(InputError) as error:
+        refuse_other(there, SweepConfig(**{**given, **other}), "study s")
+    assert str(error.value).startswith("study s: ")
+    assert says in str(error.value)

@@ -1,0 +1,114 @@
+"""Where a run is, from its files alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+
+import pytest
+
+from sightline import owner
+from sightline.errors import InputError
+from sightline.owner import OWNER, claim
+from sightline.training import progress_file
+from sightline.training.loop import train
+from sightline.training.progress_file import ProgressFile
+from sightline.training.status import run_status
+from tests.tiny import Stopped, stop_at, tiny_config, tree
+
+CONFIG = tiny_config(images=96, batch_size=16, checkpoint_every=32)
+
+
+def test_a_finished_run(run_copy):
+    before = tree(run_copy)
+    at = run_status(run_copy)
+    assert (at.run, at.state, at.step, at.steps, at.images, at.total) == ("tiny", "finished", 2, 2, 64, 64)
+    last = json.loads((run_copy / "log.jsonl").read_text().splitlines()[-1])
+    assert (at.loss, at.lr) == (last["loss"], last["lr"])
+    assert at.validated is not None
+    assert (at.validated.metric, at.validated_at, at.checkpoint_step) == ("top1", 64, 2)
+    assert 0 <= at.checkpoint_age < 10_000
+    assert (at.owner, at.left, at.images_per_second) == (None, None, None)
+    assert tree(run_copy) == before
+    json.dumps(at.as_record())
+
+
+def test_a_run_of_an_older_version_says_no_progress(run_copy):
+    whole = run_status(run_copy)
+    (run_copy / "progress.json").unlink()
+    without = run_status(run_copy)
+    assert dataclasses.replace(without, checkpoint_age=whole.checkpoint_age) == whole
+
+
+def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
+    # However slow this machine is, it is written after the first step alone.
+    monkeypatch.setattr(progress_file.time, "monotonic", lambda: 100.0)
+    seen = []
+
+    def look(at):
+        seen.append(run_status(tmp_path / "a"))
+        stop_at(4)(at)
+
+    with pytest.raises(Stopped):
+        train(CONFIG, tmp_path / "a", observe=look)
+    assert [at.state for at in seen] == ["training"] * 4
+    # What it wrote last: its progress at once, later its checkpoints.
+    assert [at.step for at in seen] == [1, 2, 2, 4]
+    assert {(at.steps, at.total) for at in seen} == {(6, 96)}
+    assert [at.checkpoint_step for at in seen] == [None, 2, 2, 4]
+    assert all(at.owner == f"process {os.getpid()} on this host" for at in seen)
+    at = run_status(tmp_path / "a")
+    assert (at.state, at.step, at.steps, at.images, at.total) == ("stopped", 4, 6, 64, 96)
+
+
+def test_progress_says_the_speed_of_the_last_minute_and_the_end(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress_file.time, "monotonic", lambda: now[0])
+    note = ProgressFile(tmp_path)
+    for step in range(1, 101):
+        rate = 10 if step <= 50 else 20
+        note(step=step, steps=200, images=step * rate, total=4000, tokens=1, loss=1.0, lr=0.1, seconds=1.0)
+        now[0] += 1.0
+    found = json.loads((tmp_path / "progress.json").read_text())
+    # Every five seconds: at the steps 1, 6, ..., 96, of which 36 was 60 seconds before.
+    assert (found["step"], found["images"]) == (96, 1920)
+    assert found["images_per_second"] == (1920 - 360) / 60
+    with claim(tmp_path):
+        at = run_status(tmp_path)
+    assert at.state == "training"
+    assert at.left == pytest.approx((4000 - 1920) / 26)
+
+
+def test_an_owner_that_is_gone_or_late(tmp_path, monkeypatch):
+    with pytest.raises(Stopped):
+        train(CONFIG, tmp_path / "a", observe=stop_at(2))
+    mine = claim(tmp_path / "a")
+    file = tmp_path / "a" / OWNER
+    record = json.loads(file.read_text())
+    now = time.time()
+    for other, late, state in (
+        ({}, 0, "training"),
+        ({}, 200, "waiting"),
+        ({"started": 17}, 0, "stopped"),
+        ({"machine": "another"}, 200, "waiting"),
+        ({"machine": "another"}, owner.DEAD_AFTER + 60, "stopped"),
+    ):
+        file.write_text(json.dumps({**record, **other}))
+        os.utime(file, (now - late, now - late))
+        before = tree(tmp_path)
+        at = run_status(tmp_path / "a")
+        assert (at.state, at.step) == (state, 2)
+        assert at.heartbeat == pytest.approx(late, abs=60)
+        assert tree(tmp_path) == before
+    file.write_text(json.dumps(record))
+    mine.release()
+
+
+def test_what_is_no_run(tmp_path, run_copy):
+    with pytest.raises(InputError, match="is the folder of no run"):
+        run_status(tmp_path)
+    (run_copy / "progress.json").write_text("{}\n")
+    with pytest.raises(InputError, match="does not say how far the run is"):
+        run_status(run_copy)
