@@ -81,10 +81,10 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     }  # fmt: skip
 
 
-def test_cells_that_failed_twice_are_named_and_the_code_is_6(written, stubbed, cli):
+def test_cells_that_failed_twice_are_named_and_the_code_is_7(written, stubbed, cli):
     stubbed.append("002-rope_axial-seed0")
     code, out, err = cli("sweep", written())
-    assert code == 6
+    assert code == 7
     assert "lookhere_90" in out
     assert err.splitlines()[-1] == ("sightline: error: s.yaml: 1 of 4 cells failed: 002-rope_axial-seed0: loss nan")
     assert err.count("sightline: warning: cell 002-rope_axial-seed0 failed") == 2

@@ -42,7 +42,8 @@ def train(
 
     Args:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
-            aspect, packed), segment_scenes, detect_scenes, or the name of a data set; that of --data unless given.
+            aspect, packed), segment_scenes, detect_scenes, the papers' lookhere_150ep, lookhere_highres, deit3_400ep,
+            vit_imagenet, vit_finetune, navit_pretrain, or the name of a data set; that of --data unless given.
         data: scenes, scenes:pairs, digits, imagefolder:DIR, hf:NAME or hf:DIR, wds:SHARDS, each with a recipe; or
             without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, lvis:DIR. What follows changes it.
         task: What is learnt: classification, segmentation, detection, or a plug-in's task.
