@@ -20,7 +20,7 @@ from sightline.errors import NonFiniteError
 from sightline.results import Measured
 from sightline.sweeps.scores import Scored
 from sightline.sweeps.worker import Reached
-from tests.tiny import MODEL, tree
+from tests.tiny import MODEL, pictures, tree
 
 BASE = {"data": "digits", "images": 64, "resolution": 16, "precision": "float32", "model_options": MODEL}
 GRID = {"encoding": ["lookhere_90", "rope_axial"], "seed": [0, 1]}
@@ -133,9 +133,11 @@ def read_sweep_here():
         ({"evaluate": {"resolutions": ["natve"]}}, ["s.yaml: evaluate.resolutions natve", "native"]),
         ({"base": {**BASE, "validation": None}}, ["validation is null", "expected evaluate"]),
         ({"storage": "nothing"}, ["storage: is no URL of a database"]),
+        ({"base": {**BASE, "data": "imagefolder:pictures"}, "out": "pictures/swept"}, ["lies in pictures"]),
     ],
 )
 def test_every_cell_is_checked_before_the_first_one_begins(changes, says, written, stubbed, refused, tmp_path):
+    pictures(tmp_path / "pictures")
     file = written(**changes)
     before = tree(tmp_path)
     refused("sweep", file, says=says)
@@ -273,12 +275,13 @@ def test_a_signal_gives_the_cell_back_and_the_next_worker_goes_on_with_it(writte
     assert (first.returncode, out) == (143, "")
     assert "go on with: sightline sweep s.yaml --threads 1" in err.splitlines()[-1]
     done = len(next(cells.glob("000*/log.jsonl")).read_text().splitlines())
-    assert 0 < done < 200
+    steps = json.loads(next(cells.glob("000*/progress.json")).read_text())["steps"]
+    assert 0 < done < steps
     second = worker("sweep", file, "--threads", 1)
     out, err = second.communicate(timeout=600)
     assert second.returncode == 0, err
     assert "goes on" in err
-    assert len(next(cells.glob("000*/log.jsonl")).read_text().splitlines()) == 200
+    assert len(next(cells.glob("000*/log.jsonl")).read_text().splitlines()) == steps
 
 
 @pytest.mark.slow

@@ -70,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception:
             # What was going on when a signal came may have made another fault of it.
             if not signals.heard():
-                sys.stderr = sys.__stderr__
+                if not ranks.is_first():
+                    # What nobody expected is said by whoever it happens to.
+                    sys.stderr = sys.__stderr__
                 raise
             return _say_interrupted("")
 

@@ -55,6 +55,7 @@ class Cells:
             for number, cell in enumerate(cells, start=1):
                 file = self._named(cell)
                 asked = self._config(cell, self._sources, file)
+                guard.guard_folder(self.sweep.out, self._inputs(asked), "out", deletes=False)
                 source = self._sources.open(asked)
                 self._check_measured(asked, source, file)
                 decided = decide(asked, source, self.where)
@@ -75,8 +76,7 @@ class Cells:
         # Its own: what is left out of the data is counted in it.
         sources = run_config.TrainingSources()
         asked = self._config(cell, sources, file, folder)
-        inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[self.sweep.file])
-        place = output.RunFolder(folder, inputs, resume=True, overwrite=False, take_over=claim.again)
+        place = output.RunFolder(folder, self._inputs(asked), resume=True, overwrite=False, take_over=claim.again)
         test = self.sweep.evaluate or False
         with Bars() as bars:
             done = carry_out(
@@ -85,6 +85,9 @@ class Cells:
         found = score_of(folder, self.sweep.wanted)
         scored = Scored(cell.name, {"encoding": done.config.encoding, **cell.fields}, found.measured)
         return Reached(scored.as_record(), found.measured.value, found.measured.better)
+
+    def _inputs(self, asked: TrainConfig) -> guard.Inputs:
+        return guard.Inputs(models=[asked.init_from], data=[asked.data], files=[self.sweep.file])
 
     def _named(self, cell: Cell) -> Path:
         """What a refusal begins with."""

@@ -105,9 +105,7 @@ class SweepConfig:
             raise InputError("expected one of grid and search" + (", not both" if self.grid is not None else ""))
         require_whole("seed", self.seed, 0, 2**31 - 1)
         if self.metric is not None and self.evaluate is None:
-            raise InputError(
-                f"metric {self.metric!r}: goes with evaluate; the curve on minival has the task's own alone"
-            )
+            raise InputError(f"metric {self.metric!r}: goes with evaluate; minival has the task's own curve")
         which, varied = ("grid", self.grid) if self.grid is not None else ("search", self.search)
         if not varied:
             raise InputError(f"{which}: expected at least one field, as optimizer.lr")

@@ -17,6 +17,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     Args:
         file: A SWEEP.yaml (docs/SWEEPS.md): base, grid or search and trials, out, storage, metric, evaluate.
     """
+    import contextlib
     import sys
 
     from sightline import runtime, signals
@@ -38,19 +39,26 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     cells.check()
     rest = [*(("--threads", threads) if threads else ()), *(("--device", device) if device != "auto" else ())]
     count = asked.config.count
-    with signals.way_on(next_step.again("sweep", file, *rest)), Bars() as bars:
+    with signals.way_on(next_step.again("sweep", file, *rest)), contextlib.ExitStack() as waiting:
         queue = asked.queue()
         queue.begin()
         asked.keep()
 
+        bars: Bars | None = None
+
         def observe(at: State, claim: Claim | None) -> None:
+            nonlocal bars
             done = len(at.scores) + len(at.failed)
             if claim is not None:
+                # The cell has bars of its own, and a terminal shows those of one.
+                waiting.close()
+                bars = None
                 again = ", goes on" if claim.again else ""
                 print(f"cell {claim.cell.name} ({done} of {count} done{again})", file=sys.stderr, flush=True)
             elif not at.done:
                 others = ", ".join(f"{at.cells[number].name if number in at.cells else number} by {who}"
                                    for number, who in at.running.items())  # fmt: skip
+                bars = bars or waiting.enter_context(Bars())
                 bars.move("waiting for others", done, count, others)
 
         state = work(queue, cells.run, observe=observe, warn=next_step.warn)
