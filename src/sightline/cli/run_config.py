@@ -168,39 +168,43 @@ def config_of(
     return check_config(TrainConfig, mine, where)
 
 
-def built_model(resolved: TrainConfig, source: Source, file: Path | None, device: torch.device) -> Model:
+def built_model(
+    resolved: TrainConfig, source: Source, file: Path | None, device: torch.device, processes: int = 1
+) -> Model:
     """Build the model, so that what it refuses is known before anything is written.
 
-    A run that this machine has not the memory for is refused before that.
+    A run that this machine has not the memory for is refused before that, but where activations are computed again,
+    whose memory is not known before.
     """
     with named_after(file or Path("train")):
         model = vit_config(resolved, source)
-        image_size, batch = _largest_pass(resolved, model)
-        refuse_what_cannot_fit(
-            model,
-            image_size,
-            what=resolved.model or str(resolved.init_from),
-            batch=batch,
-            dtype=resolved.precision,
-            training=True,
-            ema=resolved.optimizer.ema is not None,
-            device=device,
-        )
+        image_size, batch = largest_pass(resolved, model, processes)
+        if not resolved.recompute:
+            refuse_what_cannot_fit(
+                model,
+                image_size,
+                what=resolved.model or str(resolved.init_from),
+                batch=batch,
+                dtype=resolved.precision,
+                training=True,
+                ema=resolved.optimizer.ema is not None,
+                device=device,
+            )
         built = build_model(resolved, source)
     if resolved.init_from is not None:
         print(describe_start(load_model(resolved.init_from), built, resolved.init_from), file=sys.stderr)
     return built
 
 
-def _largest_pass(resolved: TrainConfig, model: ViTConfig) -> tuple[int | tuple[int, int], int]:
-    """The images that a step holds at most, for its memory: their size in pixels and how many.
+def largest_pass(resolved: TrainConfig, model: ViTConfig, processes: int = 1) -> tuple[int | tuple[int, int], int]:
+    """The images that a process holds at most at once, for its memory: their size in pixels and how many.
 
     Raises:
         InputError: a pack has no room for a patch.
     """
-    packing = resolved.packing
+    packing, parts = resolved.packing, resolved.accumulate * processes
     if packing is None:
-        return model.image_size, resolved.batch_size
+        return model.image_size, -(-resolved.batch_size // parts)
     cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
     assert cells is not None
     if packing.resolutions is not None:
@@ -208,7 +212,7 @@ def _largest_pass(resolved: TrainConfig, model: ViTConfig) -> tuple[int | tuple[
     # As a square: what a pass takes hangs on the number of patches.
     side = math.isqrt(cells - 1) + 1
     slots = max(packing.tokens, *(packing.padded or (0,)))
-    return side * model.patch_size, -(-slots // side**2)
+    return side * model.patch_size, -(-slots // (side**2 * parts))
 
 
 def save_config(resolved: TrainConfig, folder: Path) -> None:

@@ -26,7 +26,7 @@ from sightline.results import ResultRow
 from sightline.run_files import PREDICTIONS, RESULTS
 from sightline.training import loop
 from sightline.training.config import TrainConfig
-from sightline.training.prepare import decide, prepare
+from sightline.training.prepare import Prepared, decide, prepare
 from sightline.training.run import Run, open_run
 from sightline.training.same_data import say_changes
 from sightline.training.state import last_good
@@ -76,6 +76,41 @@ class Trained:
     opened: Run | None = None
 
 
+def ready(
+    asked: Asked, bars: Bars, passed: Callable[[TrainConfig], TrainConfig] = lambda config: config
+) -> tuple[Prepared, tuple[str, ...]]:
+    """A run before anything of it is written, and the splits that it is tested on.
+
+    Args:
+        passed: from its configuration to what this machine is to have the memory for.
+
+    Raises:
+        SightlineError: what stands against it.
+    """
+    config, sources, place, folder = asked.config, asked.sources, asked.place, asked.place.out
+    place.check()
+    with named_after(asked.file):
+        source = sources.open(config)
+    before = last_good(folder, warn) if asked.resume else None
+    with named_after(asked.file or Path("train")):
+        decided = decide(config, source, asked.where, before)
+    built = run_config.built_model(passed(decided), source, asked.file, asked.where, asked.ranks.size)
+    splits = _tested_splits(asked.test, source)
+    # Also those that it is tested on: now, and not after hours of training.
+    source = bars.read_headers(source, ("train", *splits), config.skip_unreadable)
+    sources.say(config)
+    return prepare(
+        decided,
+        source,
+        built,
+        before,
+        init_from=config.init_from,
+        accept_changed_data=asked.accept_changed_data,
+        warn=warn,
+        progress=functools.partial(bars.move, "comparing files"),
+    ), splits
+
+
 def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = None) -> Trained:
     """Train, test, and leave all in the folder of the run, as its owner.
 
@@ -86,31 +121,11 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
         SightlineError: as `train` and `evaluate` raise it.
         KeyboardInterrupt: a signal came while it was not training.
     """
-    config, sources, place, folder = asked.config, asked.sources, asked.place, asked.place.out
+    place, folder = asked.place, asked.place.out
     with contextlib.ExitStack() as held:
         with asked.ranks.agreeing():
-            place.check()
-            with named_after(asked.file):
-                source = sources.open(config)
-            before = last_good(folder, warn) if asked.resume else None
-            with named_after(asked.file or Path("train")):
-                decided = decide(config, source, asked.where, before)
-            built = run_config.built_model(decided, source, asked.file, asked.where)
-            splits = _tested_splits(asked.test, source)
-            # Also those that it is tested on: now, and not after hours of training.
-            source = bars.read_headers(source, ("train", *splits), config.skip_unreadable)
-            sources.say(config)
-            prepared = prepare(
-                decided,
-                source,
-                built,
-                before,
-                init_from=config.init_from,
-                accept_changed_data=asked.accept_changed_data,
-                warn=warn,
-                progress=functools.partial(bars.move, "comparing files"),
-            )
-        resolved = prepared.config
+            prepared, splits = ready(asked, bars)
+        resolved, source = prepared.config, prepared.source
         owner = None
         with asked.ranks.agreeing():
             if asked.ranks.first:

@@ -32,6 +32,7 @@ def train(
     accept_changed_data: bool = False,
     overwrite: bool = False,
     take_over: bool = False,
+    dry_run: bool = False,
     device: Device = "auto",
     threads: Threads = None,
     json: Json = False,
@@ -65,9 +66,11 @@ def train(
         accept_changed_data: With --resume, go on also where the data is not what the run saw before.
         overwrite: Delete the run in --out first.
         take_over: Take the folder also from a run that seems to be at work in it; that one ends.
+        dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
     from sightline import runtime
     from sightline.cli import guard, next_step, output, progress, run_config
+    from sightline.cli.dry_run import say_dry_run
     from sightline.cli.train_run import Asked, carry_out
     from sightline.errors import InputError
     from sightline.ranks import joined
@@ -103,6 +106,8 @@ def train(
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
         run = Asked(asked, sources, place, where, device, config, resume, accept_changed_data, ranks=ranks)
+        if dry_run:
+            return say_dry_run(run, bars, as_json=json)
         done = carry_out(run, bars, way_on)
     if not ranks.first:
         return

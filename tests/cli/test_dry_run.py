@@ -1,0 +1,92 @@
+"""`sightline train --dry-run` says what a run would be, makes two small steps, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.data.three_kinds import KINDS, images
+from tests.tiny import pictures, tree
+
+PAPER = ("train", "--recipe", "lookhere_150ep", "--encoding", "lookhere_90", "--dry-run")
+SMALL = (
+    "--model", "vit_micro_patch4", "--resolution", 16, "--set", "model_options.depth=1", "--set",
+    "model_options.dim=48", "--set", "model_options.heads=4", "--set", "precision=float32",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["imagefolder", "hf", "parquet", "wds"])
+def test_the_paper_s_own_model_on_every_kind_of_data(kind, cli, tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "arrow")
+    data = KINDS[kind](tmp_path / "data", images())
+    code, out, err = cli(*PAPER, "--data", data, "--out", tmp_path / "run", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["parameters"] > 85e6
+    assert len(found["losses"]) == 2
+    # Every class begins at 1 / 1000, of whatever number there are.
+    assert found["losses"][0] > 1
+    assert "a GPU" in found["missing"] or "accumulate" in " ".join(found["missing"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_paper_s_run_on_a_small_folder(cli, tmp_path, packed):
+    data = pictures(tmp_path / "data", count=20)
+    before = tree(tmp_path)
+    more = ("--set", "packing.tokens=200", "--set", "packing.most_tokens=20", "--images", 6000) if packed else ()
+    code, out, err = cli(*PAPER, "--data", data, *SMALL, *more, "--out", tmp_path / "run", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["images"] == {"train": 40, "test": 40}
+    assert found["classes"] == 2
+    assert 2 <= len(found["losses"]) == len(found["seconds"]) <= 2 + packed
+    assert any("split minival" in one for one in found["missing"])
+    assert found["memory"] > 4 * found["parameters"]
+    spent = found["spent"]
+    if packed:
+        assert 5000 < spent["images"] < 7000
+        assert found["steps"] == pytest.approx(spent["tokens"] / 190, rel=0.15)
+    else:
+        # 150 epochs of 40 images, a step an epoch.
+        assert (found["steps"], spent["images"]) == (150, 6000)
+        assert spent["tokens"] == 6000 * 17
+    config = found["config"]
+    assert (config["batch_size"], config["epochs"], config["images"]) == (2048, None, 6000)
+    assert config["optimizer"]["lr"] == 3e-3
+    assert tree(tmp_path) == before
+
+
+def test_it_is_a_table_after_a_configuration(cli, tmp_path):
+    data = pictures(tmp_path / "data")
+    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--out", tmp_path / "run")
+    assert code == 0, err
+    for words in ("batch_size: 2048", "three_augment", "memory of a process", "2 small steps", "missing"):
+        assert words in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_does_not_fit_is_said_and_not_refused(cli, tmp_path, monkeypatch):
+    from sightline import runtime
+
+    data = pictures(tmp_path / "data")
+    monkeypatch.setattr(runtime, "available_memory", lambda _: 2**27)
+    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--set", "batch_size=20000", "--json")
+    assert code == 0, err
+    assert "accumulate=" in " ".join(json.loads(out)["missing"])
+    code, _, err = cli(
+        "train", *PAPER[1:-1], "--data", data, *SMALL, "--set", "batch_size=20000", "--out", tmp_path / "a"
+    )
+    assert code == 2
+    assert "needs about" in err
+
+
+def test_what_is_wrong_is_refused(cli, tmp_path):
+    data = pictures(tmp_path / "data")
+    code, _, err = cli(*PAPER, "--data", data, "--set", "optimizer.name=adamv", "--out", tmp_path / "run")
+    assert code == 2
+    assert "did you mean 'adam'" in err
