@@ -23,7 +23,8 @@ OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_op
 TINY = ["--data", "digits", "--images", 64, "--threads", 1, "--set", "precision=float32", *OPTIONS]
 
 LEFT = {
-    "checkpoint", "checkpoint.best", "config.yaml", "log.jsonl", "predictions.csv", "results.jsonl", "validation.jsonl",
+    "checkpoint", "checkpoint.best", "config.yaml", "log.jsonl", "predictions.csv", "progress.json", "results.jsonl",
+    "validation.jsonl",
 }  # fmt: skip
 
 
