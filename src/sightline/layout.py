@@ -348,8 +348,7 @@ class TokenLayout:
             (tuple(segment.grid), segment.tile, segment.window, None if segment.complete else segment.indices)
             for segment in self.segments
         ]
-        rest = {"rows": self.rows, "num_prefix_tokens": self.num_prefix_tokens, "padding": self.padding}
-        return _rebuild, (pieces, str(self.device), {**rest, "seeds": self.seeds})
+        return _rebuild, (pieces, self.rows, self.num_prefix_tokens, self.padding, str(self.device), self.seeds)
 
     def __repr__(self) -> str:
         grids = ", ".join("x".join(map(str, segment.grid)) for segment in self.segments)
@@ -366,11 +365,11 @@ def _check_indices(given: object, number: int, cells: int) -> None:
             raise InputError(f"keep: {index!r} for image {number}: expected whole numbers from 0 to {cells - 1}")
 
 
-def _rebuild(pieces, device: str, rest: dict[str, Any]) -> TokenLayout:
+def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str, seeds: Tensor | None) -> TokenLayout:
     segments = [
         Segment.whole(Grid(*sides), torch.device(device), tile, window)
         if indices is None
         else Segment.some(Grid(*sides), indices)
         for sides, tile, window, indices in pieces
     ]
-    return TokenLayout(segments, **rest)
+    return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding, seeds=seeds)

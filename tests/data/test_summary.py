@@ -79,7 +79,13 @@ def test_found_37_small_images_get_small_patches(side, model, resolution):
 def test_found_14_a_recipe_for_other_data_is_refused(refused, tmp_path):
     root = make(tmp_path / "images")
     for name in ("navit_scenes", "vit_scenes", "digits"):
-        says = [f"recipe {name}", f"imagefolder:{root}", "imagefolder, navit_imagefolder"]
+        says = [
+            f"recipe {name}",
+            f"imagefolder:{root}",
+            "recipes for imagefolder: ",
+            "imagefolder, ",
+            "navit_imagefolder",
+        ]
         refused("train", "--recipe", name, "--data", f"imagefolder:{root}", "--out", tmp_path / "run", says=says)
 
 

@@ -30,7 +30,7 @@ WRONG = [
     ("optimizer.clip", 0, ["optimizer.clip", "0"]),
     ("optimizer.ema", 2, ["optimizer.ema", "2"]),
     ("optimizer", 3, ["optimizer = 3", "a group of keys"]),
-    ("model_options.dropout", 1.5, ["'dropout' is not known", "did you mean 'drop_path'?"]),
+    ("model_options.dropout", 1.5, ["dropout 1.5: expected 0 to less than 1"]),
     ("model_options.drop_path", 1.5, ["drop_path", "1.5", "less than 1"]),
     ("model_options.drop_path", "some", ["drop_path", "some"]),
     ("model_options.dim", 50, ["dim 50", "divisible by heads 4"]),

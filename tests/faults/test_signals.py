@@ -94,18 +94,18 @@ def test_found_28_what_was_stopped_and_went_on_is_as_if_it_had_not_been(cli, tmp
 
     words = [*TINY, "--images", 96, "--set", "batch_size=16"]
     assert cli("train", *words, "--out", tmp_path / "whole")[0] == 0
-    real = loop._take_step
+    real = loop.take_step
 
     def step(state, *arguments):
         if state.step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(state, *arguments)
 
-    monkeypatch.setattr(loop, "_take_step", step)
+    monkeypatch.setattr(loop, "take_step", step)
     code, said, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, said) == (143, "")
     assert "stopped after step 3 of 6" in err
-    monkeypatch.setattr(loop, "_take_step", real)
+    monkeypatch.setattr(loop, "take_step", real)
     way_on = err.rpartition("sightline train ")[2].split()
     assert cli("train", *way_on)[0] == 0
     assert weights(tmp_path / "a") == weights(tmp_path / "whole")
@@ -118,7 +118,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     from sightline.checkpoint import read_folder
     from sightline.training import loop
 
-    real_step, real_flush = loop._take_step, checkpoint.flush
+    real_step, real_flush = loop.take_step, checkpoint.flush
 
     def step(state, *arguments):
         if state.step == 3:
@@ -130,7 +130,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
         real_flush(path)
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(loop, "_take_step", step)
+    monkeypatch.setattr(loop, "take_step", step)
     words = [*TINY, "--images", 96, "--set", "batch_size=16", "--set", "checkpoint_every=32"]
     returned, _, err = cli("train", *words, "--out", tmp_path / "a")
     assert returned == code

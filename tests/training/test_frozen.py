@@ -14,7 +14,7 @@ from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tasks.base import outputs_of
-from sightline.training import TrainConfig, loop, train
+from sightline.training import TrainConfig, parallel, train
 from tests.tiny import OptimizerConfig, Stopped, digest, stop_at, tiny_config
 
 TRUNK = {"depth": 2, "dim": 48, "heads": 4, "drop_path": 0.3}
@@ -48,7 +48,7 @@ def test_a_frozen_trunk_stays_as_it_was_and_has_no_gradient(
         modes.append((model.blocks[0].training, model.head.training, tokens.requires_grad))
         return outputs_of(model, batch, precision)
 
-    monkeypatch.setattr(loop, "outputs_of", watched)
+    monkeypatch.setattr(parallel, "outputs_of", watched)
     options = {"head": head, "head_options": {"queries": 4, "blocks": 1} if head == "eomt" else {}}
     config = probe(begun, task_options=options, optimizer=OptimizerConfig(ema=0.5))
     model = train(config, tmp_path / "run")

@@ -38,7 +38,7 @@ def planned(config):
 
 def batches(config, first=0, position=None):
     plan, model, task = planned(config)
-    return plan.batches(model.image_rows, task, first, position=position)
+    return ((step, batch) for step, (batch,) in plan.batches(model.image_rows, task, first, position=position))
 
 
 def shown(config, first=0, position=None):
@@ -143,7 +143,7 @@ def test_the_loss_is_the_mean_over_the_images_of_a_pack(tmp_path):
     """Whatever their sizes: not over tokens, and not over packs; also that of a step of a run."""
     config = dataclasses.replace(PACKED, model_options=dict(MODEL), precision="float32", images=100)
     plan, model, task = planned(config)
-    _, batch = next(plan.batches(model.image_rows, task))
+    _, (batch,) = next(plan.batches(model.image_rows, task))
     assert len({len(one) for one in kept_of(batch)}) > 1
     logits, labels = outputs_of(model.eval(), batch), batch.targets["labels"]
     whole, units = task.loss(logits, batch.targets, batch.layout)
@@ -225,7 +225,7 @@ def test_fixed_lengths_change_nothing_but_the_shape(tmp_path):
     for run in (config, padded):
         plan, model, task = planned(run)
         model.blocks[0].register_forward_hook(lambda _, given, __: shapes.append(given[0].shape[1]))
-        for _, batch in plan.batches(model.image_rows, task):
+        for _, (batch,) in plan.batches(model.image_rows, task):
             outputs_of(model, batch)
     half = len(shapes) // 2
     assert shapes[half:] == [padded_length(slots, (150, 192, 256)) for slots in shapes[:half]]

@@ -135,10 +135,13 @@ def test_one_gradient_of_all_ranks(config, dtype, tolerance):
     for other, found in together(2, gradients, config, dtype):
         assert other == pytest.approx(value, rel=tolerance)
         assert found.keys() == alone.keys()
-        total = sum(float((one**2).sum()) for one in alone.values()) ** 0.5
-        assert sum(float((one**2).sum()) for one in found.values()) ** 0.5 == pytest.approx(total, rel=tolerance)
+        # Angles and tables of positions are float32 whatever the model is in.
+        near = {name: max(tolerance, 1e-6) if name.startswith("encoding.") else tolerance for name in alone}
+        rest = [name for name in alone if near[name] == tolerance]
+        total, whole = (sum(float((some[name] ** 2).sum()) for name in rest) ** 0.5 for some in (alone, found))
+        assert whole == pytest.approx(total, rel=tolerance)
         for name, gradient in alone.items():
-            assert np.linalg.norm(found[name] - gradient) <= tolerance * np.linalg.norm(gradient) + 1e-15, name
+            assert np.linalg.norm(found[name] - gradient) <= near[name] * np.linalg.norm(gradient) + 1e-15, name
             assert np.linalg.norm(gradient) > 0, name
 
 

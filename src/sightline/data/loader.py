@@ -50,6 +50,7 @@ class Maker:
         arrange: `stacked`, or `packed` for images of any sizes in one row.
         num_prefix_tokens: of each image, in the layout.
         mixing: of images with one another; augment: of each image, before.
+        seeded: images have seeds of what a model leaves to chance.
     """
 
     source: Source
@@ -61,6 +62,7 @@ class Maker:
     seed: int = 0
     mixing: MixingConfig | None = None
     augment: Augmentations = ()
+    seeded: bool = True
 
     def __call__(self, planned: Sequence[Planned]) -> Batch:
         """The batch, without the images that cannot be read.
@@ -87,7 +89,8 @@ class Maker:
         if examples:
             rows, grids = zip(*(self.rows(example.image) for example in examples), strict=True)
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens)
-            layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
+            if self.seeded:
+                layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:
             inputs, layout = torch.empty((1, 0, self.rows.cutter.values), dtype=torch.uint8), TokenLayout.packed([])
         return Batch(

@@ -147,7 +147,9 @@ def train(
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
-        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
+        steps = plan.batches(
+            model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks, seeded=state.seeded
+        )
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
         forward = wrapped(model, ranks)

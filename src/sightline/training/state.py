@@ -64,6 +64,7 @@ class RunState:
         config: resolved; source: the data, as its images are shown.
         data: of what it is trained on; minival: digest of what it is validated on, "" where it is on nothing.
         ranks: that train it, of which this process is one.
+        seeded: what is left to chance is drawn by the images' seeds; False in runs that older versions began.
         position: of a packed run, where its plan goes on from.
         log: a line a step, as JSON; validation: of its validation curve.
         validated: how much of the run lay behind at the last of these.
@@ -77,6 +78,7 @@ class RunState:
     data: Fingerprint
     minival: str
     ranks: Ranks = ALONE
+    seeded: bool = True
     step: int = 0
     seconds: float = 0.0
     position: Position | None = None
@@ -231,6 +233,7 @@ def _record(state: RunState) -> dict[str, Any]:
         "validated": state.validated,
         "threads": torch.get_num_threads(),
         "ranks": state.ranks.size,
+        "seeded": state.seeded,
         "hardware": runtime.hardware(state.model.anchor.device),
         "commit": runtime.commit(),
         "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
@@ -275,6 +278,7 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
             state.model.get_parameter(name).data.copy_(tensors[f"weights/{name}"])
     load_optimizer_tensors(state.optimizer, state.model, moments)
     state.step, state.seconds = training["step"], training["seconds"]
+    state.seeded = training.get("seeded", False)
     if LOG in files:
         state.log = files[LOG].read_text(encoding="utf-8").splitlines()
     else:
