@@ -32,11 +32,17 @@ from sightline.run_files import CHECKSUMS
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Its size and its digest.
+Entry = Mapping[str, int | str]
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
 
 
 def write_folder(
-    path: str | Path, files: Mapping[str, bytes | Callable[[Path], None]], *, keep_previous: bool = False
+    path: str | Path,
+    files: Mapping[str, bytes | Callable[[Path], None]],
+    *,
+    keep_previous: bool = False,
+    beside: Callable[[Path], Mapping[str, Entry]] | None = None,
 ) -> None:
     """Write `files` (name -> bytes, or a function that writes to the path it is given) as one checkpoint folder.
 
@@ -46,6 +52,7 @@ def write_folder(
     Args:
         keep_previous: an old checkpoint that is whole becomes that at `previous_of(path)` once the new one stands;
             one that is damaged never does, and what is there and is no checkpoint stays.
+        beside: writes more files into the folder that it is given, and says which, each as `sealed`.
 
     Raises:
         InputError: `path` is a file, or a folder that is no checkpoint and not empty.
@@ -67,26 +74,31 @@ def write_folder(
             tidy(previous, _is_whole)
         temporary.mkdir()
         try:
-            _fill(temporary, files)
+            _fill(temporary, files, {} if beside is None else beside(temporary))
             move_in(temporary, place, previous, _is_whole)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]]) -> None:
+def sealed(file: Path) -> Entry:
+    """What the checksums of a folder say of a file in it, which is on the disk then."""
     # The folder was made under the umask; a writer that goes its own way (safetensors: 0600) is put right.
-    mode = folder.stat().st_mode & 0o666
-    table = {}
+    file.chmod(file.parent.stat().st_mode & 0o666)
+    entry: Entry = {"bytes": file.stat().st_size, "sha256": _digest(file)}
+    flush(file)
+    return entry
+
+
+def _fill(folder: Path, files: Mapping[str, bytes | Callable[[Path], None]], beside: Mapping[str, Entry]) -> None:
+    table = dict(beside)
     for name, content in files.items():
         file = folder / name
         if isinstance(content, bytes):
             file.write_bytes(content)
         else:
             content(file)
-        file.chmod(mode)
-        table[name] = {"bytes": file.stat().st_size, "sha256": _digest(file)}
-        flush(file)
+        table[name] = sealed(file)
     (folder / CHECKSUMS).write_bytes(_dump_table(table))
     flush(folder / CHECKSUMS)
     flush(folder)
@@ -240,10 +252,15 @@ def load_tensors(file: str | Path, *, allow_nonfinite: bool = False, inside: Seq
     else:
         raise InputError(f"{file}: is no weights file (known: .safetensors, {', '.join(PICKLES)})")
     if not allow_nonfinite:
-        bad = [name for name, tensor in tensors.items() if not is_finite(tensor)]
-        if bad:
-            raise InputError(f"{file}: weights are not finite (NaN or infinity) in {_some(bad)}")
+        refuse_nonfinite(file, tensors)
     return tensors
+
+
+def refuse_nonfinite(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raise InputError, with the first names, where the tensors of a file hold NaN or infinity."""
+    bad = [name for name, tensor in tensors.items() if not is_finite(tensor)]
+    if bad:
+        raise InputError(f"{file}: weights are not finite (NaN or infinity) in {_some(bad)}")
 
 
 def read_declared(file: Path) -> dict[str, Tensor]:

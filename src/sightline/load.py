@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.checkpoint import (
@@ -33,8 +33,9 @@ from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.reading import RECORD, read_bytes, read_json
-from sightline.run_files import TRAINING
+from sightline.run_files import TRAINING, WEIGHTS
 from sightline.runtime import kept_random_state
+from sightline.sharded import copied, declared_parts, load_parts, part_files
 from sightline.tasks.classification import LINK_OF
 
 FORMAT = 2
@@ -83,6 +84,21 @@ def model_files(
         training: what is known of the run, kept beside the model's configuration.
         **beside: what else is kept there.
     """
+    return {WEIGHTS: tensor_writer(model_tensors(model)), "config.json": model_record(model, training, **beside)}
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of a model's weights by name, of which each rank holds what it holds of the model."""
+    # Copies: the file is written later, when the weights may have moved on.
+    # In float32 whatever the model computes in: that is what `load_model` builds.
+    return {
+        name: copied(value, torch.float32 if value.is_floating_point() else None)
+        for name, value in without_knobs(_unwrap(model).state_dict()).items()
+    }
+
+
+def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> bytes:
+    """The `config.json` of a model's folder; arguments as of `model_files`."""
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
@@ -98,16 +114,7 @@ def model_files(
         "training": dict(training or {}),
         **beside,
     }
-    # Copies: the file is written later, when the weights may have moved on.
-    # In float32 whatever the model computes in: that is what `load_model` builds.
-    tensors = {
-        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for name, value in without_knobs(inner.state_dict()).items()
-    }
-    return {
-        "model.safetensors": tensor_writer(tensors),
-        "config.json": (json.dumps(record, indent=2) + "\n").encode(),
-    }
+    return (json.dumps(record, indent=2) + "\n").encode()
 
 
 def _unwrap(model: nn.Module) -> Model:
@@ -127,7 +134,7 @@ def save_model(model: nn.Module, path: str | Path) -> None:
         InputError: the folder is the checkpoint of a run, which could not go on from this model.
         StorageError: it cannot be written; what was there is untouched.
     """
-    if (Path(path) / TRAINING).exists():
+    if any(Path(path).glob(f"{Path(TRAINING).stem}*.safetensors")):
         raise InputError(f"{path}: holds the state of a training, which would be lost; give another folder")
     write_folder(Path(path), model_files(model))
 
@@ -234,9 +241,9 @@ def local_folder(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = ["model.safetensors", "config.json", "checksums.json"]
+        files = ["model.safetensors", "model-*.safetensors", "config.json", "checksums.json"]
         found = Path(fetch(allow_patterns=files))
-        if not (found / "model.safetensors").exists():
+        if not any(found.glob("model*.safetensors")):
             # An older repository of timm's has its weights as a torch file alone, read without running anything.
             found = Path(fetch(allow_patterns=[*files, "pytorch_model.bin"]))
     # The errors of a hub have no common class; all are one line here.
@@ -248,10 +255,11 @@ def local_folder(source: str | Path) -> Path:
 
 def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     record = read_record(path)
-    file = read_folder(_folder(path)).get("model.safetensors")
-    if file is None:
-        raise InputError(f"{path}: has no model.safetensors")
-    declared = read_declared(file)
+    parts = part_files(read_folder(_folder(path)), WEIGHTS)
+    if not parts:
+        raise InputError(f"{path}: has no {WEIGHTS}")
+    file = parts[0]
+    declared = read_declared(file) if len(parts) == 1 else declared_parts(parts)
     try:
         config = config_of(record)
         if "score_link" not in record:
@@ -275,5 +283,8 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
             model.set_knob(record["knob"])
     except InputError as error:
         raise InputError(f"{path}: config.json: {error}") from None
-    model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
+    if len(parts) == 1:
+        model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
+    else:
+        load_parts(parts, without_knobs(model.state_dict()), allow_nonfinite=allow_nonfinite)
     return model

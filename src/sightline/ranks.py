@@ -8,6 +8,7 @@ Messages are numbers and JSON, never pickles. Reads no torch unless there is mor
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -20,6 +21,7 @@ from sightline.errors import InputError, RanksError, SightlineError
 
 if TYPE_CHECKING:
     import torch
+    import torch.distributed as dist
 
 # As long as the first may save, measure or read headers while the others wait.
 _PATIENCE = datetime.timedelta(hours=2)
@@ -33,17 +35,28 @@ class Ranks:
     Attributes:
         rank: from 0; size: how many there are; local: the rank on this machine.
         device: where messages travel: a GPU's for NCCL.
+        group: of torch's that they travel in; None for that of all.
     """
 
     rank: int = 0
     size: int = 1
     local: int = 0
     device: torch.device | str = "cpu"
+    group: dist.ProcessGroup | None = None
 
     @property
     def first(self) -> bool:
         """This one writes, and speaks to the user."""
         return self.rank == 0
+
+    def aside(self) -> Ranks:
+        """The same ranks on processors, whose messages do not meet those of these; each must call it."""
+        if self.size == 1:
+            return self
+        import torch.distributed as dist
+
+        with lost():
+            return dataclasses.replace(self, device="cpu", group=dist.new_group(backend="gloo", timeout=_PATIENCE))
 
     def summed(self, values: Sequence[float]) -> list[float]:
         """The sums of numbers over all ranks, in float64 where the device has it; each must call it."""
@@ -54,7 +67,7 @@ class Ranks:
 
         told = torch.tensor(list(values), dtype=torch.float64, device=self.device)
         with lost():
-            dist.all_reduce(told)
+            dist.all_reduce(told, group=self.group)
         return told.tolist()
 
     def gathered(self, value: Any) -> list[Any]:
@@ -70,7 +83,7 @@ class Ranks:
         told[: len(content)] = torch.tensor(list(content), dtype=torch.uint8)
         heard = [torch.empty_like(told) for _ in range(self.size)]
         with lost():
-            dist.all_gather(heard, told)
+            dist.all_gather(heard, told, group=self.group)
         texts = (bytes(one[:length].tolist()) for one, length in zip(heard, lengths, strict=True))
         return [json.loads(text) for text in texts]
 

@@ -16,11 +16,12 @@ from sightline.data.packs import PackingConfig
 from sightline.errors import InputError, NonFiniteError, StoppedError, UnreadableDataError
 from sightline.models.create import model_config
 from sightline.ranks import Ranks
+from sightline.sharded import whole
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, TrainConfig
-from sightline.training.parallel import dealt, summing
+from sightline.training.parallel import Held, Replica, Shard, dealt
 from sightline.training.plan import shown, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
@@ -109,7 +110,7 @@ class InDouble(torch.nn.Module):
         return self.model(rows.to(self.model.anchor.dtype), layout=batch.layout)
 
 
-def gradients(ranks: Ranks, config, dtype):
+def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
     """The gradient of the first step by name, and its norm."""
     torch.set_num_threads(1)
     source = shown(open_training_data(config), config)
@@ -123,16 +124,19 @@ def gradients(ranks: Ranks, config, dtype):
     state = RunState(model, None, None, config, source, None, "", ranks)
     plan = training_plan(config, model.config, source)
     step, batches = next(plan.batches(model.image_rows, task, ranks=ranks))
-    value = step_module._in_parts(state, task, summing(InDouble(model), ranks), batches, step)
+    forward = InDouble(model)
+    holder = Held(forward) if ranks.size == 1 else Replica(forward) if sharing == "ddp" else Shard(forward, ranks)
+    value = step_module._in_parts(state, task, holder, batches, step)
     found = {name: one.grad for name, one in model.named_parameters()}
-    return value, {name: one.double().numpy() for name, one in found.items() if one is not None}
+    return value, {name: whole(one).double().numpy() for name, one in found.items() if one is not None}
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("config", [UNEVEN, CHANCE, PACKED], ids=["uneven", "chance", "packed"])
-def test_one_gradient_of_all_ranks(config, dtype, tolerance):
+@pytest.mark.parametrize("sharing", ["ddp", "fsdp"])
+def test_one_gradient_of_all_ranks(config, dtype, tolerance, sharing):
     value, alone = gradients(Ranks(), config, dtype)
-    for other, found in together(2, gradients, config, dtype):
+    for other, found in together(2, gradients, config, dtype, sharing):
         assert other == pytest.approx(value, rel=tolerance)
         assert found.keys() == alone.keys()
         # Angles and tables of positions are float32 whatever the model is in.

@@ -18,6 +18,8 @@ from sightline.tasks.classification import ClassificationOptions, Loss
 from sightline.training.optimizer_config import OptimizerConfig
 
 Precision = Literal["auto", "float32", "bfloat16"]
+# How several processes hold a model: each all of it, or each a part (torch's names).
+Sharing = Literal["ddp", "fsdp"]
 # What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL = "vit_micro_patch4"
@@ -77,6 +79,8 @@ class TrainConfig:
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
+        sharing: `ddp`, each process of several holds the whole model; `fsdp`, each a part of every weight, gradient and
+            moment. A process that is alone holds it all.
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
         loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
@@ -114,6 +118,7 @@ class TrainConfig:
     batch_size: int = 32
     accumulate: int = 1
     recompute: bool = False
+    sharing: Sharing = "ddp"
     packing: PackingConfig | None = None
     task: str = "classification"
     task_options: dict[str, Any] = field(default_factory=dict)
@@ -160,6 +165,7 @@ class TrainConfig:
         make_augmentations(self.augment)
         ClassificationOptions(self.loss, self.label_smoothing)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        require("sharing", self.sharing, ("ddp", "fsdp"))
         for key, instead in _DECIDED_BY.items():
             if key in self.model_options:
                 raise InputError(f"model_options.{key}: is decided by {instead!r} of the run")

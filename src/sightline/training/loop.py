@@ -23,11 +23,12 @@ from sightline.ranks import ALONE, Ranks
 from sightline.replacing import write_file
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
+from sightline.sharded import own
 from sightline.tasks.base import task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, text_of, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
-from sightline.training.parallel import wrapped
+from sightline.training.parallel import held as held_by
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.progress_file import ProgressFile
@@ -132,6 +133,9 @@ def train(
             model.blocks.recomputes = config.recompute
             if config.frozen:
                 freeze_trunk(model)
+        # Says something to the others, each of which comes here.
+        holder = held_by(model, ranks, config.sharing)
+        with ranks.agreeing():
             ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
             state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks)
@@ -152,11 +156,10 @@ def train(
         )
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
-        forward = wrapped(model, ranks)
         for step, batches, asked in agreed(steps, source, ranks, stop):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
-                loss = take_step(state, task, forward, [batch.to(where) for batch in batches], rate, step)
+                loss = take_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
             if owner is not None:
                 owner.check(read=False)
             state.step += 1
@@ -169,7 +172,11 @@ def train(
             due = step.last or _is_due(step, config.checkpoint_every)
             if due or stopped:
                 _check_weights(state, step)
-                with ranks.agreeing():
+                if state.in_parts:
+                    _measure(state, validation if due else None, step, owner)
+                    save_state(state, out / CHECKPOINT)
+                else:
+                  with ranks.agreeing():
                     if owner is not None and ranks.first:
                         # At those that a run which is not stopped has too: the curve is the same.
                         _measure(state, validation if due else None, step, owner)
@@ -214,9 +221,9 @@ def _prepared(
     return prepare(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
-def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner) -> None:
+def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner|None) -> None:
     """A line more of the validation curve, where one is due."""
-    owner.check()
+    if owner is not None: owner.check()
     if validation is None or not validation.is_due(step, len(state.validation), state.validated):
         return
     with tested_weights(state):
@@ -281,7 +288,7 @@ def _deterministic(device: torch.device) -> Iterator[None]:
 
 def _check_weights(state: RunState, step: Step) -> None:
     """Refuse weights that an update with a finite gradient made infinite: a rate beyond float32 does that."""
-    if not all(bool(parameter.isfinite().all()) for parameter in state.model.parameters()):
+    if not all(bool(own(parameter).isfinite().all()) for parameter in state.model.parameters()):
         raise NonFiniteError(
             f"step {step.number + 1} of epoch {step.epoch}: the update left weights that are not finite; they are not "
             "saved (try a lower optimizer.lr)"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.ranks import Ranks
 from sightline.tasks.base import outputs_of
+from sightline.training.config import Sharing
 
 
 def dealt(planned: Sequence[Planned], parts: int, model: ViTConfig) -> list[list[Planned]]:
@@ -46,28 +48,81 @@ class _Outputs(nn.Module):
         return outputs_of(self.model, batch, precision)
 
 
-def wrapped(model: Model, ranks: Ranks) -> Callable[[Batch, str], Any]:
-    """What gives the outputs of a batch, whose gradients are summed over the ranks in the backward pass
-    (`DistributedDataParallel`); every rank calls it in every step.
+class Held:
+    """A model as a rank holds it: it gives outputs of a batch, whose gradients are those of all ranks after the last
+    part of a step. This one is held by a process that is alone.
 
-    The sum, and no mean: the loss of each is divided by the units of all.
+    The sum over the ranks, and no mean: the loss of each is divided by the units of all.
+
+    Attributes:
+        all_in_each_part: every rank computes each part of a step, also where it has no image in it.
     """
-    return summing(_Outputs(model), ranks)
+
+    all_in_each_part: ClassVar[bool] = False
+
+    def __init__(self, forward: nn.Module) -> None:
+        self.forward = forward
+
+    def __call__(self, batch: Batch, precision: str) -> Any:
+        return self.forward(batch, precision)
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Around the forward and backward pass of a part of a step."""
+        return contextlib.nullcontext()
 
 
-def summing(inner: nn.Module, ranks: Ranks) -> nn.Module:
-    """A module whose parameters' gradients are summed over the ranks in the backward pass."""
+class Replica(Held):
+    """The whole model on each rank (`DistributedDataParallel`)."""
+
+    def __init__(self, forward: nn.Module) -> None:
+        from torch.nn.parallel import DistributedDataParallel
+
+        # Not in each forward pass, which a rank without an image may not have; the name of that is one of torch 2.13.
+        known = inspect.signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {name: False}
+        self.forward = DistributedDataParallel(forward, gradient_as_bucket_view=True, **options)
+        self.forward.register_comm_hook(None, _sum)
+
+    def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Gradients are summed over the ranks with those of the last part."""
+        return contextlib.nullcontext() if last else self.forward.no_sync()
+
+
+class Shard(Held):
+    """A part of each weight, of its gradient and of what the optimizer keeps of it; the whole of a block is there while
+    it computes (FSDP2, `fully_shard`)."""
+
+    all_in_each_part = True
+
+    def __init__(self, forward: nn.Module, ranks: Ranks) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+
+        mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
+        model = next(part for part in forward.modules() if isinstance(part, Model))
+        for part in (*model.blocks, model):
+            fully_shard(part, mesh=mesh)
+            assert isinstance(part, FSDPModule)
+            # The sum of all ranks, which gloo gave whatever was asked for (pytorch issue 162338).
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+        for name in _OTHER_FORWARDS:
+            if hasattr(model, name):
+                register_fsdp_forward_method(model, name)
+        super().__init__(forward)
+
+
+# What computes beside `forward`, as timm's models do.
+_OTHER_FORWARDS = ("forward_features", "forward_intermediates", "get_intermediate_layers", "forward_head")
+
+
+def held(model: Model, ranks: Ranks, sharing: Sharing) -> Held:
+    """The model as this rank holds it; every rank calls this, and then the result in every step."""
+    forward = _Outputs(model)
     if ranks.size == 1:
-        return inner
-    from torch.nn.parallel import DistributedDataParallel
-
-    # Not in each forward pass, which a rank without an image may not have; the name of that is one of torch 2.13.
-    known = inspect.signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    options: dict[str, Any] = {name: False}
-    parallel = DistributedDataParallel(inner, gradient_as_bucket_view=True, **options)
-    parallel.register_comm_hook(None, _sum)
-    return parallel
+        return Held(forward)
+    return Replica(forward) if sharing == "ddp" else Shard(forward, ranks)
 
 
 def _sum(_, bucket):  # torch compares annotations by identity

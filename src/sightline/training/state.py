@@ -7,12 +7,13 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sightline import runtime
 from sightline.checkpoint import (
@@ -26,8 +27,9 @@ from sightline.checkpoint import (
 )
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.source import Source
+from sightline.encodings.base import without_knobs
 from sightline.errors import InputError
-from sightline.load import load_model, model_files, read_record
+from sightline.load import load_model, model_record, model_tensors, read_record
 from sightline.models import Model
 from sightline.ranks import ALONE, Ranks
 from sightline.reading import read_json_lines
@@ -38,12 +40,15 @@ from sightline.run_files import (
     CHECKSUMS,
     LEFT_OUT,
     LOG,
+    MODEL,
     PICTURES,
     PREDICTIONS,
     RESULTS,
     TRAINING,
     VALIDATION,
+    WEIGHTS,
 )
+from sightline.sharded import copied, declared_parts, load_parts, part_files, write_together
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.log import older_log, text_of, unheard
 from sightline.training.optim import Ema, expected_tensors, load_optimizer_tensors, optimizer_tensors
@@ -51,7 +56,7 @@ from sightline.training.plan import Position
 from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.
-_FREE_TO_CHANGE = ("accumulate", "recompute", "validation", "workers", "checkpoint_every", "skip_unreadable")
+_FREE_TO_CHANGE = ("accumulate", "recompute", "sharing", "validation", "workers", "checkpoint_every", "skip_unreadable")
 # Of these groups the order counts too.
 _ORDERED = ("augment",)
 
@@ -85,6 +90,11 @@ class RunState:
     log: list[str] = field(default_factory=list)
     validation: list[str] = field(default_factory=list)
     validated: float = 0.0
+
+    @property
+    def in_parts(self) -> bool:
+        """Each rank holds a part of the model."""
+        return self.ranks.size > 1 and self.config.sharing == "fsdp"
 
 
 def has_checkpoint(out: Path) -> bool:
@@ -172,27 +182,45 @@ def drop_measured(out: Path, foreign: Collection[Path]) -> None:
 
 
 def save_state(state: RunState, path: Path) -> None:
-    """Write a checkpoint: the model's folder with the state of its training, and its log, beside it."""
+    """Write a checkpoint: the model's folder with the state of its training, and its log, beside it; of several ranks
+    that hold a model in parts, each calls this and writes its own."""
     data, listing = data_record(state.data, state.minival)
-    tensors = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.model).items()}
+    training = {f"optimizer/{key}": value for key, value in optimizer_tensors(state.optimizer, state.model).items()}
     with tested_weights(state):
         # The model's own file holds the mean, which is what is tested; the weights themselves stand here.
         means = {} if state.ema is None else state.ema.mean
-        tensors |= {f"weights/{name}": value for name, value in means.items()}
-        plain = {key: value.detach().cpu().clone() for key, value in tensors.items()}
-        files = model_files(state.model, {**_record(state), "data": data})
+        training |= {f"weights/{name}": value for name, value in means.items()}
+        tensors = {WEIGHTS: model_tensors(state.model), TRAINING: {key: copied(one) for key, one in training.items()}}
+        record = model_record(state.model, {**_record(state), "data": data})
     found = {} if state.source.allowance is None else state.source.allowance.found
     left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
-    lines = {LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
-    lines |= {LEFT_OUT: text_of(left_out)} if left_out else {}
-    write_folder(path, {**files, TRAINING: tensor_writer(plain), **lines, **listing}, keep_previous=True)
+    files = {MODEL: record, LOG: text_of(state.log), VALIDATION: text_of(state.validation)}
+    files |= {LEFT_OUT: text_of(left_out)} if left_out else {}
+    _write(state, path, {**files, **listing}, tensors, keep_previous=True)
 
 
 def save_best(state: RunState, path: Path) -> None:
-    """Write the model of a run as it is now, without the state of its training."""
+    """Write the model of a run as it is now, without the state of its training; who calls it as of `save_state`."""
     with tested_weights(state):
-        files = model_files(state.model, _record(state))
-    write_folder(path, files)
+        files = {MODEL: model_record(state.model, _record(state))}
+        tensors = {WEIGHTS: model_tensors(state.model)}
+    _write(state, path, files, tensors)
+
+
+def _write(
+    state: RunState,
+    path: Path,
+    files: Mapping[str, bytes],
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    *,
+    keep_previous: bool = False,
+) -> None:
+    """A folder of files, and of tensors: in one file each, or in parts where the model is held so."""
+    if state.in_parts:
+        write_together(path, files, tensors, state.ranks, keep_previous=keep_previous)
+    else:
+        written = {name: tensor_writer(some) for name, some in tensors.items()}
+        write_folder(path, {**written, **files}, keep_previous=keep_previous)
 
 
 def place_of_best(out: Path, warn: Callable[[str], None]) -> Path | None:
@@ -251,19 +279,11 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
         InputError: it is of another configuration, or its state does not fit the model.
     """
     training, files = read_record(path)["training"], read_folder(path)
-    if "step" not in training or TRAINING not in files:
+    if "step" not in training or not part_files(files, TRAINING):
         raise InputError(f"--resume: {path}: is a model without the state of its training")
     check_same_run(training.get("config", {}), state.config, path)
-    trained = load_model(path)
-    tensors = load_tensors(files[TRAINING])
+    tensors = _training_tensors(state, part_files(files, TRAINING))
     moments = {key.removeprefix("optimizer/"): value for key, value in tensors.items() if key.startswith("optimizer/")}
-    expected = {
-        f"optimizer/{key}": value
-        for key, value in expected_tensors(state.model, state.config.optimizer, moments).items()
-    }
-    if state.ema is not None:
-        expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
-    check_state(expected, tensors, str(files[TRAINING]))
     threads = torch.get_num_threads()
     if training.get("threads") != threads:
         warn(f"{path} was trained with {training.get('threads')} threads, this is {threads}: not the same to the bit")
@@ -271,7 +291,11 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
         warn(f"{path} was trained by {before} ranks, this is {state.ranks.size}: not the same to the bit")
     if state.config.precision == "bfloat16" and "validated" not in training:
         warn(f"{path} was trained by an older version, whose bfloat16 rounds otherwise: not the same to the bit")
-    state.model.load_state_dict(trained.state_dict())
+    trained = load_model(path)
+    if state.in_parts:
+        load_parts(part_files(files, WEIGHTS), without_knobs(state.model.state_dict()))
+    else:
+        state.model.load_state_dict(trained.state_dict())
     if state.ema is not None:
         for name, mean in state.ema.mean.items():
             mean.copy_(state.model.get_parameter(name).detach())
@@ -293,6 +317,25 @@ def restore_state(state: RunState, path: Path, warn: Callable[[str], None]) -> N
         state.source.allowance.restore(found)
     if training.get("course") is not None:
         state.position = Position.of(training["course"])
+
+
+def _training_tensors(state: RunState, parts: Sequence[Path]) -> dict[str, Tensor]:
+    """What a checkpoint holds beside the model, of which each rank has what it holds of the model."""
+    alone = len(parts) == 1 and not state.in_parts
+    found = load_tensors(parts[0]) if alone else declared_parts(parts)
+    moments = [key.removeprefix("optimizer/") for key in found if key.startswith("optimizer/")]
+    expected = {
+        f"optimizer/{key}": value
+        for key, value in expected_tensors(state.model, state.config.optimizer, moments).items()
+    }
+    if state.ema is not None:
+        expected |= {f"weights/{name}": value for name, value in state.model.named_parameters()}
+    check_state(expected, found, str(parts[0]))
+    if alone:
+        return found
+    into = {name: torch.zeros_like(value, requires_grad=False) for name, value in expected.items()}
+    load_parts(parts, into)
+    return into
 
 
 def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) -> None:

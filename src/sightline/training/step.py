@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -15,8 +14,9 @@ from sightline.data.source import Source
 from sightline.errors import NonFiniteError, SightlineError
 from sightline.models.head import TokenHead
 from sightline.ranks import Ranks, lost
+from sightline.sharded import whole
 from sightline.tasks.base import Task
-from sightline.training.parallel import idle_batch, nothing
+from sightline.training.parallel import Held, idle_batch, nothing
 from sightline.training.plan import Step
 from sightline.training.state import RunState
 
@@ -66,7 +66,7 @@ def _count(said: Sequence[Sequence[Sequence[str]]], source: Source, ranks: Ranks
 def take_step(
     state: RunState,
     task: Task,
-    forward: Callable[[Batch, str], Any],
+    held: Held,
     batches: Sequence[Batch],
     rate: float,
     step: Step,
@@ -74,7 +74,7 @@ def take_step(
     """The loss of a step, of which the update was made; None where none of its images can be read.
 
     Args:
-        forward: as `parallel.wrapped` gives it; batches: of this rank, on its device.
+        held: the model, as this rank holds it; batches: of this rank, on its device.
         rate: the learning rate.
 
     Raises:
@@ -91,14 +91,14 @@ def take_step(
         model.head.done = step.begins
     optimizer.zero_grad(set_to_none=True)
     if state.ranks.size == 1 and len(batches) == 1:
-        value = _at_once(state, task, forward, batches[0])
+        value = _at_once(state, task, held, batches[0])
     else:
-        value = _in_parts(state, task, forward, batches, step)
+        value = _in_parts(state, task, held, batches, step)
     if value is None:
         # Nothing of it can be read: there is nothing to learn.
         return None
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
     if not (math.isfinite(value) and math.isfinite(float(norm))):
         ids = [index for batch in batches for index in batch.indices.tolist()]
         shown = ", ".join(str(index) for index in ids[:8])
@@ -114,18 +114,18 @@ def take_step(
     return value
 
 
-def _at_once(state: RunState, task: Task, forward: Callable[[Batch, str], Any], batch: Batch) -> float | None:
+def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | None:
     """The loss of all images of a step together, with its gradient."""
     if not len(batch):
         return None
-    total, units = task.loss(forward(batch, state.config.precision), batch.targets, batch.layout)
+    total, units = task.loss(held(batch, state.config.precision), batch.targets, batch.layout)
     loss = total / units
     loss.backward()
     return float(loss.detach())
 
 
 def _in_parts(
-    state: RunState, task: Task, forward: Callable[[Batch, str], Any], batches: Sequence[Batch], step: Step
+    state: RunState, task: Task, held: Held, batches: Sequence[Batch], step: Step
 ) -> float | None:
     """The same of images that are computed one part after the other, and on several ranks: the sum of all losses
     divided by the number of all units, which is known when the last is done."""
@@ -133,24 +133,23 @@ def _in_parts(
     planned = step.after.images - step.before.images
     total, units = torch.zeros((), dtype=torch.float64), 0
     for number, batch in enumerate(batches, start=1):
-        joins = number == len(batches) and ranks.size > 1
-        if not len(batch) and not joins:
+        last = number == len(batches)
+        if not len(batch) and not held.all_in_each_part and not (last and ranks.size > 1):
             continue
-        # Gradients are summed over the ranks with those of the last part.
-        with contextlib.nullcontext() if joins or ranks.size == 1 else forward.no_sync():  # pyright: ignore[reportFunctionMemberAccess]
+        with held.part(last):
             if len(batch):
-                part, count = task.loss(forward(batch, precision), batch.targets, batch.layout)
+                part, count = task.loss(held(batch, precision), batch.targets, batch.layout)
             else:
-                part, count = nothing(forward(idle_batch(model), precision)), 0
+                part, count = nothing(held(idle_batch(model), precision)), 0
             # So that numbers keep their usual size, also in few bits.
             with lost() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()
         total, units = total + part.detach().double().cpu(), units + count
-    whole, counted = ranks.summed([float(total), units])
+    loss, counted = ranks.summed([float(total), units])
     if not counted:
         return None
     if counted != planned:
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(planned / counted)
-    return whole / counted
+    return loss / counted
