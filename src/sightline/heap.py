@@ -15,6 +15,8 @@ from pathlib import Path
 # More than so many bytes beyond the last time are given back.
 _BYTES = 16 << 20
 _LAST = {"resident": 0}
+# Of glibc's malloc.h.
+_MMAP_THRESHOLD = -3
 
 
 # A size that came within the last so many is not new.
@@ -27,6 +29,15 @@ def pass_of_size(size: Hashable) -> None:
     elif now > _LAST["resident"] + _BYTES:
         _trim()(0)
         _LAST["resident"] = _resident_bytes()
+
+
+def give_back_at_once() -> None:
+    """From here on have every buffer of a megabyte or more given back to the system when it is freed.
+
+    The C library takes them out of its heap once it has seen some, where they leave holes: what FSDP2 frees of each
+    block stayed with the process (docs/LOG.md). It costs the time to take fresh pages.
+    """
+    getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(_MMAP_THRESHOLD, 1 << 20)
 
 
 def _resident_bytes() -> int:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sightline.analysis.flops import training_flops
 from sightline.data.batch import Batch
 from sightline.data.loader import Planned
+from sightline.heap import give_back_at_once
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.ranks import Ranks
@@ -99,7 +100,10 @@ class Shard(Held):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
-        mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
+        device = torch.device(ranks.device).type
+        if device == "cpu":
+            give_back_at_once()
+        mesh = init_device_mesh(device, (ranks.size,))
         model = next(part for part in forward.modules() if isinstance(part, Model))
         for part in (*model.blocks, model):
             fully_shard(part, mesh=mesh)
