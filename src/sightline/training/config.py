@@ -79,6 +79,7 @@ class TrainConfig:
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
+        compile: blocks are compiled (`torch.compile`), which takes minutes at the start of a run.
         sharing: `ddp`, each process of several holds the whole model; `fsdp`, each a part of every weight, gradient and
             moment. A process that is alone holds it all.
         packing: images of every size, packed; None shows all at `resolution`.
@@ -118,6 +119,7 @@ class TrainConfig:
     batch_size: int = 32
     accumulate: int = 1
     recompute: bool = False
+    compile: bool = False
     sharing: Sharing = "ddp"
     packing: PackingConfig | None = None
     task: str = "classification"
@@ -142,7 +144,7 @@ class TrainConfig:
             given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
             if len(given) > 1:
                 raise InputError(f"{given[0]} and {given[1]}: expected one of them, not both")
-        for name in ("frozen", "recompute"):
+        for name in ("frozen", "recompute", "compile"):
             require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")

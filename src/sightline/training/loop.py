@@ -25,6 +25,7 @@ from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.sharded import own
 from sightline.tasks.base import task_class
+from sightline.training.compiling import compiled_blocks
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, text_of, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
@@ -133,6 +134,8 @@ def train(
             model.blocks.recomputes = config.recompute
             if config.frozen:
                 freeze_trunk(model)
+            if config.compile:
+                held.enter_context(compiled_blocks(model, where))
         # Says something to the others, each of which comes here.
         holder = held_by(model, ranks, config.sharing)
         with ranks.agreeing():
@@ -176,12 +179,12 @@ def train(
                     _measure(state, validation if due else None, step, owner)
                     save_state(state, out / CHECKPOINT)
                 else:
-                  with ranks.agreeing():
-                    if owner is not None and ranks.first:
-                        # At those that a run which is not stopped has too: the curve is the same.
-                        _measure(state, validation if due else None, step, owner)
-                        _save(state, out, foreign, owner)
-                        _keep_best(state, best, owner)
+                    with ranks.agreeing():
+                        if owner is not None and ranks.first:
+                            # At those that a run which is not stopped has too: the curve is the same.
+                            _measure(state, validation if due else None, step, owner)
+                            _save(state, out, foreign, owner)
+                            _keep_best(state, best, owner)
             planned = round(state.step / step.ends)
             total = config.images or round(spent.images / step.ends)
             if ranks.first:
@@ -221,9 +224,10 @@ def _prepared(
     return prepare(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
-def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner|None) -> None:
+def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner | None) -> None:
     """A line more of the validation curve, where one is due."""
-    if owner is not None: owner.check()
+    if owner is not None:
+        owner.check()
     if validation is None or not validation.is_due(step, len(state.validation), state.validated):
         return
     with tested_weights(state):

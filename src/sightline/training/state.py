@@ -56,7 +56,16 @@ from sightline.training.plan import Position
 from sightline.training.same_data import data_record
 
 # What may change between a run and its continuation without changing the weights.
-_FREE_TO_CHANGE = ("accumulate", "recompute", "sharing", "validation", "workers", "checkpoint_every", "skip_unreadable")
+_FREE_TO_CHANGE = (
+    "accumulate",
+    "recompute",
+    "compile",
+    "sharing",
+    "validation",
+    "workers",
+    "checkpoint_every",
+    "skip_unreadable",
+)
 # Of these groups the order counts too.
 _ORDERED = ("augment",)
 

@@ -124,9 +124,7 @@ def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | N
     return float(loss.detach())
 
 
-def _in_parts(
-    state: RunState, task: Task, held: Held, batches: Sequence[Batch], step: Step
-) -> float | None:
+def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch], step: Step) -> float | None:
     """The same of images that are computed one part after the other, and on several ranks: the sum of all losses
     divided by the number of all units, which is known when the last is done."""
     model, ranks, precision = state.model, state.ranks, state.config.precision
