@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.checkpoint import (
@@ -83,13 +83,32 @@ def model_files(
         training: what is known of the run, kept beside the model's configuration.
         **beside: what else is kept there.
     """
+    # Copies: the file is written later, when the weights may have moved on.
+    # In float32 whatever the model computes in: that is what `load_model` builds.
+    tensors = {
+        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+        for name, value in model_tensors(model).items()
+    }
+    return {
+        "model.safetensors": tensor_writer(tensors),
+        "config.json": (json.dumps(model_record(model, training, **beside), indent=2) + "\n").encode(),
+    }
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model that its folder holds, by name, as they are: no copies."""
+    return without_knobs(_unwrap(model).state_dict())
+
+
+def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
+    """What `config.json` of a model's folder says; as `model_files`."""
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
             f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; a pruned model cannot be saved"
         )
     config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
-    record = {
+    return {
         "format": FORMAT,
         "sightline": __version__,
         # The grid that the encoding was made for is written out.
@@ -97,16 +116,6 @@ def model_files(
         "knob": None if inner.knob is None else inner.knob.value,
         "training": dict(training or {}),
         **beside,
-    }
-    # Copies: the file is written later, when the weights may have moved on.
-    # In float32 whatever the model computes in: that is what `load_model` builds.
-    tensors = {
-        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for name, value in without_knobs(inner.state_dict()).items()
-    }
-    return {
-        "model.safetensors": tensor_writer(tensors),
-        "config.json": (json.dumps(record, indent=2) + "\n").encode(),
     }
 
 

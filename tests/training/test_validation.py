@@ -17,7 +17,7 @@ from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.load import load_model, read_record
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
-from sightline.training import loop, train
+from sightline.training import saving, train
 from sightline.training import validation as module
 from sightline.training.config import TrainConfig, ValidationConfig
 from sightline.training.prepare import build_model, resolve
@@ -82,17 +82,18 @@ def test_found_38_the_best_is_a_whole_model(undisturbed):
     assert best(undisturbed)["top1"] == max(line["top1"] for line in curve(undisturbed))
 
 
-def saving(name, calls, out):
+def dying(name, calls, out):
     """A training that dies in one of its saves."""
-    setattr(loop, name, after(calls, getattr(loop, name)))
+    owner = saving.RunWriter if name == "keep_best" else saving
+    setattr(owner, name, after(calls, getattr(owner, name)))
     train(CURVE, out)
 
 
 @pytest.mark.parametrize(
-    ("name", "calls"), [("save_best", 0), ("save_best", 1), ("save_state", 12), ("_keep_best", 15)]
+    ("name", "calls"), [("write_best", 0), ("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
 )
 def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tmp_path):
-    killed(saving, name, calls, tmp_path / "a")
+    killed(dying, name, calls, tmp_path / "a")
     train(CURVE, tmp_path / "a", resume=True)
     assert kept(tmp_path / "a") == kept(undisturbed)
     before = tree(tmp_path / "a")
