@@ -35,7 +35,7 @@ from sightline.models import Model, ViTConfig, make_model
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING, WEIGHTS
 from sightline.runtime import kept_random_state
-from sightline.sharded import copied, declared_parts, load_parts, part_files
+from sightline.sharded import declared_parts, load_parts, part_files
 from sightline.tasks.classification import LINK_OF
 
 FORMAT = 2
@@ -84,28 +84,32 @@ def model_files(
         training: what is known of the run, kept beside the model's configuration.
         **beside: what else is kept there.
     """
-    return {WEIGHTS: tensor_writer(model_tensors(model)), "config.json": model_record(model, training, **beside)}
-
-
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of a model's weights by name, of which each rank holds what it holds of the model."""
     # Copies: the file is written later, when the weights may have moved on.
     # In float32 whatever the model computes in: that is what `load_model` builds.
+    tensors = {
+        name: value.detach().cpu().to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+        for name, value in model_tensors(model).items()
+    }
     return {
-        name: copied(value, torch.float32 if value.is_floating_point() else None)
-        for name, value in without_knobs(_unwrap(model).state_dict()).items()
+        WEIGHTS: tensor_writer(tensors),
+        "config.json": (json.dumps(model_record(model, training, **beside), indent=2) + "\n").encode(),
     }
 
 
-def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> bytes:
-    """The `config.json` of a model's folder; arguments as of `model_files`."""
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a model that its folder holds, by name, as they are: no copies."""
+    return without_knobs(_unwrap(model).state_dict())
+
+
+def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **beside: Any) -> dict[str, Any]:
+    """What `config.json` of a model's folder says; as `model_files`."""
     inner = _unwrap(model)
     if len(inner.blocks) != inner.config.depth:
         raise InputError(
             f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; a pruned model cannot be saved"
         )
     config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
-    record = {
+    return {
         "format": FORMAT,
         "sightline": __version__,
         # The grid that the encoding was made for is written out.
@@ -114,7 +118,6 @@ def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **
         "training": dict(training or {}),
         **beside,
     }
-    return (json.dumps(record, indent=2) + "\n").encode()
 
 
 def _unwrap(model: nn.Module) -> Model:
@@ -286,5 +289,5 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
     if len(parts) == 1:
         model.load_state_dict(load_tensors(file, allow_nonfinite=allow_nonfinite))
     else:
-        load_parts(parts, without_knobs(model.state_dict()), allow_nonfinite=allow_nonfinite)
+        load_parts(parts, model_tensors(model), allow_nonfinite=allow_nonfinite)
     return model

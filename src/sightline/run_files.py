@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 CONFIG = "config.yaml"
 LOG = "log.jsonl"
 VALIDATION = "validation.jsonl"
@@ -22,6 +25,7 @@ CHECKPOINT = "checkpoint"
 BEST = f"{CHECKPOINT}.best"
 PREVIOUS = f"{CHECKPOINT}.previous"
 CHECKPOINTS = (CHECKPOINT, PREVIOUS, BEST)
+_OLDER = re.compile(rf"{CHECKPOINT}\.step-(\d{{8,}})")
 
 WEIGHTS = "model.safetensors"
 MODEL = "config.json"
@@ -33,3 +37,29 @@ LISTING = "data.listing"
 LEFT_OUT = "left_out.jsonl"
 """The images that were left out, a line each: the record of a model is bounded, and these may be many."""
 CHECKPOINT_FILES = (WEIGHTS, MODEL, CHECKSUMS, TRAINING, LISTING, LEFT_OUT, LOG, VALIDATION, RESULTS, PREDICTIONS)
+
+
+def older_name(step: int) -> str:
+    """What an older checkpoint that a run keeps is called; these names sort as the steps do."""
+    return f"{CHECKPOINT}.step-{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """The step in the name of an older checkpoint; None of another name."""
+    found = _OLDER.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a folder of this name in that of a run is one of its checkpoints."""
+    return name in CHECKPOINTS or step_of(name) is not None
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """Where a run may have checkpoints, the last one first, then the one before, the best, and the older ones that are
+    there from the newest on."""
+    older = [place for place in folder.glob(older_name(0)[:-8] + "*") if step_of(place.name) is not None]
+    return [
+        *(folder / name for name in CHECKPOINTS),
+        *sorted(older, key=lambda place: step_of(place.name) or 0, reverse=True),
+    ]

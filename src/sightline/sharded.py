@@ -20,9 +20,8 @@ from sightline.errors import InputError, StorageError
 from sightline.ranks import Ranks
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.device_mesh import DeviceMesh
 
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
@@ -106,10 +105,11 @@ def _written(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], ranks: R
 
 def _write_parts(place: Path, tensors: Mapping[str, Tensor], ranks: Ranks) -> Path | None:
     """What this rank holds in a file of its own; None where that is nothing."""
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
-    writer = dcp.HuggingFaceStorageWriter(str(place), save_distributed=True)
-    dcp.save(dict(tensors), storage_writer=writer, process_group=ranks.group)
+    writer = HuggingFaceStorageWriter(str(place), save_distributed=True)
+    save(dict(tensors), storage_writer=writer, process_group=ranks.group)
     return next(iter(place.glob(f"shard-{ranks.rank + 1:05d}-*.safetensors")), None)
 
 
@@ -138,9 +138,12 @@ def declared_parts(files: Sequence[Path]) -> dict[str, Tensor]:
         InputError: a header is damaged, or they leave a gap.
     """
     import torch
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
     with _damage_named(files):
-        found = _reader(files).read_metadata().state_dict_metadata
+        said = _reader(files).read_metadata().state_dict_metadata
+        # The reader of these files knows no other kind.
+        found = {name: one for name, one in said.items() if isinstance(one, TensorStorageMetadata)}
         for name, one in found.items():
             held = sum(math.prod(chunk.sizes) for chunk in one.chunks)
             if held != math.prod(one.size):
@@ -157,11 +160,11 @@ def load_parts(files: Sequence[Path], into: Mapping[str, Tensor], *, allow_nonfi
     Raises:
         InputError: a file is damaged, holds no such tensor, or one of them holds NaN or infinity.
     """
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     with _damage_named(files), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dcp.load(dict(into), storage_reader=_reader(files), no_dist=True)
+        load(dict(into), storage_reader=_reader(files), no_dist=True)
     if not allow_nonfinite:
         refuse_nonfinite(files[0], {name: own(value) for name, value in into.items()})
 
@@ -181,10 +184,13 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_part(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def copied(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A copy in the memory of the processor, of which each rank holds the same part as before."""
-    kept = own(tensor.detach())
-    kept = kept.to("cpu", dtype or kept.dtype, copy=True)
+def copied(tensor: Tensor, place: Tensor) -> Tensor:
+    """A tensor of which each rank holds the same part as before, as a copy in memory.
+
+    Args:
+        place: on the processor, of the shape of `own(tensor)`, which it is copied to.
+    """
+    kept = place.copy_(own(tensor), non_blocking=place.is_pinned())
     if not is_part(tensor):
         return kept
     from torch.distributed.tensor import DTensor
@@ -204,8 +210,8 @@ def _on_processors(mesh: DeviceMesh) -> DeviceMesh:
 
 def _reader(files: Sequence[Path]) -> HuggingFaceStorageReader:
     """Of these files alone, whatever else lies beside them."""
-    from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint.filesystem import FileSystem
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
     class These(FileSystem):
         def ls(self, path: object) -> list[str]:

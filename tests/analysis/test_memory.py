@@ -71,6 +71,10 @@ def test_the_running_mean_is_one_more():
     one = config()
     parameters = estimate_memory(one, 12).parameters
     assert estimate_memory(one, 12, training=True, ema=True).optimizer == 3 * parameters
+    # What a checkpoint is written from is a copy of all that is kept, on the CPU.
+    plain, saves = (estimate_memory(one, 12, training=True, ema=True, saves=saves) for saves in (False, True))
+    assert (plain.saved, saves.saved, saves.total - plain.total) == (0, 4 * parameters, 4 * parameters)
+    assert estimate_memory(one, 12, training=True, saves=True, device="cuda").saved == 0
 
 
 @pytest.mark.parametrize("encoding", sightline.list_encodings())

@@ -16,7 +16,7 @@ from sightline.cli.yaml_text import read_yaml
 from sightline.encodings.base import without_knobs
 from sightline.recipes import recipe
 from sightline.results import read_rows
-from sightline.training import loop
+from sightline.training import loop, saving
 from tests.tiny import MODEL, log_lines, tree, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -184,7 +184,7 @@ def test_resume_of_an_unfinished_run_drops_what_was_measured(cli, monkeypatch):
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
-    real = loop.save_state
+    real = saving.write_checkpoint
     saved = []
 
     def stop(*arguments):
@@ -193,10 +193,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(cli, monkeypatch):
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop, "save_state", stop)
+    monkeypatch.setattr(saving, "write_checkpoint", stop)
     command = [*TINY, "--set", "checkpoint_every=16", "--set", "batch_size=16", "--out", "a"]
     assert cli("train", *command)[0] == 130
-    monkeypatch.setattr(loop, "save_state", real)
+    monkeypatch.setattr(saving, "write_checkpoint", real)
     file = Path("a/checkpoint/model.safetensors")
     file.write_bytes(file.read_bytes()[:-1])
     code, _, err = cli("train", *command, "--resume")

@@ -13,7 +13,7 @@ import pytest
 from sightline.cli.output import add_rows
 from sightline.owner import OWNER, claim
 from sightline.results import read_rows
-from sightline.training import jobs, loop
+from sightline.training import jobs, loop, saving
 from tests.tiny import MODEL, tiny_config, tree
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -55,19 +55,19 @@ def test_found_28_a_demonstration_and_its_runs_have_owners(refused, tmp_path, mo
 
 
 def test_found_30_a_folder_that_is_renamed_in_mid_run_ends_it_with_5(cli, tmp_path, monkeypatch):
-    real = loop.save_state
+    real = saving.write_checkpoint
 
     def rename(*arguments):
         real(*arguments)
         (tmp_path / "a").rename(tmp_path / "b")
 
-    monkeypatch.setattr(loop, "save_state", rename)
+    monkeypatch.setattr(saving, "write_checkpoint", rename)
     words = [*TINY, "--set", "checkpoint_every=32", "--set", "batch_size=32"]
     code, out, err = cli("train", *words, "--out", tmp_path / "a")
     assert (code, out) == (5, "")
     assert f"{tmp_path / 'a'}: it was moved or deleted" in err.splitlines()[-1]
     assert not (tmp_path / "a").exists()
-    monkeypatch.setattr(loop, "save_state", real)
+    monkeypatch.setattr(saving, "write_checkpoint", real)
     # Where it is now, it goes on.
     monkeypatch.setattr("sightline.owner.is_alive", lambda process: False)
     assert cli("train", *words, "--out", tmp_path / "b", "--resume")[0] == 0

@@ -12,10 +12,10 @@ from sightline.data import fingerprint
 from sightline.data.allowance import Unreadable
 from sightline.errors import InputError
 from sightline.load import load_model
-from sightline.training import TrainConfig, loop, train
+from sightline.run_files import CHECKPOINT, LEFT_OUT
+from sightline.training import TrainConfig, saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data
-from sightline.training.state import CHECKPOINT, LEFT_OUT
 from tests.tiny import MODEL, log_lines, weights
 
 CLASSES = ("ant", "bee", "cow")
@@ -219,16 +219,15 @@ def test_found_05_without_a_check_a_line_says_what_was_not_compared(folder, larg
 
 
 def test_found_05_a_run_of_an_older_version_goes_on_with_a_line(folder, tmp_path, monkeypatch):
-    from sightline.training import state
+    from sightline.training.snapshot import Snapshot
 
-    real, settings, out = state.model_files, config(folder, checkpoint_every=4), tmp_path / "run"
+    real, settings, out = Snapshot.checkpoint_files, config(folder, checkpoint_every=4), tmp_path / "run"
 
-    def without_data(model, training):
-        return real(model, {key: value for key, value in training.items() if key != "data"})
+    def without_data(self):
+        return {**real(self), **self.model_files()}
 
     with monkeypatch.context() as older:
-        older.setattr(state, "model_files", without_data)
-        older.setattr(state, "data_record", lambda *_: ({}, {}))
+        older.setattr(Snapshot, "checkpoint_files", without_data)
         killed(settings, out)
     assert "data" not in json.loads((out / CHECKPOINT / "config.json").read_text())["training"]
     warned = []
@@ -270,18 +269,18 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
 
 @pytest.mark.parametrize("change", [None, "exchanged", "added", "a class more", "gone"])
 def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder, tmp_path, monkeypatch):
-    real, saved = loop.save_state, []
+    real, saved = saving.RunSaver.save, []
 
-    def save(*arguments):
-        real(*arguments)
-        saved.append(arguments[0].step)
+    def save(self, *, wait):
+        real(self, wait=True)
+        saved.append(self._state.step)
         # At the last one all is read, but what it is tested on.
         if saved == [1, 2, 3] and change == "gone":
             shutil.rmtree(folder / "train")
         elif saved == [1] and change in CHANGES:
             CHANGES[change][0](folder)
 
-    monkeypatch.setattr(loop, "save_state", save)
+    monkeypatch.setattr(saving.RunSaver, "save", save)
     options = ["--model", "vit_micro_patch4", "--resolution", 16, "--images", 12, "--set", "batch_size=4"]
     options += ["--set", "checkpoint_every=4", "--set", "loss=ce", "--set", "validation=null", "--threads", 1]
     options += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]

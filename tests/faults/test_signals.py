@@ -122,6 +122,8 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
 
     def step(state, *arguments):
         if state.step == 3:
+            # That of the second step is done.
+            saver[0].join()
             os.kill(os.getpid(), number)
             monkeypatch.setattr(checkpoint, "flush", flush)
         return real_step(state, *arguments)
@@ -129,7 +131,15 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     def flush(path):
         real_flush(path)
         os.kill(os.getpid(), number)
+        if number == signal.SIGINT:
+            assert saver[0].given_up.wait(60)
 
+    def heard(self, *arguments):
+        saver.append(self)
+        real_saver(self, *arguments)
+
+    saver, real_saver = [], loop.RunSaver.__init__
+    monkeypatch.setattr(loop.RunSaver, "__init__", heard)
     monkeypatch.setattr(loop, "take_step", step)
     words = [*TINY, "--images", 96, "--set", "batch_size=16", "--set", "checkpoint_every=32"]
     returned, _, err = cli("train", *words, "--out", tmp_path / "a")

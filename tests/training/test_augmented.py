@@ -19,7 +19,7 @@ from sightline.models import model_config
 from sightline.training import TrainConfig, train
 from sightline.training.plan import shown, training_plan
 from sightline.training.prepare import decide
-from sightline.training.state import check_same_run
+from sightline.training.same_run import check_same_run
 from tests.tiny import Stopped, log_lines, pictures, stop_at, tiny_config, weights
 
 AUGMENT = {

@@ -16,7 +16,7 @@ from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.tasks.base import outputs_of, task_class
-from sightline.training import TrainConfig, loop, train
+from sightline.training import TrainConfig, saving, train
 from sightline.training.plan import Position, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from tests.batches import kept_of
@@ -244,7 +244,7 @@ def test_a_step_has_room_for_a_patch():
 def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
     """How many images a budget of operations shows is not known beforehand."""
     saved = []
-    monkeypatch.setattr(loop, "save_state", lambda state, *_: saved.append(state.step))
+    monkeypatch.setattr(saving.RunWriter, "save", lambda _, at: saved.append(at.step))
     config = dataclasses.replace(PACKED, images=None, flops=8e9, checkpoint_every=None)
     steps = len([1 for _ in batches(config)])
     train(config, tmp_path / "a")

@@ -10,7 +10,7 @@ import pytest
 from sightline.checkpoint import read_folder
 from sightline.errors import InputError, StorageError
 from sightline.owner import OWNER, claim
-from sightline.training import loop, train
+from sightline.training import loop, saving, train
 from tests.tiny import ENDLESS, Stopped, digest, stop_at, tiny_config, tree
 
 
@@ -31,7 +31,7 @@ def test_found_28_a_run_that_is_taken_over_while_it_validates_saves_no_more(tmp_
 
 def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
     out, taken = tmp_path / "a", []
-    real = loop.save_state
+    real = saving.write_checkpoint
 
     def save(*arguments):
         other = threading.Thread(target=lambda: taken.append(claim(out, take_over=True)))
@@ -42,8 +42,8 @@ def test_found_28_a_folder_is_not_taken_over_in_mid_save(tmp_path, monkeypatch):
         threads.append(other)
 
     threads = []
-    monkeypatch.setattr(loop, "save_state", save)
-    monkeypatch.setattr(loop, "_keep_best", lambda *_: [thread.join(30) for thread in threads])
+    monkeypatch.setattr(saving, "write_checkpoint", save)
+    monkeypatch.setattr(saving.RunWriter, "keep_best", lambda *_: [thread.join(30) for thread in threads])
     with pytest.raises(StorageError, match="has taken it over"):
         train(ENDLESS, out)
     assert len(threads) == len(taken) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 
 import pytest
@@ -17,11 +18,11 @@ from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.load import load_model, read_record
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
-from sightline.training import loop, train
+from sightline.training import saving, train
 from sightline.training import validation as module
 from sightline.training.config import TrainConfig, ValidationConfig
 from sightline.training.prepare import build_model, resolve
-from sightline.training.validation import Validation, best_line
+from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
 from tests.tiny import EVENTFUL, Stopped, after, killed, log_lines, stop_at, tree, weights
 
@@ -82,17 +83,18 @@ def test_found_38_the_best_is_a_whole_model(undisturbed):
     assert best(undisturbed)["top1"] == max(line["top1"] for line in curve(undisturbed))
 
 
-def saving(name, calls, out):
+def dying(name, calls, out):
     """A training that dies in one of its saves."""
-    setattr(loop, name, after(calls, getattr(loop, name)))
+    owner = saving.RunWriter if name == "keep_best" else saving
+    setattr(owner, name, after(calls, getattr(owner, name)))
     train(CURVE, out)
 
 
 @pytest.mark.parametrize(
-    ("name", "calls"), [("save_best", 0), ("save_best", 1), ("save_state", 12), ("_keep_best", 15)]
+    ("name", "calls"), [("write_best", 0), ("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
 )
 def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tmp_path):
-    killed(saving, name, calls, tmp_path / "a")
+    killed(dying, name, calls, tmp_path / "a")
     train(CURVE, tmp_path / "a", resume=True)
     assert kept(tmp_path / "a") == kept(undisturbed)
     before = tree(tmp_path / "a")
@@ -187,6 +189,45 @@ def test_what_validation_refuses(field):
     with pytest.raises(InputError, match=rf"validation\.{field} 0"):
         ValidationConfig(**{field: 0})
     assert TrainConfig().validation == ValidationConfig(10, 256)
+
+
+@pytest.mark.parametrize(
+    ("task", "by", "says"),
+    [
+        ("classification", "lss", r"'lss' is not known; did you mean 'loss'\? \(allowed: loss, top1\)"),
+        ("classification", "accuracy", r"'accuracy' is not known .*allowed: loss, top1\)"),
+        ("segmentation", "top1", r".*\(allowed: loss, miou\)"),
+        ("detection", "box-ap", r".*did you mean 'box_ap'\? \(allowed: box_ap, loss\)"),
+    ],
+)
+def test_a_metric_that_the_curve_does_not_hold_is_refused(task, by, says):
+    with pytest.raises(InputError, match=rf"validation\.best {says}"):
+        check_best(TrainConfig(task=task, validation=ValidationConfig(best=by)))
+    check_best(TrainConfig(task=task, validation=ValidationConfig(best="loss")))
+
+
+def test_it_is_refused_before_anything_is_written(refused, tmp_path):
+    words = ["--data", "digits", "--set", "validation.best=top_1", "--out", tmp_path / "a"]
+    refused("train", *words, says=["validation.best 'top_1' is not known; did you mean 'top1'?"])
+    refused("train", *words, "--set", "validation.best=1", says=["validation.best"])
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("by", "expected"), [(None, 4), ("top1", 4), ("loss", 8)])
+def test_the_best_is_by_what_was_asked(by, expected, monkeypatch, tmp_path):
+    """By accuracy the second of four points, by the loss the last but one."""
+    points = {2: (0.25, 3.0), 4: (0.75, 2.0), 6: (0.5, math.nan), 8: (0.5, 1.0), 10: (0.25, 1.0)}
+
+    def measure(self, model, step, images):
+        top1, lost = points[step]
+        return json.dumps({"step": step, "images": images, "split": "minival", "top1": top1, "count": 4, "loss": lost})
+
+    monkeypatch.setattr(Validation, "measure", measure)
+    monkeypatch.setattr(Validation, "is_due", lambda *_: True)
+    validation = ValidationConfig(images=4, best=by)
+    config = dataclasses.replace(EVENTFUL, images=160, batch_size=16, checkpoint_every=32, validation=validation)
+    train(config, tmp_path / "a")
+    assert read_record(tmp_path / "a" / "checkpoint.best")["training"]["step"] == expected
 
 
 def test_the_best_of_a_step_is_of_this_run_and_no_other(tmp_path, monkeypatch):

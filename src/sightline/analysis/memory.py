@@ -46,6 +46,7 @@ class MemoryEstimate:
             copies in it.
         attention: scores and biases of the one layer that is being computed.
         other: what the libraries' buffers and the allocator hold beside.
+        saved: the copy that a checkpoint is written from while the steps go on; 0 on a GPU, whose memory it is not in.
         stored_bias: what a bias kept for all layers in float32 would take, as the public LookHere code keeps it; no
             part of `total`, and 0 where the encoding has none.
     """
@@ -58,11 +59,13 @@ class MemoryEstimate:
     attention: int
     other: int
     stored_bias: int
+    saved: int = 0
 
     @property
     def total(self) -> int:
         """The peak: in training the last step's gradients are still there while the next forward keeps its own."""
-        return self.parameters + self.gradients + self.optimizer + self.activations + self.attention + self.other
+        held = self.parameters + self.gradients + self.optimizer + self.saved
+        return held + self.activations + self.attention + self.other
 
 
 def estimate_memory(
@@ -73,6 +76,7 @@ def estimate_memory(
     dtype: str = "float32",
     training: bool = False,
     ema: bool = False,
+    saves: bool = False,
     device: str | torch.device = "cpu",
 ) -> MemoryEstimate:
     """What a model takes at a size, computed in closed form; the libraries themselves are not counted.
@@ -83,6 +87,7 @@ def estimate_memory(
         dtype: of the matrix products: `float32`, or `bfloat16` by autocast beside float32 parameters.
         training: forward, backward and the optimizer's step, else a forward without gradients.
         ema: a running mean of the weights is kept too, beside the two moments of AdamW.
+        saves: checkpoints are written while the training goes on.
         device: decides which back end computes attention.
 
     Raises:
@@ -91,7 +96,7 @@ def estimate_memory(
     """
     require("dtype", dtype, DTYPES)
     require_whole("batch", batch, 1)
-    one = _Pass(config, batch, dtype, training, ema, device)
+    one = _Pass(config, batch, dtype, training, ema, saves, device)
     return one.at(Grid.checked(image_size, "image_size"))
 
 
@@ -109,16 +114,24 @@ class _Pass:
     Attributes:
         low: matrix products are in bfloat16, beside float32 parameters.
         element: bytes of a number that a matrix product gives.
-        moments: copies of the parameters that the optimizer and the running mean keep.
+        moments: copies of the parameters that the optimizer and the running mean keep; saves: there is a copy of all
+            of them.
         parameters: how many, of the model and its encoding.
         bias: that the encoding adds to scores, "none", "directed" or "learned".
         angles: how many a token has in a layer.
     """
 
     def __init__(
-        self, config: ViTConfig, batch: int, dtype: str, training: bool, ema: bool, device: str | torch.device
+        self,
+        config: ViTConfig,
+        batch: int,
+        dtype: str,
+        training: bool,
+        ema: bool,
+        saves: bool,
+        device: str | torch.device,
     ) -> None:
-        self.config, self.batch, self.training = config, batch, training
+        self.config, self.batch, self.training, self.saves = config, batch, training, saves
         self.moments = 2 + ema
         self.low = dtype == "bfloat16"
         self.element = 2 if self.low else _FLOAT
@@ -175,6 +188,7 @@ class _Pass:
             attention=attention,
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
             stored_bias=0 if self.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
+            saved=parameters + moments if self.saves and self.on_cpu else 0,
         )
 
     def _workspace(self, tokens: int, tiled: bool) -> int:
@@ -276,7 +290,8 @@ def refuse_what_cannot_fit(
         return
     size = Grid.checked(image_size, "image_size")
     try:
-        one = _Pass(config, batch, dtype, training, ema, device)
+        # Who trains saves.
+        one = _Pass(config, batch, dtype, training, ema, training, device)
     except _UncountableError:
         # What cannot be estimated may still run.
         return

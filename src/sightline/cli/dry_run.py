@@ -104,7 +104,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
     config, source, model = prepared.config, prepared.source, prepared.model
     steps, spent = _length(prepared)
     image_size, batch = largest_pass(config, model.config, asked.ranks.size)
-    training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None}
+    training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None, "saves": True}
     try:
         memory = estimate_memory(model.config, image_size, batch=batch, device=asked.where, **training).total
     except InputError:

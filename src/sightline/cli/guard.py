@@ -15,7 +15,19 @@ from pathlib import Path
 
 from sightline.errors import InputError, SightlineError
 from sightline.reading import parse_json, read_json
-from sightline.run_files import CHECKPOINT, CHECKPOINTS, CHECKSUMS, CONFIG, LOG, MODEL, PICTURES, RUN_FILES, WEIGHTS
+from sightline.run_files import (
+    CHECKPOINT,
+    CHECKPOINTS,
+    CHECKSUMS,
+    CONFIG,
+    LOG,
+    MODEL,
+    PICTURES,
+    RUN_FILES,
+    WEIGHTS,
+    checkpoints_of,
+    is_checkpoint,
+)
 
 # By these a folder is told from any other that has a `config.yaml`.
 _CONFIG_KEYS = {"data", "encoding", "batch_size", "optimizer", "loss"}
@@ -70,7 +82,7 @@ def guard_file(out: Path, inputs: Inputs, option: str) -> None:
     _refuse_owned(out, option)
     read = [file for file in inputs.files if file is not None]
     for folder in [*inputs.model_folders(), *(file for file in read if file.is_dir())]:
-        for part in (folder, *(folder / name for name in CHECKPOINTS)):
+        for part in (folder, *checkpoints_of(folder)):
             read += sorted(entry for entry in part.glob("*") if entry.suffix in _READ_OF_A_MODEL)
     for file in read:
         if _same(out, file):
@@ -110,7 +122,7 @@ def guard_folder(out: Path, inputs: Inputs, option: str, *, deletes: bool) -> No
 def is_run(folder: Path) -> bool:
     """Whether a run wrote what is in a folder: a checkpoint, a log, or its whole configuration."""
     return (
-        any((folder / name / CHECKSUMS).is_file() for name in CHECKPOINTS)
+        any((place / CHECKSUMS).is_file() for place in checkpoints_of(folder))
         or set(re.findall(r"^(\w+):", _head(folder / CONFIG), re.MULTILINE)) >= _CONFIG_KEYS
         or _first_line(folder / LOG) >= _LOG_KEYS
     )
@@ -141,7 +153,7 @@ def home_of(model: Path) -> Path:
         raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
     home = Path(name) if kind == "local-dir" and name else model
     place = Path(os.path.realpath(home))
-    if place.name not in CHECKPOINTS or not is_run(place.parent):
+    if not is_checkpoint(place.name) or not is_run(place.parent):
         return home
     run = home.parent if home.name == place.name else place.parent
     if place.name != CHECKPOINT:
@@ -162,7 +174,8 @@ def _refuse_owned(out: Path, option: str) -> None:
                 f"{option} {out}: lies in the checkpoint {node}, which holds its own files alone; give another folder"
             )
         # By a model's own files the folder would be taken for a model, not for the run.
-        for name in (*RUN_FILES, PICTURES, *CHECKPOINTS, MODEL, WEIGHTS, CHECKSUMS):
+        older = (node.name,) if is_checkpoint(node.name) else ()
+        for name in (*RUN_FILES, PICTURES, *CHECKPOINTS, *older, MODEL, WEIGHTS, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
 
@@ -190,7 +203,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
 
 def trained_on(model: Path) -> str | None:
     """The data set that a model or a run says it was trained on; whether that is intact, its reader will say."""
-    for folder in (model, *(model / name for name in CHECKPOINTS)):
+    for folder in (model, *checkpoints_of(model)):
         with contextlib.suppress(InputError, KeyError, TypeError):
             spec = read_json(folder / MODEL, "")["training"]["config"]["data"]
             return spec if isinstance(spec, str) else None

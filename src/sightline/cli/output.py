@@ -19,7 +19,16 @@ from sightline.predictions import Prediction, dump_predictions, merge_prediction
 from sightline.processes import locked
 from sightline.replacing import make_parent, storage_errors, write_file, write_out
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
-from sightline.run_files import CHECKPOINT_FILES, CHECKPOINTS, OTHER_PAGES, OWNER, PAGE, PICTURES, RUN_FILES
+from sightline.run_files import (
+    CHECKPOINT_FILES,
+    CHECKPOINTS,
+    OTHER_PAGES,
+    OWNER,
+    PAGE,
+    PICTURES,
+    RUN_FILES,
+    is_checkpoint,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +128,7 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
         plain = entry.is_dir() and not entry.is_symlink()
         if entry.name in _FILES and entry.is_file():
             continue
-        if plain and entry.name in CHECKPOINTS:
+        if plain and is_checkpoint(entry.name):
             yield from _foreign_in_checkpoint(entry)
         elif plain and entry.name == PICTURES:
             files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))

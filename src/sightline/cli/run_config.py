@@ -28,7 +28,7 @@ from sightline.training.config import BUDGETS, TrainConfig, renamed
 from sightline.training.plan import shown
 from sightline.training.prepare import build_model, vit_config
 from sightline.training.run import open_training_data
-from sightline.training.state import check_same_run
+from sightline.training.same_run import check_same_run
 
 _QUIET_SECONDS = 0.5
 

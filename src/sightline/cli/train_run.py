@@ -25,11 +25,11 @@ from sightline.reports.words import quantity
 from sightline.results import ResultRow
 from sightline.run_files import PREDICTIONS, RESULTS
 from sightline.training import loop
+from sightline.training.checkpoints import last_good
 from sightline.training.config import TrainConfig
 from sightline.training.prepare import Prepared, decide, prepare
 from sightline.training.run import Run, open_run
 from sightline.training.same_data import say_changes
-from sightline.training.state import last_good
 
 
 @dataclass(frozen=True)

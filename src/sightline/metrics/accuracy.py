@@ -18,6 +18,7 @@ class Accuracy(Metric):
 
     name: ClassVar[str] = "accuracy"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
+    first: ClassVar[str | None] = "top1"
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)

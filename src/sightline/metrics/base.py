@@ -18,10 +18,12 @@ class Metric(ABC):
     Attributes:
         name: of the file.
         tasks: names of the tasks whose outputs it measures.
+        first: the metric of its first row, its own name unless given.
     """
 
     name: ClassVar[str]
     tasks: ClassVar[tuple[str, ...]]
+    first: ClassVar[str | None] = None
 
     def __init__(self, task: Any) -> None:
         """For a task on its data."""
@@ -44,3 +46,9 @@ def metrics_of(task: Any) -> list[Metric]:
     """Every metric of a task, its primary one first."""
     found = [kind(task) for kind in registry.classes(Metric, __package__ or "").values() if task.name in kind.tasks]
     return sorted(found, key=lambda one: one.name != task.primary)
+
+
+def first_metric(task: Any) -> str:
+    """The name of the first row of a task's primary metric, of the task or its class alone."""
+    kind = next((one for one in registry.classes(Metric, __package__ or "").values() if one.name == task.primary), None)
+    return (kind and kind.first) or task.primary

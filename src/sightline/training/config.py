@@ -47,16 +47,21 @@ class ValidationConfig:
     Attributes:
         times: at most so often in a run, at checkpoints; seldom enough in a short one to cost little.
         images: at most so many, spread over the split.
+        best: by what the best model is kept: a metric that the curve holds, the task's primary one (as `top1`) or
+            `loss`; None takes the primary one.
     """
 
     __pydantic_config__ = STRICT
 
     times: int = 10
     images: int = 256
+    best: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("times", "images"):
             require_whole(f"validation.{name}", getattr(self, name), 1)
+        if self.best is not None and not isinstance(self.best, str):
+            raise InputError(f"validation.best {self.best!r}: expected the name of a metric")
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ class TrainConfig:
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         seed: of the first weights, the order of the images and their augmentation.
         checkpoint_every: images between checkpoints; None saves twenty times in a run.
+        keep_last: how many checkpoints stay, the last one and those before it (`checkpoint.step-00000123`). While a run
+            trains, one before the last is kept in any case.
         validation: on `minival` while training, where the data has it; None leaves it out.
         workers: processes that make batches ahead; they do not change the result.
         skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
@@ -134,6 +141,7 @@ class TrainConfig:
     precision: Precision = "auto"
     seed: int = 0
     checkpoint_every: int | None = None
+    keep_last: int = 1
     validation: ValidationConfig | None = field(default_factory=ValidationConfig)
     workers: int = 0
     skip_unreadable: SkipUnreadable = 0
@@ -148,7 +156,8 @@ class TrainConfig:
             require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        for name, low in (("batch_size", 1), ("accumulate", 1), ("seed", 0), ("workers", 0), ("max_pixels", 1)):
+        whole = ("batch_size", "accumulate", "keep_last", "max_pixels")
+        for name, low in (*((name, 1) for name in whole), ("seed", 0), ("workers", 0)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
         require_whole("repeats", self.repeats, 1, 1000)
         if self.repeats > 1 and self.packing is not None:

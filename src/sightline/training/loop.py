@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,21 +13,20 @@ import torch
 
 from sightline import runtime
 from sightline.attention.products import expected_shapes
-from sightline.checkpoint import folder_exists
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
-from sightline.load import read_record
+from sightline.load import load_model
 from sightline.models import Model
 from sightline.owner import Owner, claim
 from sightline.ranks import ALONE, Ranks
-from sightline.replacing import write_file
 from sightline.results import Measured
 from sightline.run_files import CHECKPOINT, LOG, VALIDATION
 from sightline.sharded import own
 from sightline.tasks.base import task_class
+from sightline.training.checkpoints import drop_previous, has_checkpoint, last_good, measured_files
 from sightline.training.compiling import compiled_blocks
 from sightline.training.config import TrainConfig
-from sightline.training.log import measured_in, restore_file, text_of, unheard
+from sightline.training.log import measured_in, restore_file, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.parallel import held as held_by
 from sightline.training.plan import Step, shown, training_plan
@@ -35,22 +34,11 @@ from sightline.training.prepare import Prepared, build_model, decide, prepare, t
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
+from sightline.training.saving import RunSaver
 from sightline.training.schedule import learning_rate
-from sightline.training.state import (
-    RunState,
-    drop_measured,
-    drop_previous,
-    has_checkpoint,
-    last_good,
-    measured_files,
-    place_of_best,
-    restore_state,
-    save_best,
-    save_state,
-    tested_weights,
-)
+from sightline.training.state import RunState, restore_state, tested_weights
 from sightline.training.step import agreed, take_step
-from sightline.training.validation import Validation, best_line
+from sightline.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -149,8 +137,9 @@ def train(
             restore_file(out / LOG, state.log, say)
             restore_file(out / VALIDATION, state.validation, say)
         validation = Validation(config, model, task, source, say)
-        best = None if config.validation is None or not ranks.first else place_of_best(out, say)
-        _keep_best(state, best, owner, say)
+        saver = None
+        if ranks.first or state.in_parts:
+            saver = held.enter_context(RunSaver(state, out, owner, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
@@ -165,6 +154,8 @@ def train(
                 loss = take_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
             if owner is not None:
                 owner.check(read=False)
+            if saver is not None and ranks.size == 1:
+                saver.check()
             state.step += 1
             state.position = step.position
             state.seconds = before + time.perf_counter() - started
@@ -174,17 +165,15 @@ def train(
             stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
             due = step.last or _is_due(step, config.checkpoint_every)
             if due or stopped:
-                _check_weights(state, step)
-                if state.in_parts:
-                    _measure(state, validation if due else None, step, owner)
-                    save_state(state, out / CHECKPOINT)
-                else:
-                    with ranks.agreeing():
-                        if owner is not None and ranks.first:
-                            # At those that a run which is not stopped has too: the curve is the same.
-                            _measure(state, validation if due else None, step, owner)
-                            _save(state, out, foreign, owner)
-                            _keep_best(state, best, owner)
+                with ranks.agreeing():
+                    _check_weights(state, step)
+                    if owner is not None:
+                        owner.check()
+                with ranks.agreeing():
+                    if saver is not None:
+                        # At those that a run which is not stopped has too: the curve is the same.
+                        _measure(state, validation if due else None, step)
+                        saver.save(wait=step.last or stopped)
             planned = round(state.step / step.ends)
             total = config.images or round(spent.images / step.ends)
             if ranks.first:
@@ -199,6 +188,8 @@ def train(
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
         if ranks.first:
             drop_previous(out)
+    if state.in_parts:
+        return load_model(out / CHECKPOINT).to(where)
     if ema is not None:
         ema.exchange(model)
     return model.eval().requires_grad_(True)
@@ -224,51 +215,14 @@ def _prepared(
     return prepare(own, source, model, last, init_from=begins, accept_changed_data=accept_changed_data, warn=warn)
 
 
-def _measure(state: RunState, validation: Validation | None, step: Step, owner: Owner | None) -> None:
-    """A line more of the validation curve, where one is due."""
-    if owner is not None:
-        owner.check()
+def _measure(state: RunState, validation: Validation | None, step: Step) -> None:
+    """A line more of the validation curve, where one is due; ranks that hold a part of the model measure together."""
     if validation is None or not validation.is_due(step, len(state.validation), state.validated):
         return
     with tested_weights(state):
         line = validation.measure(state.model, state.step, step.after.images)
     state.validated = step.ends
     state.validation += [] if line is None else [line]
-
-
-def _save(state: RunState, out: Path, foreign: Collection[Path], owner: Owner) -> None:
-    """A checkpoint, and the records beside it."""
-    with owner.held():
-        drop_measured(out, foreign)
-        # First, so that a log without a checkpoint says that there was one.
-        save_state(state, out / CHECKPOINT)
-        owner.check()
-        if state.validation:
-            write_file(out / VALIDATION, text_of(state.validation))
-        write_file(out / LOG, text_of(state.log))
-
-
-def _keep_best(state: RunState, place: Path | None, owner: Owner | None, warn: Callable[[str], None] = unheard) -> None:
-    """Keep the model as it is now at `place`, where the curve says that it is the best, and that it is not kept yet.
-
-    After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns where
-    an earlier one was the best and is not there any more.
-    """
-    best = best_line(state.validation)
-    if place is None or best is None or owner is None:
-        return
-    if best["step"] != state.step:
-        if not folder_exists(place):
-            step = best["step"]
-            warn(f"{place}: is gone, and cannot be made again of step {step}; the next better one is kept there")
-        return
-    with contextlib.suppress(InputError):
-        kept = read_record(place)["training"]
-        # The time tells it from the same step of a run that went another way, as with other data.
-        if (kept.get("step"), kept.get("seconds")) == (state.step, state.seconds):
-            return
-    with owner.held():
-        save_best(state, place)
 
 
 def _is_due(step: Step, every: int | None) -> bool:

@@ -27,6 +27,7 @@ from sightline.training.log import unheard
 from sightline.training.optimizer_config import OptimizerConfig
 from sightline.training.plan import Plan, planned_length
 from sightline.training.same_data import check_same_data
+from sightline.training.validation import check_best
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     if config.mixing is not None and not task_class(config.task).mixes:
         raise InputError(f"mixing: task {config.task} has no targets that can be mixed (expected null)")
     _check_augment(config)
+    check_best(config)
     if config.init_from is not None and last is not None:
         config = dataclasses.replace(config, init_from=str(last))
     options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}

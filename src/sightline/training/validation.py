@@ -5,22 +5,24 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sightline.checks import is_finite_number, require
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import UnreadableDataError
 from sightline.evaluation.measure import some_images, views_as_trained
 from sightline.evaluation.predict import predict_split
-from sightline.metrics.base import metrics_of
+from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model
-from sightline.tasks.base import Task
+from sightline.tasks.base import Task, task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, measured_line, unheard
 from sightline.training.plan import Step
 
 SPLIT = "minival"
+LOSS = "loss"
 # Of the tokens trained on so far, the most that go into validation: a forward pass is a third of a step, so that this
 # bounds its time by a fifteenth in short runs. The default recipe takes a fourth of it.
 _MOST_SHARE = 0.2
@@ -94,15 +96,31 @@ class Validation:
             return None
         if not (rows := metrics[0].rows()):
             return None
-        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), "loss": total / units}
+        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), LOSS: total / units}
         return json.dumps(said)
 
 
-def best_line(lines: list[str]) -> dict[str, Any] | None:
-    """The best line, the first of those that are alike; None of none."""
+def check_best(config: TrainConfig) -> None:
+    """Refuse a metric to choose the best model by that the curve of a task does not hold; names the nearest."""
+    asked = config.validation
+    if asked is not None and asked.best is not None:
+        require("validation.best", asked.best, (first_metric(task_class(config.task)), LOSS))
+
+
+def best_line(lines: Sequence[str], by: str | None = None) -> dict[str, Any] | None:
+    """The best line, the first of those that are alike; None of none.
+
+    Args:
+        by: a metric that the lines hold; None takes the task's primary one. A line without it counts as the worst.
+    """
 
     def worth(line: Mapping[str, Any]) -> float:
+        if by == LOSS:
+            lost = line.get(LOSS, math.inf)
+            return -lost if is_finite_number(lost) else -math.inf
         one = measured_in(line)
+        if by not in (None, one.metric):
+            return -math.inf
         return -one.value if one.better == "lower" else one.value
 
     return max(map(json.loads, lines), key=worth, default=None)

@@ -1,0 +1,233 @@
+"""A run is written while its steps go on: one save at a time, in a thread, each part of it whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sightline.checkpoint import folder_exists, tensor_writer, write_folder
+from sightline.errors import InputError
+from sightline.load import read_record
+from sightline.owner import Owner
+from sightline.ranks import ALONE, Ranks
+from sightline.replacing import write_file
+from sightline.run_files import BEST, CHECKPOINT, LOG, VALIDATION
+from sightline.sharded import write_together
+from sightline.training.checkpoints import drop_measured, keep_older, place_of_best
+from sightline.training.log import text_of, unheard
+from sightline.training.snapshot import Folder, Memory, Snapshot
+from sightline.training.state import RunState, snapshot
+from sightline.training.validation import best_line
+
+Content = bytes | Callable[[Path], None]
+
+
+class GivenUpError(Exception):
+    """A save that nobody waits for any more; what was there before stands."""
+
+
+class Saver:
+    """Does one job at a time beside the steps; what one fails by is raised where the run asks next.
+
+    A context manager, which waits for the job under way. Where it is left by an exception, that is raised and what the
+    job fails by is warned of; a KeyboardInterrupt has the job given up.
+
+    Attributes:
+        given_up: jobs are to end with `GivenUpError` as soon as they can.
+    """
+
+    def __init__(self, warn: Callable[[str], None] = unheard) -> None:
+        self.given_up = threading.Event()
+        self._warn = warn
+        self._thread: threading.Thread | None = None
+        self._fault: BaseException | None = None
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Begin a job, once the one before is done; raises as `join`."""
+        self.join()
+        self._thread = threading.Thread(target=self._do, args=(job,), name="saving", daemon=True)
+        self._thread.start()
+
+    def _do(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except BaseException as error:
+            self._fault = error
+
+    def check(self) -> None:
+        """Raise what the last job failed by, if it has ended; nobody waits."""
+        if self._thread is not None and not self._thread.is_alive():
+            self.join()
+
+    def join(self) -> None:
+        """Wait for the job under way, and raise what it failed by."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self.given_up.set()
+        while self._thread is not None:
+            try:
+                self.join()
+            except KeyboardInterrupt:
+                # Whoever interrupts again does not want to wait.
+                self.given_up.set()
+            except Exception as fault:
+                if error is None:
+                    raise
+                if not isinstance(fault, GivenUpError) and str(fault) != str(error):
+                    self._warn(str(fault))
+
+
+class RunSaver(Saver):
+    """Saves a run: what it is at a step is copied, and written while the next steps are taken."""
+
+    def __init__(
+        self, state: RunState, out: Path, owner: Owner | None, foreign: Collection[Path], warn: Callable[[str], None]
+    ) -> None:
+        """For a run as it begins or goes on; the best model that it has not kept yet is kept.
+
+        Args:
+            owner: of its folder, on the first rank; foreign: files there that no run wrote.
+            warn: called with a line where something stands in the place of the best model, or that is gone; and as
+                `Saver`.
+        """
+        super().__init__(warn)
+        self._state, self._memory = state, Memory()
+        asked = state.config.validation
+        best = None if asked is None or owner is None else place_of_best(out, warn)
+        by = None if asked is None else asked.best
+        # Writing beside the steps, the ranks speak of it beside what they say of the steps.
+        ranks = state.ranks.aside() if state.in_parts else ALONE
+        self._writer = RunWriter(out, owner, foreign, state.config.keep_last, best, by, self.given_up, ranks)
+        if state.validation:
+            self._writer.keep_best(snapshot(state, self._memory), warn)
+
+    def save(self, *, wait: bool = False) -> None:
+        """Save the run as it is now, once the save before is done, and raise what that failed by.
+
+        Args:
+            wait: until this one is done too.
+        """
+        # Before the copy: there is memory for one.
+        self.join()
+        self.submit(functools.partial(self._writer.save, snapshot(self._state, self._memory)))
+        if wait:
+            self.join()
+
+
+@dataclass(frozen=True)
+class RunWriter:
+    """Writes what a run is at a step into its folder.
+
+    Attributes:
+        out: the folder; owner: of it, None on ranks that only write their part; foreign: files in it that no run wrote.
+        keep_last: as in `TrainConfig`.
+        best: where the best model is kept, None for nowhere; by: the metric that says which, as `best_line`.
+        given_up: writing is to end as soon as it can.
+        ranks: that each write what they hold, and each call every method; alone where one of them holds all.
+    """
+
+    out: Path
+    owner: Owner | None
+    foreign: Collection[Path]
+    keep_last: int
+    best: Path | None
+    by: str | None
+    given_up: threading.Event
+    ranks: Ranks = ALONE
+
+    def save(self, at: Snapshot) -> None:
+        """A checkpoint, and the records beside it; then the model once more where it is the best.
+
+        Raises:
+            StorageError: one of them cannot be written, or the folder is another's; the checkpoint before it stands.
+            GivenUpError: it was given up before it was whole.
+        """
+        older = self.keep_last - 1
+        with contextlib.ExitStack() as held:
+            with self.ranks.agreeing():
+                if self.owner is not None:
+                    held.enter_context(self.owner.held())
+                    drop_measured(self.out, self.foreign)
+                    keep_older(self.out, older)
+            # First, so that a log without a checkpoint says that there was one.
+            self._write(at.checkpoint(), self.out / CHECKPOINT, keep_previous=True)
+            with self.ranks.agreeing():
+                if self.owner is not None:
+                    self.owner.check()
+                    keep_older(self.out, older, at.step)
+                    if at.validation:
+                        write_file(self.out / VALIDATION, text_of(at.validation))
+                    write_file(self.out / LOG, text_of(at.log))
+        self.keep_best(at)
+
+    def keep_best(self, at: Snapshot, warn: Callable[[str], None] = unheard) -> None:
+        """Keep the model where the curve says that it is the best, and that it is not kept yet.
+
+        After the checkpoint, which holds that line: killed in between, a continuation comes here first, and warns
+        where an earlier one was the best and is not there any more.
+        """
+        with contextlib.ExitStack() as held:
+            with self.ranks.agreeing():
+                due = self._best_is_due(at, warn)
+                if due and self.owner is not None:
+                    held.enter_context(self.owner.held())
+            if self.ranks.gathered(due and str(self.best))[0]:
+                self._write(at.model(), self.out / BEST)
+
+    def _best_is_due(self, at: Snapshot, warn: Callable[[str], None]) -> bool:
+        best = best_line(at.validation, self.by)
+        if self.best is None or best is None:
+            return False
+        if best["step"] != at.step:
+            if not folder_exists(self.best):
+                step = best["step"]
+                warn(
+                    f"{self.best}: is gone, and cannot be made again of step {step}; the next better one is kept there"
+                )
+            return False
+        with contextlib.suppress(InputError):
+            kept = read_record(self.best)["training"]
+            # The time tells it from the same step of a run that went another way, as with other data.
+            return (kept.get("step"), kept.get("seconds")) != (at.step, at.seconds)
+        return True
+
+    def _write(self, content: Folder, place: Path, *, keep_previous: bool = False) -> None:
+        """Replace a folder; of several ranks each writes what it holds."""
+        if self.ranks.size > 1:
+            files = self._while_wanted(content.files)
+            write_together(place, files, content.tensors, self.ranks, keep_previous=keep_previous)
+        else:
+            tensors = {name: tensor_writer(some) for name, some in content.tensors.items()}
+            write_folder(place, self._while_wanted({**tensors, **content.files}), keep_previous=keep_previous)
+
+    def _while_wanted(self, files: Mapping[str, Content]) -> dict[str, Content]:
+        """The same files, of which none is begun once the save is given up."""
+
+        def writer(content: Content) -> Callable[[Path], None]:
+            def write(file: Path) -> None:
+                if self.given_up.is_set():
+                    raise GivenUpError
+                if isinstance(content, bytes):
+                    file.write_bytes(content)
+                else:
+                    content(file)
+
+            return write
+
+        return {name: writer(content) for name, content in files.items()}

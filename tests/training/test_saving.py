@@ -1,0 +1,263 @@
+"""A run is written while its steps go on: what it was at its step, in order, and what the writing fails by ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+from sightline import checkpoint
+from sightline.checkpoint import read_folder
+from sightline.errors import StoppedError, StorageError
+from sightline.load import read_record
+from sightline.training import loop, saving, train
+from sightline.training.saving import GivenUpError, Saver
+from sightline.training.snapshot import Memory
+from tests.ranks import together
+from tests.tiny import ENDLESS, MODEL, Stopped, after, killed, log_lines, tree, weights
+
+# Six steps, of which two, four and six are saved.
+TINY = ["--data", "digits", "--threads", "1", "--images", "96", "--set", "precision=float32"]
+TINY += ["--set", "batch_size=16", "--set", "checkpoint_every=32", "--set", "validation=null"]
+TINY += [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+
+
+class Held:
+    """What writes a checkpoint, and waits for a word before it does.
+
+    Attributes:
+        begun: it was called; go: the word.
+    """
+
+    def __init__(self):
+        self.begun, self.go, self._real = threading.Event(), threading.Event(), saving.write_checkpoint
+
+    def __call__(self, files, place):
+        self.begun.set()
+        assert self.go.wait(60)
+        self._real(files, place)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    writer = Held()
+    monkeypatch.setattr(saving, "write_checkpoint", writer)
+    yield writer
+    writer.go.set()
+
+
+def content(folder):
+    """The files of a checkpoint; how long it took is another time's."""
+    files = {name: file.read_bytes() for name, file in read_folder(folder).items()}
+    record = json.loads(files.pop("config.json"))
+    del record["training"]["seconds"]
+    return files, record
+
+
+def test_a_checkpoint_is_what_the_run_was_at_its_step(held, tmp_path):
+    """Weights, their mean, moments and records of step 2, written when step 3 has changed them all."""
+
+    def observe(at):
+        if at.step == 3:
+            assert held.begun.is_set()
+            assert not (tmp_path / "a" / "checkpoint").exists()
+            held.go.set()
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=observe)
+    steps = iter(range(1, 9))
+    with pytest.raises(StoppedError):
+        train(ENDLESS, tmp_path / "b", stop=lambda: next(steps) == 2)
+    assert content(tmp_path / "a" / "checkpoint") == content(tmp_path / "b" / "checkpoint")
+    assert len(log_lines(tmp_path / "a")) == 2
+
+
+def test_one_is_written_at_a_time_and_in_order(monkeypatch, tmp_path):
+    real, writing, saved = saving.RunWriter.save, [], []
+
+    def save(self, at):
+        writing.append(at.step)
+        assert len(writing) == 1
+        real(self, at)
+        writing.remove(at.step)
+        saved.append((at.step, len(log_lines(tmp_path / "a"))))
+
+    monkeypatch.setattr(saving.RunWriter, "save", save)
+    train(dataclasses.replace(ENDLESS, checkpoint_every=16), tmp_path / "a")
+    assert saved == [(step, step) for step in range(1, 7)]
+
+
+def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, monkeypatch, tmp_path):
+    real_flush, real_step, saver, taken = checkpoint.flush, loop.take_step, [], []
+
+    def flush(path):
+        if (tmp_path / "a" / "checkpoint").exists():
+            raise OSError(28, "No space left on device")
+        real_flush(path)
+
+    def step(state, *arguments):
+        taken.append(state.step)
+        if state.step == 4:
+            saver[0]._thread.join()
+        return real_step(state, *arguments)
+
+    class Seen(loop.RunSaver):
+        def __enter__(self):
+            saver.append(self)
+            return self
+
+    monkeypatch.setattr(checkpoint, "flush", flush)
+    monkeypatch.setattr(loop, "take_step", step)
+    monkeypatch.setattr(loop, "RunSaver", Seen)
+    says = [f"{tmp_path / 'a' / 'checkpoint'}: cannot be written (No space left on device)"]
+    refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
+    assert read_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
+    read_folder(tmp_path / "a" / "checkpoint")
+    assert taken == [0, 1, 2, 3, 4]
+    assert len(log_lines(tmp_path / "a")) == 2
+    assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
+
+
+def fill_the_disk(ranks, out):
+    """Train where the second checkpoint of the first rank finds no room."""
+    real, saved = saving.write_checkpoint, []
+
+    def write(files, place):
+        saved.append(place)
+        if len(saved) == 2:
+            raise StorageError("the disk is full")
+        real(files, place)
+
+    saving.write_checkpoint = write
+    torch.set_num_threads(1)
+    train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, ranks=ranks, device="cpu")
+
+
+def test_a_disk_that_is_full_ends_all_ranks_at_the_next_save(tmp_path):
+    said = together(2, fill_the_disk, tmp_path / "a")
+    assert [(type(one), str(one)) for one in said] == [(StorageError, "the disk is full")] * 2
+    assert read_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_signal_while_a_save_is_under_way(fails, held, cli, monkeypatch, tmp_path):
+    """The save is done first, then that of the last step; where it fails, that is what the run ends by."""
+    real = loop.take_step
+
+    def step(state, *arguments):
+        found = real(state, *arguments)
+        if state.step == 2:
+            # In the third step, while the second one is being written.
+            assert held.begun.wait(60)
+            os.kill(os.getpid(), signal.SIGTERM)
+            if fails:
+                monkeypatch.setattr(held, "_real", full)
+            held.go.set()
+        return found
+
+    def full(files, place):
+        raise StorageError(f"{place}: cannot be written")
+
+    monkeypatch.setattr(loop, "take_step", step)
+    code, _, err = cli("train", *TINY, "--out", tmp_path / "a")
+    if fails:
+        assert (code, err.splitlines()[-1]) == (5, f"sightline: error: {tmp_path}/a/checkpoint: cannot be written")
+        assert not (tmp_path / "a" / "checkpoint").exists()
+        return
+    assert code == 143
+    assert "stopped after step 3 of 6" in err
+    steps = {name: read_record(tmp_path / "a" / name)["training"]["step"] for name in os.listdir(tmp_path / "a")
+             if name.startswith("checkpoint")}  # fmt: skip
+    assert steps == {"checkpoint": 3, "checkpoint.previous": 2}
+
+
+def test_what_ends_a_run_waits_for_the_save_and_is_what_it_ends_by(held, monkeypatch, tmp_path):
+    def full(files, place):
+        raise StorageError("the disk is full")
+
+    def observe(at):
+        if at.step == 3:
+            monkeypatch.setattr(held, "_real", full)
+            held.go.set()
+            raise Stopped
+
+    warned = []
+    with pytest.raises(Stopped):
+        train(ENDLESS, tmp_path / "a", observe=observe, warn=warned.append)
+    assert warned == ["the disk is full"]
+    assert not (tmp_path / "a" / "owner.json").exists()
+
+
+def fail():
+    raise StorageError("full")
+
+
+def test_what_a_job_fails_by_is_raised_where_it_is_asked():
+    for ask in (Saver.join, Saver.check, lambda saver: saver.submit(print)):
+        saver = Saver()
+        saver.submit(fail)
+        saver._thread.join()
+        with pytest.raises(StorageError, match="full"):
+            ask(saver)
+        # Once.
+        saver.check()
+        saver.join()
+    with pytest.raises(StorageError, match="full"), Saver() as saver:
+        saver.submit(fail)
+    waiting = threading.Event()
+    with Saver() as saver:
+        saver.submit(waiting.wait)
+        # Nobody waits for one that is under way.
+        saver.check()
+        waiting.set()
+
+
+def test_an_interrupt_has_the_job_given_up():
+    ended = []
+
+    def job():
+        ended.append(saver.given_up.wait(60))
+        raise GivenUpError
+
+    saver = Saver(pytest.fail)
+    saver.submit(job)
+    with pytest.raises(KeyboardInterrupt), saver:
+        raise KeyboardInterrupt
+    assert ended == [True]
+
+
+def test_memory_is_taken_once():
+    memory, value = Memory(), torch.arange(6.0).reshape(2, 3).T
+    first = memory.copied({"a": value, "count": torch.tensor(3)}, "", torch.float32)
+    assert torch.equal(first["a"], value)
+    assert first["a"].is_contiguous()
+    assert first["count"].dtype == torch.int64
+    second = memory.copied({"a": value + 1, "count": torch.tensor(4)}, "", torch.float32)
+    assert second["a"].data_ptr() == first["a"].data_ptr() != value.data_ptr()
+    assert torch.equal(second["a"], value + 1)
+    halves = memory.copied({"a": value.half()}, "b/", torch.float32)["a"]
+    assert (halves.dtype, halves.data_ptr() == first["a"].data_ptr()) == (torch.float32, False)
+
+
+def train_and_die(calls, out):
+    checkpoint.flush = after(calls, checkpoint.flush)
+    train(dataclasses.replace(ENDLESS, checkpoint_every=16), out, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", [3, 7, 10, 16, 23])
+def test_killed_while_steps_go_on_beside_a_save(calls, tmp_path):
+    """Again and again; then what is left is as that of a run that nobody disturbed."""
+    train(ENDLESS, tmp_path / "whole")
+    for _ in range(2):
+        killed(train_and_die, calls, tmp_path / "a")
+    train(ENDLESS, tmp_path / "a", resume=True)
+    assert weights(tmp_path / "a") == weights(tmp_path / "whole")
+    assert log_lines(tmp_path / "a") == log_lines(tmp_path / "whole")
+    assert not [name for name in tree(tmp_path / "a") if name.startswith((".", "checkpoint."))]
