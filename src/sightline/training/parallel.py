@@ -106,7 +106,8 @@ class Shard(Held):
         mesh = init_device_mesh(device, (ranks.size,))
         model = next(part for part in forward.modules() if isinstance(part, Model))
         for part in (*model.blocks, model):
-            fully_shard(part, mesh=mesh)
+            # Also the rest of the model, which is otherwise whole until a backward pass: after a test none comes.
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
             assert isinstance(part, FSDPModule)
             # The sum of all ranks, which gloo gave whatever was asked for (pytorch issue 162338).
             part.set_gradient_divide_factor(1.0)
