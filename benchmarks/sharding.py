@@ -3,8 +3,8 @@
     python benchmarks/sharding.py [--model vit_large_patch16] [--ranks 2] [--steps 2] [--out OUT]
 
 The steps are those of `train`: two images a process at 64 px, AdamW, float32, processes joined by gloo on the
-processors of this machine, one thread each. `peak_mib` is the most memory that one of them had, all told; `steps_mib`
-the most during the steps, when all of a step's memory is taken (FSDP2 builds the whole model before it gives it up).
+processors of this machine, one thread each. `peak_mib` is the most memory that one of them had, all told; `begun_mib`
+what it had before the model was built; `steps_mib` the most during the steps, when all of a step's memory is taken (FSDP2 builds the whole model before it gives it up).
 `gradient` is the norm of the gradient of the first step, which both must agree on. ViT-L takes about two minutes and
 12 GiB.
 """
@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 import torch
-from measure import Parser, in_fresh_process, mark_memory, print_table
+from measure import Parser, in_fresh_process, mark_memory, print_table, resident_bytes
 
 from sightline import runtime
 from sightline.ranks import joined
@@ -48,6 +48,7 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
         )  # fmt: skip
         source = open_training_data(config)
         config = resolve(config, source, torch.device("cpu"))
+        begun = resident_bytes()
         model = build_model(config, source).train()
         parameters = sum(one.numel() for one in model.parameters())
         task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
@@ -65,15 +66,16 @@ def measure(sharing: str, model_name: str, steps: int) -> dict[str, Any] | None:
                 norm = math.sqrt(sum(float(one) for one in squares))
             state.step += 1
         during = runtime.peak_memory()
-        told = ranks.gathered([built, during])
+        told = ranks.gathered([built, during, begun])
         if not ranks.first:
             return None
-        most = [max(one[part] for one in told) for part in range(2)]
+        most = [max(one[part] for one in told) for part in range(3)]
         return {
             "sharing": sharing,
             "parameters": parameters,
             "ranks": ranks.size,
             "steps": steps,
+            "begun_mib": round(most[2] / 2**20),
             "steps_mib": round(most[1] / 2**20),
             "peak_mib": round(max(most) / 2**20),
             "seconds": [round(one, 2) for one in seconds],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,9 @@ SMALL = {"patch_size": 4, "dim": 48, "heads": 4, "depth": 3, "image_size": (12, 
 
 def config(encoding="none", **changes):
     return model_config("vit_micro_patch4", encoding=encoding, **{**SMALL, **changes})
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 @pytest.mark.parametrize("encoding", [*sightline.list_encodings(), "rope_mixed+learned_1d", "lookhere_90+fourier"])
@@ -90,6 +94,32 @@ def test_more_of_anything_takes_more(encoding, training, dtype):
     assert total((12, 20)) < total((12, 20), depth=4)
     if not training:
         assert estimate_memory(config(encoding), (12, 20), dtype=dtype, training=True).total > total((12, 20))
+
+
+def test_those_who_share_hold_parts():
+    asked = {"batch": 2, "training": True, "ema": True, "saves": True}
+    alone, two = (
+        estimate_memory(model_config("vit_large_patch16"), 64, sharers=sharers, **asked) for sharers in (1, 2)
+    )
+    for name in ("parameters", "gradients", "optimizer", "saved"):
+        assert getattr(two, name) == -(-getattr(alone, name) // 2), name
+    # What is computed is there as a whole: less than three blocks of 24, with its gradient.
+    assert 0 < two.activations - alone.activations < 2 * 3 * alone.parameters / 24
+    assert two.built == alone.parameters
+    many = estimate_memory(model_config("vit_large_patch16"), 64, sharers=1000, **asked)
+    assert many.total == many.built
+
+
+@pytest.mark.parametrize("sharing", ["ddp", "fsdp"])
+def test_near_what_two_processes_took(sharing):
+    """As benchmarks/sharding.py measured them."""
+    rows = [json.loads(line) for line in (RESULTS / "sharding.jsonl").read_text().splitlines()]
+    row = next(one for one in rows if one["sharing"] == sharing)
+    found = estimate_memory(
+        model_config(row["model"]), row["side"], batch=row["images"] // row["ranks"], training=True,
+        sharers=row["ranks"] if sharing == "fsdp" else 1,
+    )  # fmt: skip
+    assert found.total / 2**20 == pytest.approx(row["steps_mib"] - row["begun_mib"], rel=0.25)
 
 
 def test_nothing_of_the_square_of_tokens_without_a_bias():

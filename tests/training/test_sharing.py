@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import stat
 
 import pytest
 import torch
 from safetensors import safe_open
 
-from sightline import runtime
 from sightline.checkpoint import read_folder
 from sightline.errors import InputError, StoppedError, StorageError
 from sightline.load import load_model, save_model
+from sightline.models import create_model
 from sightline.ranks import Ranks
 from sightline.sharded import declared_parts, load_parts, write_together
 from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
+from sightline.training.parallel import held
 from tests.ranks import together
-from tests.tiny import MODEL, log_lines, tiny_config
+from tests.tiny import log_lines, tiny_config
 from tests.training.test_ranks import CHANCE, IDLE, PACKED, UNEVEN, alone, run, stop_after
 
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
@@ -63,7 +65,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["uneven", *(pytest.param(one, marks=pytest.mark.slow) for one in list(CASES)[1:])])
 def test_parts_train_as_the_whole(name, tmp_path):
     config = CASES[name]
     assert together(2, run, config, tmp_path / "parts") == [0, 1]
@@ -72,20 +74,25 @@ def test_parts_train_as_the_whole(name, tmp_path):
     assert_in_parts(tmp_path / "parts", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adam", "lamb"])
 def test_every_optimizer_keeps_parts(name, tmp_path):
     config = in_parts(UNEVEN, optimizer=OPTIMIZERS[name])
     alone(config, tmp_path / "one")
-    together(2, run, config, tmp_path / "parts")
+    assert together(2, run, config, tmp_path / "parts") == [0, 1]
     assert_same(tmp_path / "one", tmp_path / "parts")
 
 
 @pytest.mark.parametrize(
     ("name", "size", "sharing"),
-    [("adamw", 1, "fsdp"), ("adamw", 3, "fsdp"), ("lamb", 2, "ddp"),
-     pytest.param("sgd", 4, "fsdp", marks=pytest.mark.slow),
-     pytest.param("adam", 4, "ddp", marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        ("adamw", 1, "fsdp"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("adamw", 3, "fsdp"), ("lamb", 2, "ddp"), ("sgd", 4, "fsdp"), ("adam", 4, "ddp"))
+        ),
+    ],
+)
 def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS[name])
     alone(config, tmp_path / "one")
@@ -104,6 +111,7 @@ def test_any_number_of_ranks_goes_on(name, size, sharing, tmp_path):
         assert_in_parts(tmp_path / "two", size)
 
 
+@pytest.mark.slow
 def test_what_ranks_held_whole_goes_on_in_parts(tmp_path):
     config = in_parts(UNEVEN, images=132, optimizer=OPTIMIZERS["adamw"])
     alone(config, tmp_path / "one")
@@ -112,6 +120,7 @@ def test_what_ranks_held_whole_goes_on_in_parts(tmp_path):
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_parts_are_measured_while_they_train(tmp_path):
     """The curve on minival and the best model are those of a process alone."""
     config = in_parts(
@@ -119,7 +128,7 @@ def test_parts_are_measured_while_they_train(tmp_path):
         checkpoint_every=32, validation=ValidationConfig(times=3, images=8),
     )  # fmt: skip
     alone(config, tmp_path / "one")
-    together(2, run, config, tmp_path / "parts")
+    assert together(2, run, config, tmp_path / "parts") == [0, 1]
     lines = [
         [json.loads(line) for line in (tmp_path / one / "validation.jsonl").read_text().splitlines()]
         for one in ("one", "parts")
@@ -134,9 +143,6 @@ def test_parts_are_measured_while_they_train(tmp_path):
 
 
 def other_forwards(ranks: Ranks, images):
-    from sightline.models import create_model
-    from sightline.training.parallel import held
-
     torch.manual_seed(0)
     model = create_model("vit_micro_patch4", depth=2, num_classes=5).eval()
     before = [one.clone() for one in _asked(model, images)]
@@ -155,16 +161,10 @@ def _asked(model, images):
 def test_what_computes_beside_forward(tmp_path):
     images = torch.randn(2, 3, 24, 40, generator=torch.Generator().manual_seed(1))
     said = together(2, other_forwards, images)
-    whole = sum(one.numel() for one in load_parts_of_nothing().parameters())
+    whole = sum(one.numel() for one in create_model("vit_micro_patch4", depth=2, num_classes=5).parameters())
     assert all(difference < 1e-6 for difference, _ in said)
     assert sum(parts for _, parts in said) == whole
     assert max(parts for _, parts in said) < 0.6 * whole
-
-
-def load_parts_of_nothing():
-    from sightline.models import create_model
-
-    return create_model("vit_micro_patch4", depth=2, num_classes=5)
 
 
 def written(ranks: Ranks, place, fail=None, value=None):
@@ -233,9 +233,16 @@ def test_what_is_no_tensor_is_refused_before_it_is_written(tmp_path):
     assert not (tmp_path / "it").exists()
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    place = tmp_path_factory.mktemp("parts")
+    assert together(2, run, in_parts(UNEVEN, images=66), place / "run") == [0, 1]
+    return place / "run"
+
+
 @pytest.fixture
-def parts(tmp_path):
-    together(2, run, in_parts(UNEVEN, images=66), tmp_path / "run")
+def parts(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
     return tmp_path / "run" / "checkpoint"
 
 
@@ -286,4 +293,3 @@ def test_sharing_is_named_where_it_is_not_known():
 def test_a_process_alone_holds_all(tmp_path):
     train(in_parts(UNEVEN, images=33), tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "model.safetensors").exists()
-    assert runtime.peak_memory() > 0

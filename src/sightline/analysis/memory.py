@@ -47,6 +47,7 @@ class MemoryEstimate:
         attention: scores and biases of the one layer that is being computed.
         other: what the libraries' buffers and the allocator hold beside.
         saved: the copy that a checkpoint is written from while the steps go on; 0 on a GPU, whose memory it is not in.
+        built: the whole model, which each process builds before it keeps its part; no part of the sum.
         stored_bias: what a bias kept for all layers in float32 would take, as the public LookHere code keeps it; no
             part of `total`, and 0 where the encoding has none.
     """
@@ -60,12 +61,13 @@ class MemoryEstimate:
     other: int
     stored_bias: int
     saved: int = 0
+    built: int = 0
 
     @property
     def total(self) -> int:
         """The peak: in training the last step's gradients are still there while the next forward keeps its own."""
         held = self.parameters + self.gradients + self.optimizer + self.saved
-        return held + self.activations + self.attention + self.other
+        return max(self.built, held + self.activations + self.attention + self.other)
 
 
 def estimate_memory(
@@ -77,6 +79,7 @@ def estimate_memory(
     training: bool = False,
     ema: bool = False,
     saves: bool = False,
+    sharers: int = 1,
     device: str | torch.device = "cpu",
 ) -> MemoryEstimate:
     """What a model takes at a size, computed in closed form; the libraries themselves are not counted.
@@ -88,6 +91,8 @@ def estimate_memory(
         training: forward, backward and the optimizer's step, else a forward without gradients.
         ema: a running mean of the weights is kept too, beside the two moments of AdamW.
         saves: checkpoints are written while the training goes on.
+        sharers: processes that each hold a part of the model, its gradients and moments (FSDP2), beside the whole of
+            what is computed just now.
         device: decides which back end computes attention.
 
     Raises:
@@ -96,7 +101,8 @@ def estimate_memory(
     """
     require("dtype", dtype, DTYPES)
     require_whole("batch", batch, 1)
-    one = _Pass(config, batch, dtype, training, ema, saves, device)
+    require_whole("sharers", sharers, 1)
+    one = _Pass(config, batch, dtype, training, ema, saves, sharers, device)
     return one.at(Grid.checked(image_size, "image_size"))
 
 
@@ -129,9 +135,11 @@ class _Pass:
         training: bool,
         ema: bool,
         saves: bool,
+        sharers: int,
         device: str | torch.device,
     ) -> None:
         self.config, self.batch, self.training, self.saves = config, batch, training, saves
+        self.sharers = sharers
         self.moments = 2 + ema
         self.low = dtype == "bfloat16"
         self.element = 2 if self.low else _FLOAT
@@ -150,6 +158,8 @@ class _Pass:
                 self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
                 self.parameters += 0 if config.has_classifier else _count(make_head(config))
                 self.parameters += _count(make_encoding(config, config.train_grid))
+                # Of the block that is computed, and of the rest of the model.
+                self.gathered = self.parameters - (config.depth - 1) * _count(trunk.blocks[0])
             cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):
                 pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
@@ -170,11 +180,14 @@ class _Pass:
         tokens = grid.cells + config.num_prefix_tokens
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
         tiled = self.on_cpu and self.bias == "directed" and enough is not None and tokens >= enough
-        parameters = self.parameters * _FLOAT
+        parameters = -(-self.parameters * _FLOAT // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
         activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
         activations += batch * tokens * self._moment_bytes()
+        if self.sharers > 1:
+            # With its gradient.
+            activations += 2 * self.gathered * _FLOAT
         if self.training:
             # Autocast's copies of the weights are kept for the backward pass.
             activations += (parameters // 2 if self.low else 0) + self._kept(grid.cells, tokens, tiled)
@@ -189,6 +202,7 @@ class _Pass:
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
             stored_bias=0 if self.bias == "none" else config.depth * config.heads * tokens**2 * _FLOAT,
             saved=parameters + moments if self.saves and self.on_cpu else 0,
+            built=self.parameters * _FLOAT,
         )
 
     def _workspace(self, tokens: int, tiled: bool) -> int:
@@ -271,6 +285,7 @@ def refuse_what_cannot_fit(
     training: bool = False,
     ema: bool = False,
     device: str | torch.device = "cpu",
+    sharers: int = 1,
     loaded: bool = False,
     margin: float = 1.5,
 ) -> None:
@@ -291,7 +306,7 @@ def refuse_what_cannot_fit(
     size = Grid.checked(image_size, "image_size")
     try:
         # Who trains saves.
-        one = _Pass(config, batch, dtype, training, ema, training, device)
+        one = _Pass(config, batch, dtype, training, ema, training, sharers, device)
     except _UncountableError:
         # What cannot be estimated may still run.
         return

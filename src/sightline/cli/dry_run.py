@@ -105,6 +105,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
     steps, spent = _length(prepared)
     image_size, batch = largest_pass(config, model.config, asked.ranks.size)
     training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None, "saves": True}
+    training["sharers"] = asked.ranks.size if config.sharing == "fsdp" else 1
     try:
         memory = estimate_memory(model.config, image_size, batch=batch, device=asked.where, **training).total
     except InputError:

@@ -188,6 +188,7 @@ def built_model(
                 dtype=resolved.precision,
                 training=True,
                 ema=resolved.optimizer.ema is not None,
+                sharers=processes if resolved.sharing == "fsdp" else 1,
                 device=device,
             )
         built = build_model(resolved, source)
