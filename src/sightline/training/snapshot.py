@@ -79,15 +79,15 @@ class Memory:
             dtype: of those that are floating point; None leaves it.
         """
         copies = {name: self._copy(prefix + name, tensor.detach(), dtype) for name, tensor in tensors.items()}
-        for device in {tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"}:
-            # Copies from there run on by themselves.
-            torch.get_device_module(device).current_stream(device).synchronize()
+        for device in {tensor.device for tensor in tensors.values() if tensor.device.type == "cuda"}:
+            # Copies from there to pinned memory run on by themselves.
+            torch.cuda.current_stream(device).synchronize()
         return copies
 
     def _copy(self, name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
         wanted = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
-        place = self._kept.get(name)
+        place, from_gpu = self._kept.get(name), tensor.device.type == "cuda"
         if place is None or place.shape != tensor.shape or place.dtype != wanted:
-            place = torch.empty(tensor.shape, dtype=wanted, pin_memory=tensor.device.type == "cuda")
+            place = torch.empty(tensor.shape, dtype=wanted, pin_memory=from_gpu)
             self._kept[name] = place
-        return place.copy_(tensor, non_blocking=True)
+        return place.copy_(tensor, non_blocking=from_gpu)
