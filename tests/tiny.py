@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from sightline.load import parted
+from sightline.training import saving
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 INPUTS = Path(__file__).parent / "faults" / "inputs"
@@ -167,6 +168,12 @@ def stop_at(step: int) -> Callable[[Any], None]:
             raise Stopped
 
     return observe
+
+
+def wait_for_saves(monkeypatch: Any) -> None:
+    """From here on a step that saves ends when that is done: for a test that looks at the folder of a run at work."""
+    real = saving.RunSaver.save
+    monkeypatch.setattr(saving.RunSaver, "save", lambda self, *, wait: real(self, wait=True))
 
 
 def flip_a_byte(file: Path) -> None:

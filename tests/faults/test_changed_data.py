@@ -16,7 +16,7 @@ from sightline.run_files import CHECKPOINT, LEFT_OUT
 from sightline.training import TrainConfig, saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.run import open_training_data
-from tests.tiny import MODEL, log_lines, weights
+from tests.tiny import MODEL, log_lines, wait_for_saves, weights
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -269,10 +269,11 @@ def test_found_24_a_step_of_nothing_but_damaged_images_is_no_step(folder, tmp_pa
 
 @pytest.mark.parametrize("change", [None, "exchanged", "added", "a class more", "gone"])
 def test_a_change_while_it_is_trained_on_is_said_at_its_end(change, cli, folder, tmp_path, monkeypatch):
+    wait_for_saves(monkeypatch)
     real, saved = saving.RunSaver.save, []
 
     def save(self, *, wait):
-        real(self, wait=True)
+        real(self, wait=wait)
         saved.append(self._state.step)
         # At the last one all is read, but what it is tested on.
         if saved == [1, 2, 3] and change == "gone":

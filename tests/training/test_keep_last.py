@@ -45,12 +45,13 @@ def test_no_more_than_the_last_unless_asked(undisturbed, tmp_path):
     seen = []
 
     def observe(at):
-        if at.step in (3, 6):
+        # The last save alone is sure to be done.
+        if at.step == 6:
             seen.append(steps(tmp_path / "a"))
 
     train(dataclasses.replace(THREE, keep_last=1, checkpoint_every=32), tmp_path / "a", observe=observe)
     assert steps(tmp_path / "a") == {"checkpoint": 6}
-    assert seen[1] == {"checkpoint": 6, "checkpoint.previous": 4}
+    assert seen == [{"checkpoint": 6, "checkpoint.previous": 4}]
     assert weights(tmp_path / "a") == weights(undisturbed)
 
 

@@ -27,6 +27,7 @@ from tests.tiny import (
     reseal,
     stop_at,
     tree,
+    wait_for_saves,
     weights,
 )
 
@@ -146,7 +147,8 @@ def test_found_02_a_damaged_checkpoint_never_takes_the_place_of_a_good_one(undis
     assert (weights(out), log_lines(out)) == undisturbed
 
 
-def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, tmp_path):
+def test_found_02_one_that_is_damaged_in_mid_run_does_not_either(undisturbed, monkeypatch, tmp_path):
+    wait_for_saves(monkeypatch)
     out = tmp_path / "a"
 
     def damage(at):

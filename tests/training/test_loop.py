@@ -19,7 +19,7 @@ from sightline.training import TrainConfig, train
 from sightline.training.config import OptimizerConfig
 from sightline.training.prepare import resolve
 from sightline.training.run import open_training_data
-from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, weights
+from tests.tiny import EVENTFUL, MODEL, log_lines, tiny_config, tree, wait_for_saves, weights
 
 SCENES = tiny_config(data="scenes", images=96, batch_size=16)
 
@@ -123,6 +123,7 @@ def test_saved_names_have_no_prefix(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update(tmp_path, monkeypatch):
+    wait_for_saves(monkeypatch)
     losses = []
 
     real = Classification.loss

@@ -16,7 +16,7 @@ from sightline.training import progress_file
 from sightline.training.loop import train
 from sightline.training.progress_file import ProgressFile
 from sightline.training.status import run_status
-from tests.tiny import Stopped, stop_at, tiny_config, tree
+from tests.tiny import Stopped, stop_at, tiny_config, tree, wait_for_saves
 
 CONFIG = tiny_config(images=96, batch_size=16, checkpoint_every=32)
 
@@ -45,6 +45,7 @@ def test_a_run_of_an_older_version_says_no_progress(run_copy):
 def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
     # However slow this machine is, it is written after the first step alone.
     monkeypatch.setattr(progress_file.time, "monotonic", lambda: 100.0)
+    wait_for_saves(monkeypatch)
     seen = []
 
     def look(at):

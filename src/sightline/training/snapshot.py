@@ -85,9 +85,9 @@ class Memory:
             dtype: of those that are floating point; None leaves it.
         """
         copies = {name: self._copy(prefix + name, tensor.detach(), dtype) for name, tensor in tensors.items()}
-        for device in {tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"}:
-            # Copies from there run on by themselves.
-            torch.get_device_module(device).current_stream(device).synchronize()
+        for device in {tensor.device for tensor in tensors.values() if tensor.device.type == "cuda"}:
+            # Copies from there to pinned memory run on by themselves.
+            torch.cuda.current_stream(device).synchronize()
         return copies
 
     def _copy(self, name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
