@@ -53,6 +53,7 @@ from sightline.training.prepare import vit_config
 _SIDE, _NORMAL = 224, ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 # Part -> its baseline, and the least ratio that is expected.
 _PARTS = {"small": ("timm", 1.0), "large": ("timm", 4.0), "shards": ("webdataset", 0.95), "table": ("datasets", None)}
+_VERSIONS = {"webdataset": "webdataset==1.0.2"}
 _SLOWEST_FIRST_BATCH = 1.5
 _COLUMNS = ("part", "data", "workers", "baseline", "ratio", "interval", "wanted", "subject_ms", "baseline_ms")
 
@@ -189,7 +190,7 @@ def compare(part: str, place: Path, images: int, batch: int, workers: int, round
         version = metadata.version(baseline)
         loader = other()
     except (ImportError, InputError) as error:
-        print(f"{part}: not measured ({error})")
+        print(f"{part}: not measured ({error}; pip install {_VERSIONS.get(baseline, baseline)})")
         return []
     works: dict[str, Work] = {"sightline": Ours(data, batch, workers, images), baseline: Theirs(loader, images)}
     times = interleave(works, rounds)
@@ -232,9 +233,9 @@ def resume(data: str, images: int, batch: int, workers: int, rounds: int, packed
     return _row("resume", data, workers, "resumed", "cold", interleave(works, rounds), images, wanted, **about)
 
 
-def _write(parts: Sequence[str], place: Path, quick: bool) -> dict[str, int]:
-    """The files of all parts, and how many images each has."""
-    counts = {}
+def _write(parts: Sequence[str], place: Path, quick: bool) -> dict[str, tuple[int, int]]:
+    """The files of all parts; how many the small and the large images are, and their mean size in KiB."""
+    made = {}
     for part, (count, height, width, quality) in _sizes(quick).items():
         if part == "large" and part not in parts:
             continue
@@ -242,14 +243,13 @@ def _write(parts: Sequence[str], place: Path, quick: bool) -> dict[str, int]:
         started = time.perf_counter()
         images = list(photos(count, height, width, quality))
         write_folder(images, place / part)
-        counts[part] = count
         if part == "small":
             write_shards(images, place / "shards", 2 if quick else 5)
             if "table" in parts:
                 write_table(images, place / "table")
-        size = sum(len(content) for content, _ in images) / count / 1024
-        print(f"  {size:.0f} KiB each, {time.perf_counter() - started:.0f} s", flush=True)
-    return counts
+        made[part] = count, round(sum(len(content) for content, _ in images) / count / 1024)
+        print(f"  {made[part][1]} KiB each, {time.perf_counter() - started:.0f} s", flush=True)
+    return made
 
 
 def _sizes(quick: bool) -> dict[str, tuple[int, int, int, int]]:
@@ -274,10 +274,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         os.environ["SIGHTLINE_CACHE"] = str(place / "cache")
-        counts = _write(chosen.parts, place, chosen.quick)
+        made = _write(chosen.parts, place, chosen.quick)
         for (part, workers, data, packs), said in counted([case for case in cases if case[0] in chosen.parts]):
             print(f"{said} {part} {data}{', packed' if packs else ''}, {workers} workers", flush=True)
-            images = counts["large" if part == "large" else "small"]
+            images, size = made["large" if part == "large" else "small"]
             rounds = chosen.rounds or (2 if chosen.quick else 6 if part == "large" else 8)
             if part == "resume":
                 kind, _, inside = data.partition(":")
@@ -286,7 +286,7 @@ def main() -> None:
                 fresh = compare(part, place, images, batch, workers, rounds)
             if fresh:
                 print_table(_COLUMNS, [one | {"wanted": one["wanted"] or "-"} for one in fresh])
-            rows += fresh
+            rows += [one | {"kib_an_image": size} for one in fresh]
     parser.save(rows)
     print(f"rows: {parser.path}")
 

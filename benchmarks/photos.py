@@ -15,12 +15,14 @@ _CLASSES = 10
 _FALL = 0.72
 # Some pictures, of which each file is a part in another place: to draw them takes longer than to write them.
 _DRAWN = 4
+# Sides of photographs that were made smaller than a camera writes them.
+_SHRUNK = 1000
 
 
 def _texture(draws: np.random.Generator, height: int, width: int) -> np.ndarray:
-    """Noise of every scale about 0, and that of a sensor: float32 [height, width]."""
+    """Noise of every scale about 0, and that of a sensor, more in what was shrunk: float32 [height, width]."""
     longest, cells, strength = max(height, width), 2, 60.0
-    made = 5 * draws.standard_normal((height, width), dtype=np.float32)
+    made = (5 if longest < _SHRUNK else 3) * draws.standard_normal((height, width), dtype=np.float32)
     while cells <= longest // 2:
         shape = [max(2, cells * side // longest) for side in (height, width)]
         coarse = Image.fromarray(draws.standard_normal(shape, dtype=np.float32))
