@@ -193,7 +193,8 @@ def compare(part: str, place: Path, images: int, batch: int, workers: int, round
         print(f"{part}: not measured ({error}; pip install {_VERSIONS.get(baseline, baseline)})")
         return []
     works: dict[str, Work] = {"sightline": Ours(data, batch, workers, images), baseline: Theirs(loader, images)}
-    times = interleave(works, rounds)
+    # Large files were written just now, and a pass over them is long.
+    times = interleave(works, rounds, warm=part != "large")
     return [_row(part, data, workers, "sightline", baseline, times, images, wanted, version=version)]
 
 
@@ -264,7 +265,9 @@ def main() -> None:
     parser.usual("loading", "few images and two rounds: for what rows say, not for speeds")
     parser.add_argument("--parts", nargs="+", choices=[*_PARTS, "resume"], default=[*_PARTS, "resume"])
     parser.add_argument("--workers", nargs="+", type=int, default=[0, 2], help="0 2")
-    parser.add_argument("--rounds", type=threads, help="passes of each; 8, of large images 6; or 2 if --quick")
+    parser.add_argument(
+        "--rounds", type=threads, help="passes of each; 7, of large images and tables 6; or 2 if --quick"
+    )
     chosen = parser.begin()
     batch = 4 if chosen.quick else 25
     cases: list[tuple[str, int, str, bool]] = [(part, n, "", False) for part in _PARTS for n in chosen.workers]
@@ -278,7 +281,7 @@ def main() -> None:
         for (part, workers, data, packs), said in counted([case for case in cases if case[0] in chosen.parts]):
             print(f"{said} {part} {data}{', packed' if packs else ''}, {workers} workers", flush=True)
             images, size = made["large" if part == "large" else "small"]
-            rounds = chosen.rounds or (2 if chosen.quick else 6 if part == "large" else 8)
+            rounds = chosen.rounds or (2 if chosen.quick else 7 if part in ("small", "shards", "resume") else 6)
             if part == "resume":
                 kind, _, inside = data.partition(":")
                 fresh = [resume(f"{kind}:{place / inside}", images, batch, workers, rounds, packs)]

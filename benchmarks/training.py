@@ -183,7 +183,7 @@ def main() -> None:
     rows = []
     for (encoding, precision, loss), said in counted(cases):
         slow = precision == "bfloat16" and runtime.default_precision(chosen.device) == "float32"
-        rounds = chosen.rounds or (2 if chosen.quick else 8 if slow else 12)
+        rounds = chosen.rounds or (2 if chosen.quick else 6 if slow else 12)
         batch = chosen.batch or (1 if slow else 2 if chosen.quick else 8)
         print(f"{said} {encoding}, {precision}, {loss}: {rounds} steps of {batch} images each", flush=True)
         made = compare(encoding, precision, loss, rounds, batch, chosen.quick, chosen.device)
