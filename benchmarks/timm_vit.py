@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from sightline.errors import InputError
 from sightline.runtime import import_timm
 
 
-def timm_vit(name: str, image_size: int) -> nn.Module | None:
-    """timm's `name` at `image_size` pixels without pretrained weights, or None where timm does not import."""
+def timm_vit(name: str, image_size: int, **options: Any) -> nn.Module | None:
+    """timm's `name` at `image_size` pixels without pretrained weights, or None where timm does not import; `options`
+    are of its ViT."""
     try:
         timm = import_timm()
     except InputError:
         return None
-    return timm.create_model(name, img_size=image_size, dynamic_img_size=True)
+    return timm.create_model(name, img_size=image_size, dynamic_img_size=True, **options)

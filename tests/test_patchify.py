@@ -23,6 +23,16 @@ def test_round_trip(batch: int, channels: int, rows: int, cols: int, patch: int)
         assert torch.equal(unpatchify(patches, Grid(rows, cols), patch), images)
 
 
+@pytest.mark.parametrize("patch", [4, 8, 14, 16, 24])
+def test_bytes_are_cut_as_other_numbers_are(patch: int) -> None:
+    """Eight at once where they may be: not where the patch is no multiple, nor where memory begins in between."""
+    flat = torch.randint(0, 256, (3 + 2 * 3 * 2 * 3 * patch**2,), dtype=torch.uint8)
+    for images in (flat[3:], flat[:-3]):
+        images = images.reshape(2, 3, 2 * patch, 3 * patch)
+        for some in (images, images.mT.contiguous().mT, images[:, :, :patch]):
+            assert torch.equal(patchify(some, patch), patchify(some.int(), patch).byte())
+
+
 def test_one_patch_is_one_square_of_the_image() -> None:
     images = torch.arange(2 * 3 * 8 * 12).float().reshape(2, 3, 8, 12)
     patches = patchify(images, 4)

@@ -27,10 +27,19 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
         [batch, rows * cols, channels * patch_size**2]; row-major patches, each flattened as (channel, y, x), so
         that a linear layer over them is the convolution with the same weight reshaped.
     """
+    aligned = images.dtype == torch.uint8 and patch_size % 8 == images.storage_offset() % 8 == 0
+    if aligned and images.is_contiguous():
+        # Eight bytes of a patch's row at once, where workers cut what files held.
+        return _cut(images.view(torch.int64), patch_size, patch_size // 8).view(torch.uint8)
+    return _cut(images, patch_size, patch_size)
+
+
+def _cut(images: Tensor, tall: int, wide: int) -> Tensor:
+    """`patchify` of patches of `tall` by `wide` values."""
     batch, channels, height, width = images.shape
-    rows, cols = height // patch_size, width // patch_size
-    cut = images.reshape(batch, channels, rows, patch_size, cols, patch_size)
-    return cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, rows * cols, channels * patch_size * patch_size)
+    rows, cols = height // tall, width // wide
+    cut = images.reshape(batch, channels, rows, tall, cols, wide)
+    return cut.permute(0, 2, 4, 1, 3, 5).reshape(batch, rows * cols, channels * tall * wide)
 
 
 def unpatchify(patches: Tensor, grid: Grid, patch_size: int) -> Tensor:

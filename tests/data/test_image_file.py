@@ -17,7 +17,7 @@ import pytest
 from PIL import Image, ImageFile, ImageOps
 
 from sightline.data import image_file
-from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image, read_image_size
+from sightline.data.image_file import BACKGROUND, MAX_PIXELS, read_image, read_image_size, read_picture
 from sightline.errors import UnreadableDataError
 
 INPUTS = Path(__file__).parents[1] / "faults" / "inputs"
@@ -80,6 +80,9 @@ def test_readable_files(name: str) -> None:
     assert first.dtype == np.uint8
     assert first.shape == (*READABLE[name], 3)
     assert (first == second).all()
+    picture = read_picture(INPUTS / name)
+    assert picture.mode == "RGB"
+    assert (np.asarray(picture) == first).all()
 
 
 @pytest.mark.parametrize("name", UNREADABLE)

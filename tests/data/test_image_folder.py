@@ -288,8 +288,8 @@ def test_found_24_what_cannot_be_decoded_leaves_its_batch_within_what_is_allowed
 
 def test_found_24_no_pixel_is_decoded_before_the_first_batch(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    real = stored.read_image
-    monkeypatch.setattr(stored, "read_image", lambda path, **rest: read.append(path) or real(path, **rest))
+    real = stored.read_picture
+    monkeypatch.setattr(stored, "read_picture", lambda path, **rest: read.append(path) or real(path, **rest))
     source, _ = ImageFolder(damaged).check_readable("train")
     assert read == []
     next(uniform_batches(source, "train", indices=[3, 1], image_size=(6, 6), batch_size=2, patch_size=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import math
 
@@ -49,6 +50,20 @@ def two_steps(image: np.ndarray, side: int, crop: float) -> np.ndarray:
     resized = Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC)
     top, left = round((size[0] - side) / 2), round((size[1] - side) / 2)
     return np.asarray(resized)[top : top + side, left : left + side]
+
+
+@pytest.mark.parametrize("kind", [ImageTransform, SimpleCrop])
+def test_an_image_of_pillow_is_cut_as_its_pixels_are(kind) -> None:
+    mirrored = set()
+    for index in range(8):
+        crop = kind().train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
+        view = cut(IMAGE, crop)
+        assert np.array_equal(cut(Image.fromarray(IMAGE), crop), view)
+        if crop.mirrored:
+            assert np.array_equal(view, cut(IMAGE, dataclasses.replace(crop, mirrored=False))[:, ::-1])
+        mirrored.add(crop.mirrored)
+    assert mirrored == {True, False}
+    assert np.array_equal(cut(Image.fromarray(IMAGE), whole_crop((61, 97), (61, 97))), IMAGE)
 
 
 @pytest.mark.parametrize("shape", [(61, 97), (97, 61), (64, 64), (33, 200)])

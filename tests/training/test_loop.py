@@ -57,7 +57,8 @@ def test_random_numbers_outside_are_left_alone(tmp_path):
 @pytest.mark.parametrize("fails", [False, True])
 def test_found_31_the_switches_of_the_caller_are_as_they_were(mode, fails, tmp_path):
     def read():
-        return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+        asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        return *asked, torch.utils.deterministic.fill_uninitialized_memory
 
     def stop(at):
         raise ZeroDivisionError

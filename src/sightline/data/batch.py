@@ -79,8 +79,8 @@ def is_finite(tree: Any) -> bool:
 def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Flat patches [..., channels * patch_size**2] of values from 0 to 255 as a model takes them: float32."""
     shift, scale = (torch.tensor(values, device=inputs.device).unsqueeze(-1) for values in (mean, std))
-    channels = inputs.float().unflatten(-1, (len(mean), -1))
-    return channels.div(255).sub_(shift).div_(scale).flatten(-2)
+    channels = inputs.to(torch.float32, copy=True).unflatten(-1, (len(mean), -1))
+    return channels.div_(255).sub_(shift).div_(scale).flatten(-2)
 
 
 Kept = Sequence[np.ndarray | None]

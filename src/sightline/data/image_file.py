@@ -61,11 +61,31 @@ def read_image(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, 
             a kind without a known range (floating point). One line: "PATH: reason".
     """
     with _opened(path, max_pixels) as image:
-        if least is not None:
-            # What lies on its side is asked for lying; only a JPEG does anything here.
-            height, width = least[::-1] if _orientation(image) >= 5 else least
-            image.draft(None, (width, height))
+        _draft(image, least)
         return rgb_pixels(image, path)
+
+
+def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None) -> Image.Image:
+    """As `read_image`, of the same pixels as Pillow holds them: one that is RGB and upright in its file is not copied.
+
+    Returns:
+        An RGB image, which is loaded.
+    """
+    with _opened(path, max_pixels) as image:
+        _draft(image, least)
+        plain = _orientation(image) == 1
+        image.load()
+        if plain and image.mode == "RGB" and not image.has_transparency_data:
+            return image
+        return Image.fromarray(rgb_pixels(image, path))
+
+
+def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
+    """Let a JPEG be decoded at a part of its size, as `read_image` says; other formats do nothing here."""
+    if least is not None:
+        # What lies on its side is asked for lying.
+        height, width = least[::-1] if _orientation(image) >= 5 else least
+        image.draft(None, (width, height))
 
 
 def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> np.ndarray:

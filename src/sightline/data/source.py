@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from PIL.Image import Image
 
 from sightline.checks import require
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.summary import Summary
-from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, cut
+from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, cut, size_of
 from sightline.errors import InputError
 from sightline.targets import Target
 
@@ -119,15 +120,28 @@ class Source(ABC):
     ) -> Example:
         """A stored example as `transform` shows it, what is said of it moved with the picture; the other arguments are
         those of `example`."""
-        assert self.transform is not None
-        size = (example.image.shape[0], example.image.shape[1])
-        if split == "train":
-            crop = self.transform.train_crop(size, image_size, seed=seed, epoch=epoch, index=index)
-        else:
-            crop = self.transform.measured(size, image_size)
-        image = cut(example.image, crop, self.transform.interpolation)
-        target = example.target.moved(crop) if split == "train" else example.target.measured(crop)
+        image, target = self._seen(example.image, example.target, split, index, image_size, seed=seed, epoch=epoch)
         return replace(example, image=image, target=target)
+
+    def _seen(
+        self,
+        image: np.ndarray | Image,
+        target: Target,
+        split: str,
+        index: int,
+        image_size: tuple[int, int],
+        *,
+        seed: int,
+        epoch: int,
+    ) -> tuple[np.ndarray, Target]:
+        """A stored image, as `cut` takes it, and what is said of it, as `shown`."""
+        assert self.transform is not None
+        if split == "train":
+            crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
+        else:
+            crop = self.transform.measured(size_of(image), image_size)
+        moved = target.moved(crop) if split == "train" else target.measured(crop)
+        return cut(image, crop, self.transform.interpolation), moved
 
     def _with(self, **changes: Any) -> Self:
         """The same data set, shown in another way; those that show images in a way of their own stay."""

@@ -13,10 +13,10 @@ import numpy as np
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.image_file import MAX_PIXELS, read_image, too_large
+from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
-from sightline.data.transforms import ImageTransform
+from sightline.data.transforms import ImageTransform, size_of
 from sightline.errors import InputError, UnreadableDataError, choose
 from sightline.targets import Target
 
@@ -162,9 +162,9 @@ class StoredImages(Source):
         # What is measured is decoded whole.
         part = split == "train" and self.reduced
         least = (times * image_size[0], times * image_size[1]) if part else None
-        image = read_image(self.listing.image(row), max_pixels=self.max_pixels, least=least)
-        target = self.target_of(row, (image.shape[0], image.shape[1]))
-        return self.shown(Example(image, target, path), split, index, image_size, seed=seed, epoch=epoch)
+        picture = read_picture(self.listing.image(row), max_pixels=self.max_pixels, least=least)
+        target = self.target_of(row, size_of(picture))
+        return Example(*self._seen(picture, target, split, index, image_size, seed=seed, epoch=epoch), path)
 
     def example_name(self, split: str, index: int) -> str:
         """As `Source.example_name`: its path."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -236,12 +237,16 @@ def _is_due(step: Step, every: int | None) -> bool:
 def _deterministic(device: torch.device) -> Iterator[None]:
     """Deterministic kernels; afterwards their switches and the random generators are as they were."""
     was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    # Deterministic mode fills all memory with NaN before an operator writes there: time for what nothing reads.
+    memory: Any = torch.utils.deterministic
+    filled, memory.fill_uninitialized_memory = memory.fill_uninitialized_memory, False
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count()) if device.type == "cuda" else ()):
             yield
     finally:
         torch.use_deterministic_algorithms(was, warn_only=warned)
+        memory.fill_uninitialized_memory = filled
 
 
 def _check_weights(state: RunState, step: Step) -> None:
