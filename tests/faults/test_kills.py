@@ -176,9 +176,8 @@ def loading(data: str, method: str, begun: str) -> None:
             time.sleep(600)
 
 
-@pytest.mark.parametrize(
-    "method", ["forkserver", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fork", "spawn"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_no_worker_outlives_what_is_killed(method, tmp_path):
     """Also where it is the child of a fork server, as by default from Python 3.14 on: that lives as long as it does."""
     given = loading, (pictures(tmp_path / "data"), method, str(tmp_path / "begun"))

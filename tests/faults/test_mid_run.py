@@ -198,7 +198,7 @@ def stopped(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "training.safetensors"])
+@pytest.mark.parametrize("name", ["model.safetensors", pytest.param("training.safetensors", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_half_written_checkpoint_is_passed_over_and_what_is_left_beside_it_goes(
     damage, name, stopped, cli, whole, tmp_path
