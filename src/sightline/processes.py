@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import math
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,22 @@ def machine() -> str | None:
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return None
+
+
+def end_with_parent() -> None:
+    """End this process, which `multiprocessing` started, as soon as the one that asked for it is gone, also where that
+    is not the one that made it, as with a fork server; killed, it could not say so. Calls return at once."""
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=wait, daemon=True).start()
 
 
 @contextlib.contextmanager

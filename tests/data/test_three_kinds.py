@@ -16,7 +16,7 @@ from sightline.data.packs import epoch_order
 from sightline.errors import InputError, UnreadableDataError
 from sightline.training import train
 from tests.batches import same, uniform_batches
-from tests.data.three_kinds import CLASSES, KINDS, encoded, images, write_tar
+from tests.data.three_kinds import CLASSES, KINDS, encoded, images, made, write_tar
 from tests.tiny import MODEL, Stopped, log_lines, stop_at, tiny_config, weights
 
 NEW = ["hf", "parquet", "wds"]
@@ -25,12 +25,8 @@ NEW = ["hf", "parquet", "wds"]
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory):
     """Kind -> its data set, of whole images; the cache of `datasets` is of this file alone."""
-    import datasets
-
-    root = tmp_path_factory.mktemp("kinds")
-    before, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, root / "arrow"
-    yield {kind: make(root / kind, images()) for kind, make in KINDS.items()}
-    datasets.config.HF_DATASETS_CACHE = before
+    with made(tmp_path_factory.mktemp("kinds"), images()) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +113,15 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
 
 
 KINDS = {"imagefolder": folder, "hf": saved, "parquet": parquet, "wds": shards}
+
+
+@contextlib.contextmanager
+def made(root: Path, given: Images) -> Iterator[dict[str, str]]:
+    """Kind -> its data set of these images; inside, the cache of `datasets` lies below `root` too."""
+    import datasets
+
+    before, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, root / "arrow"
+    try:
+        yield {kind: make(root / kind, given) for kind, make in KINDS.items()}
+    finally:
+        datasets.config.HF_DATASETS_CACHE = before

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from sightline.load import read_record
+from tests.processes import group, wait_for
 from tests.tiny import MODEL, log_lines, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
@@ -25,27 +26,6 @@ def start(*words, **options):
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options
     )
-
-
-def group(leader):
-    """The processes of a group that live."""
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/stat") as stream:
-                fields = stream.read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == leader and fields[0] != "Z":
-            found.append(int(entry))
-    return found
-
-
-def wait_for(what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def training(process, out):

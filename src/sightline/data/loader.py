@@ -18,6 +18,7 @@ from sightline.data.source import Example, Source
 from sightline.errors import SightlineError
 from sightline.layout import TokenLayout
 from sightline.patchify import ImageRows
+from sightline.processes import end_with_parent
 from sightline.runtime import check_workers
 from sightline.signals import leave_to_parent
 
@@ -163,6 +164,7 @@ class _InWorker:
 
 def _begin_worker(_: int) -> None:
     leave_to_parent()
+    end_with_parent()
 
 
 def _from_workers(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:

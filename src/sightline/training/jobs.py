@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import queue
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +19,7 @@ from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.measure import planned_images
 from sightline.owner import claim
 from sightline.predictions import Prediction, dump_predictions
+from sightline.processes import end_with_parent
 from sightline.replacing import write_file
 from sightline.results import Measured, ResultRow, dump_rows, read_rows
 from sightline.run_files import PREDICTIONS, RESULTS
@@ -128,16 +127,8 @@ def _end(processes: Sequence[Any], messages: Any) -> None:
         process.join()
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone; killed, that one could not say so."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
 def _work(job: Job, messages: Any) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     signals.listen()
     signals.let_through()
     try:

@@ -1,0 +1,248 @@
+"""What happens to a run in its middle: storage that fails, memory that is gone, numbers that are not finite, a clock
+that jumps; one line each, the exit code that is promised, and a checkpoint from which the same run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.cli.app import main
+from sightline.errors import RanksError
+from sightline.load import load_model, read_record
+from sightline.training import loop, train
+from tests.ranks import together
+from tests.tiny import INPUTS, MODEL, log_lines, pictures, tiny_config, tree, weights
+
+OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+# Six steps, a checkpoint after each.
+WORDS = ["train", "--data", "digits", "--images", 192, "--resolution", 16, "--threads", 1, "--set", "precision=float32",
+         "--set", "checkpoint_every=32", "--set", "validation=null", *OPTIONS]  # fmt: skip
+BEFORE = 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Weights and log of the run, undisturbed."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main([str(word) for word in (*WORDS, "--out", out)]) == 0
+    return weights(out), log_lines(out)
+
+
+@pytest.fixture
+def before_step(monkeypatch):
+    """`before_step(work)`: have `work(state)` done before the fourth step of a run."""
+
+    def patch(work):
+        real = loop.take_step
+
+        def step(state, *arguments):
+            if state.step == BEFORE - 1:
+                work(state)
+            return real(state, *arguments)
+
+        monkeypatch.setattr(loop, "take_step", step)
+
+    return patch
+
+
+def ended_in_a_line(code, got, out, err, *says):
+    assert (got, out) == (code, ""), err
+    last = err.splitlines()[-1]
+    assert last.startswith("sightline: error: "), err
+    assert "Traceback" not in err
+    for word in says:
+        assert word in last, last
+
+
+def goes_on(cli, monkeypatch, out, whole, words=("--resume",)):
+    """What was saved is whole, nothing half written stands beside it, and the run ends as the undisturbed one."""
+    assert read_record(out / "checkpoint")["training"]["step"] == BEFORE - 1
+    assert all(bool(value.isfinite().all()) for value in load_model(out).state_dict().values())
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+    monkeypatch.undo()
+    code, _, err = cli(*WORDS, "--out", out, *words)
+    assert code == 0, err
+    assert (weights(out), log_lines(out)) == whole
+
+
+def test_a_disk_that_is_full(cli, before_step, whole, monkeypatch, tmp_path):
+    """A limit on the size of a file stands for it: the system refuses the write in the same way."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before_step(lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1])))
+    try:
+        found = cli(*WORDS, "--out", tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ended_in_a_line(5, *found, str(tmp_path / "run"), "cannot be written (File too large")
+    goes_on(cli, monkeypatch, tmp_path / "run", whole)
+
+
+def test_a_folder_that_nobody_may_write_to_any_more(cli, before_step, whole, monkeypatch):
+    superuser = os.geteuid() == 0
+    # That of pytest is closed to others; the superuser may write anywhere, and is refused as anyone else.
+    with tempfile.TemporaryDirectory() as shelf:
+        Path(shelf).chmod(0o755)
+        out = Path(shelf) / "run"
+
+        def lock(_):
+            out.chmod(0o555)
+            if superuser:
+                os.seteuid(65534)
+
+        before_step(lock)
+        try:
+            found = cli(*WORDS, "--out", out)
+        finally:
+            if superuser:
+                os.seteuid(0)
+            out.chmod(0o755)
+        ended_in_a_line(5, *found, str(out), "cannot be written (Permission denied)")
+        # It could not be given back, and this process lives.
+        goes_on(cli, monkeypatch, out, whole, ["--resume", "--take-over"])
+
+
+def test_a_folder_that_is_deleted(cli, before_step, tmp_path):
+    before_step(lambda _: shutil.rmtree(tmp_path / "run"))
+    ended_in_a_line(5, *cli(*WORDS, "--out", tmp_path / "run"), str(tmp_path / "run"), "it was moved or deleted")
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_the_system_does_not_give(cli, before_step, whole, monkeypatch, tmp_path):
+    """More than any machine has, asked for as a step does: one line, and the checkpoint is as it was."""
+    before_step(lambda _: torch.empty(2**52))
+    ended_in_a_line(1, *cli(*WORDS, "--out", tmp_path / "run"), "allocate", "(try smaller sizes)")
+    goes_on(cli, monkeypatch, tmp_path / "run", whole)
+
+
+def test_a_weight_that_is_poisoned(cli, before_step, whole, monkeypatch, tmp_path):
+    before_step(lambda state: state.model.head.weight.data[0].fill_(float("nan")))
+    words = ["step 4 of epoch 0 stopped before the update", "loss nan", "gradient norm nan", "images "]
+    ended_in_a_line(4, *cli(*WORDS, "--out", tmp_path / "run"), *words)
+    goes_on(cli, monkeypatch, tmp_path / "run", whole)
+
+
+def test_a_clock_that_jumps_back(cli, before_step, whole, monkeypatch, tmp_path):
+    real, back = time.time, []
+    monkeypatch.setattr(time, "time", lambda: real() - 10**8 * bool(back))
+    before_step(back.append)
+    code, _, err = cli(*WORDS, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert (weights(tmp_path / "run"), log_lines(tmp_path / "run")) == whole
+    assert [json.loads(line)["step"] for line in log_lines(tmp_path / "run")] == list(range(1, 7))
+
+
+def exhausted(ranks, out):
+    """On one of two ranks memory is gone in the fourth step."""
+    torch.set_num_threads(1)
+    real = loop.take_step
+
+    def step(state, *arguments):
+        if state.step == BEFORE - 1 and ranks.rank == 1:
+            torch.empty(2**52)
+        return real(state, *arguments)
+
+    loop.take_step = step
+    train(tiny_config(images=192, checkpoint_every=32), out, ranks=ranks, device="cpu")
+
+
+def test_a_rank_whose_memory_is_gone_ends_the_others(tmp_path):
+    """In less than a minute: `together` would wait for four, and kill it then."""
+    began = time.monotonic()
+    said = together(2, exhausted, tmp_path / "run")
+    assert time.monotonic() - began < 120
+    assert [type(one) for one in said] == [RanksError, RuntimeError]
+    assert read_record(tmp_path / "run" / "checkpoint")["training"]["step"] == BEFORE - 1
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overwrite(name):
+    return lambda path: shutil.copy(INPUTS / name, path)
+
+
+DAMAGES = {
+    "truncated": cut,
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": lambda path: path.unlink(),
+    "a header of 2**62 bytes": overwrite("huge_header.safetensors"),
+    "shapes that do not fit": overwrite("shape_mismatch.safetensors"),
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that stopped after four of six steps, to be copied."""
+    out, real = tmp_path_factory.mktemp("stopped") / "run", loop.take_step
+
+    def step(state, *arguments):
+        if state.step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(state, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(loop, "take_step", step)
+        assert main([str(word) for word in (*WORDS, "--out", out)]) == 143
+    return out
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", pytest.param("training.safetensors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_half_written_checkpoint_is_passed_over_and_what_is_left_beside_it_goes(
+    damage, name, stopped, cli, whole, tmp_path
+):
+    """With a line that names it, and what another kill left: the beginnings of a checkpoint, of a log, of a swap."""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    DAMAGES[damage](out / "checkpoint" / name)
+    gone = 2**22 - 3
+    (out / f".checkpoint.writing-{gone}-0a1b2c3d").mkdir()
+    shutil.copy(INPUTS / "truncated.safetensors", out / f".checkpoint.writing-{gone}-0a1b2c3d" / "model.safetensors")
+    (out / f".log.jsonl.writing-{gone}").write_text('{"step": 1, ')
+    code, _, err = cli(*WORDS, "--out", out, "--resume")
+    assert code == 0, err
+    [said] = [line for line in err.splitlines() if "going on from" in line]
+    assert f"checkpoint/{name}" in said
+    assert "checkpoint.previous" in said
+    assert (weights(out), log_lines(out)) == whole
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_where_no_checkpoint_is_whole_nothing_is_begun(damage, stopped, refused, tmp_path):
+    """Never random weights instead: neither a run that goes on, nor one that begins with them."""
+    out = shutil.copytree(stopped, tmp_path / "run")
+    for name in ("checkpoint", "checkpoint.previous"):
+        DAMAGES[damage](out / name / "model.safetensors")
+    before = tree(tmp_path)
+    refused(*WORDS, "--out", out, "--resume", says=["checkpoint/model.safetensors", "checkpoint.previous"])
+    refused(*WORDS, "--init-from", out, "--out", tmp_path / "new", says=["model.safetensors"])
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_without_a_home_a_terminal_or_a_language(tmp_path):
+    """Nothing can be remembered in the user's folder, and nothing but ASCII be said: it works all the same."""
+    data = pictures(tmp_path / "dätä")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), "HOME": "/dev/null/none"}
+    environment |= {"LANG": "C", "LC_ALL": "C", "TERM": "dumb", "PYTHONIOENCODING": "ascii", "CUDA_VISIBLE_DEVICES": ""}
+    words = ["--data", data, "--images", 16, "--resolution", 16, "--threads", 1, *OPTIONS, "--out", tmp_path / "run"]
+    for command in (["train", *words], ["evaluate", tmp_path / "run", "--resolutions", 8]):
+        done = subprocess.run(
+            [sys.executable, "-m", "sightline", *map(str, command)], capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, env=environment, cwd=tmp_path, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["dätä", "run"]
