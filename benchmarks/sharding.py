@@ -3,10 +3,9 @@
     python benchmarks/sharding.py [--model vit_large_patch16] [--ranks 2] [--steps 2] [--out OUT]
 
 The steps are those of `train`: two images a process at 64 px, AdamW, float32, processes joined by gloo on the
-processors of this machine, one thread each. `peak_mib` is the most memory that one of them had, all told; `begun_mib`
-what it had before the model was built; `steps_mib` the most during the steps, when all of a step's memory is taken (FSDP2 builds the whole model before it gives it up).
-`gradient` is the norm of the gradient of the first step, which both must agree on. ViT-L takes about two minutes and
-12 GiB.
+processors of this machine, one thread each. `begun_mib` is what one of them had before the model was built, `steps_mib`
+the most during the steps, `peak_mib` the most of all (FSDP2 builds the whole model before it gives it up). `gradient`
+is the norm of the gradient of the first step, which both must agree on. ViT-L takes about two minutes and 12 GiB.
 """
 
 from __future__ import annotations

@@ -98,15 +98,14 @@ def test_more_of_anything_takes_more(encoding, training, dtype):
 
 def test_those_who_share_hold_parts():
     asked = {"batch": 2, "training": True, "ema": True, "saves": True}
-    alone, two = (
-        estimate_memory(model_config("vit_large_patch16"), 64, sharers=sharers, **asked) for sharers in (1, 2)
-    )
+    model = model_config("vit_large_patch16")
+    alone, two = (estimate_memory(model, 64, sharers=sharers, **asked) for sharers in (1, 2))
     for name in ("parameters", "gradients", "optimizer", "saved"):
         assert getattr(two, name) == -(-getattr(alone, name) // 2), name
     # What is computed is there as a whole: less than three blocks of 24, with its gradient.
     assert 0 < two.activations - alone.activations < 2 * 3 * alone.parameters / 24
     assert two.built == alone.parameters
-    many = estimate_memory(model_config("vit_large_patch16"), 64, sharers=1000, **asked)
+    many = estimate_memory(model, 64, sharers=1000, **asked)
     assert many.total == many.built
 
 

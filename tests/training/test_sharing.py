@@ -286,7 +286,7 @@ def test_no_file_of_a_checkpoint_is_a_pickle(parts):
 
 
 def test_sharing_is_named_where_it_is_not_known():
-    with pytest.raises(InputError, match="sharing 'fsdpp'.*fsdp"):
+    with pytest.raises(InputError, match=r"sharing 'fsdpp'.*fsdp"):
         tiny_config(sharing="fsdpp")
 
 
