@@ -162,9 +162,9 @@ class Parts:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         stem, model, _ = self.folder.name.rsplit("-", 2)
-        for other in self.folder.parent.glob(f"{stem}-*-*"):
-            if other.name.rsplit("-", 2)[1] != model:
-                with contextlib.suppress(InputError, OSError), _locked(other):
+        for other in list(self.folder.parent.iterdir()):
+            if other.name.startswith(f"{stem}-") and other.name.rsplit("-", 2)[1] != model:
+                with contextlib.suppress(InputError, StorageError), _locked(other):
                     shutil.rmtree(other, ignore_errors=True)
 
     def is_empty(self) -> bool:
@@ -247,7 +247,7 @@ def weights_digest(model: Model) -> str:
     for name, value in sorted(model.state_dict().items()):
         seen.update(name.encode())
         if isinstance(value, torch.Tensor):
-            seen.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            seen.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         else:
             seen.update(repr(value).encode())
     return seen.hexdigest()[:12]
@@ -290,7 +290,8 @@ def kept_beside(
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder while inside: no other process may; the lock goes with its holder, killed or not."""
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with storage_errors(f"{folder}: cannot be held"):
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
