@@ -247,7 +247,7 @@ def weights_digest(model: Model) -> str:
     for name, value in sorted(model.state_dict().items()):
         seen.update(name.encode())
         if isinstance(value, torch.Tensor):
-            seen.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            seen.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         else:
             seen.update(repr(value).encode())
     return seen.hexdigest()[:12]
