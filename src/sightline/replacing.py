@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from sightline.errors import StorageError
@@ -21,8 +21,9 @@ def storage_errors(said: str) -> Iterator[None]:
         raise StorageError(f"{said} ({error.strerror or error})") from error
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all, a text as UTF-8; a hard link to what was there keeps it.
+def write_file(path: Path, content: str | bytes | Iterable[bytes]) -> None:
+    """Write a file whole or not at all, a text as UTF-8; a hard link to what was there keeps it. What is too long for
+    memory is given piece by piece.
 
     What a writer that was killed left beside it goes.
 
@@ -32,7 +33,11 @@ def write_file(path: Path, content: str | bytes) -> None:
     temporary = path.with_name(f".{path.name}.writing-{os.getpid()}")
     with storage_errors(f"{path}: cannot be written"):
         try:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            with temporary.open("wb") as file:
+                if isinstance(content, str | bytes):
+                    file.write(content.encode() if isinstance(content, str) else content)
+                else:
+                    file.writelines(content)
             # Else a power cut may leave the new name and none of the content.
             flush(temporary)
             temporary.replace(path)

@@ -91,7 +91,8 @@ class ResultRow(Origin, Measured):
     `view` says how images were shown: `square`, with `resolution` the side in pixels and `grid` [rows, cols], or at
     their own aspect (`native`, `max:N`, `tokens:N`; see `data.views.View`), where both are None; `patches` is the mean
     of patches an image (nan, for a square, takes those of the grid); `knob` is the encoding's extrapolation parameter
-    (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took.
+    (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took, on
+    `ranks` processes.
     `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
     them, while what is said of them stayed at their own size (None: it saw them as they are). `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
@@ -107,6 +108,7 @@ class ResultRow(Origin, Measured):
     patches: float = math.nan
     shrunk: int | None = None
     picture: str = ""
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -197,7 +199,7 @@ def dump_rows(rows: Iterable[Origin]) -> str:
 def as_written(row: Origin) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
-    for name, nothing in (("shrunk", None), ("picture", "")):
+    for name, nothing in (("shrunk", None), ("picture", ""), ("ranks", 1)):
         if record.get(name, 0) == nothing:
             del record[name]
     if record.get("counted") == IMAGES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
+import functools
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from sightline.training import train
 from sightline.training.config import OptimizerConfig, ValidationConfig
 from tests.data.three_kinds import encoded, images
 from tests.ranks import together
-from tests.tiny import MODEL, pictures, tiny_config
+from tests.tiny import MODEL, pictures, tiny_config, wait_for_saves
 
 SAFE = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 
@@ -148,17 +149,29 @@ def everything(folder: Path, **changes):
 
 def run(ranks, config, out):
     torch.set_num_threads(1)
-    # The second pass: what cannot be read was met.
-    train(config, out, ranks=ranks, device="cpu", observe=CopyAt(6 if config.packing is None else 8, out))
+    with pytest.MonkeyPatch.context() as patch:
+        wait_for_saves(patch)
+        # The second pass: what cannot be read was met.
+        train(config, out, ranks=ranks, device="cpu", observe=CopyAt(6 if config.packing is None else 8, out))
+
+
+def in_parts(files: dict[str, str], size: int) -> dict[str, str]:
+    """The same where each of so many ranks writes its own tensors."""
+    found = {name: kind for name, kind in files.items() if kind != "safetensors"}
+    for name in files.keys() - found.keys():
+        stem = name.removesuffix(".safetensors")
+        found |= {f"{stem}-{rank + 1:05d}-of-{size:05d}.safetensors": "safetensors" for rank in range(size)}
+    return found
 
 
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("size", [1, 2])
-def test_every_file_of_a_run_is_json_text_or_safetensors(size, packed, tmp_path):
-    config = everything(tmp_path / "data", packing=PackingConfig(tokens=120) if packed else None)
+@pytest.mark.parametrize(("size", "sharing"), [(1, "ddp"), (2, "ddp"), (2, "fsdp")])
+def test_every_file_of_a_run_is_json_text_or_safetensors(size, sharing, packed, tmp_path):
+    config = everything(tmp_path / "data", packing=PackingConfig(tokens=120) if packed else None, sharing=sharing)
     assert together(size, run, config, tmp_path / "run") == [None] * size
-    assert kinds_below(tmp_path / "run") == RUN
-    meanwhile, expected = kinds_below(tmp_path / "run.meanwhile"), {**RUN, **MEANWHILE}
+    parts = functools.partial(in_parts, size=size) if sharing == "fsdp" else dict
+    assert kinds_below(tmp_path / "run") == parts(RUN)
+    meanwhile, expected = kinds_below(tmp_path / "run.meanwhile"), parts({**RUN, **MEANWHILE})
     assert meanwhile == {
         name: meanwhile[name] if meanwhile[name] == "empty" else kind for name, kind in expected.items()
     }

@@ -38,14 +38,22 @@ class Drawing:
         """None for a task that draws nothing."""
         return None if type(task).compared is Task.compared else cls(task, model.patch_embed.cutter)
 
-    def add(self, one: Outputs) -> None:
-        """Draw images of a batch of one grid, as long as there are too few."""
+    def add(self, one: Outputs) -> list[tuple[str, Image.Image]]:
+        """Draw images of a batch of one grid, as long as there are too few; what is drawn, and of what kind it is."""
         layout, each = one.batch.layout, self._task.each(one.outputs, one.batch.layout)
+        fresh: list[tuple[str, Image.Image]] = []
         for number in range(min(len(one.batch), IMAGES - len(self._pictures) // len(_KINDS))):
             pixels = self._cutter.uncut(one.batch.inputs[number : number + 1].float(), layout.segments[0].grid)[0]
             image = pixels.round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
             shown = self._task.compared(each[number], one.batch.targets, number, np.ascontiguousarray(image))
-            self._pictures += list(zip(_KINDS, map(_at_a_size, shown), strict=True))
+            fresh += list(zip(_KINDS, map(_at_a_size, shown), strict=True))
+        self._pictures += fresh
+        return fresh
+
+    def put(self, drawn: Sequence[tuple[str, Image.Image]]) -> None:
+        """What another one drew of the next images, as long as there are too few: each draws its own first ones, and
+        so the first of all are among them."""
+        self._pictures = (self._pictures + list(drawn))[: IMAGES * len(_KINDS)]
 
     def sheet(self) -> Image.Image | None:
         """All of them, and what the colours mean."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -17,11 +18,12 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
 from sightline.errors import InputError
-from sightline.evaluation.drawn import Drawing, picture_name
-from sightline.evaluation.predict import is_drawn, predict_split
+from sightline.evaluation.counted import count_split
+from sightline.evaluation.drawn import picture_name
+from sightline.evaluation.parts import Parts
+from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
-from sightline.metrics.base import metrics_of
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
@@ -183,13 +185,17 @@ def evaluate(
     advance: Callable[[int], None] | None = None,
     answers: list[Prediction] | None = None,
     pictures: dict[str, Image] | None = None,
+    parts: Parts | None = None,
 ) -> list[ResultRow]:
     """Rows of every metric of the model's task at each resolution, at the knob's default and tuned.
+
+    Of several ranks each must call it, and the first alone has rows.
 
     Args:
         advance: called with the number of images of each batch.
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
+        parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -200,57 +206,54 @@ def evaluate(
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
+    parts = parts or Parts()
     for split, view in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, config.count(source.length(split), view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
-        settings: list[tuple[float | None, bool, int | None]] = [(own, False, None)]
-        if config.tunes(split, model.knob):
-            searched = some_images(source, "minival", _searched(source, config))
-            best = tune_knob(model, task, source, searched, view, precision=precision, advance=advance)
-            settings = [*settings, (best, True, None)] if config.knobs == "both" else [(best, True, None)]
-        settings += [(own, False, side)] if config.shrinks(view, side) else []
         place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
         if isinstance(view, View):
             place |= {"view": view.name, "resolution": None}
         else:
             place["grid"] = model.config.grid_of(view)
-        for knob, tuned, small in settings:
+        shown = (split, place["view"], place["resolution"])
+        settings: list[tuple[float | None, bool, int | None]] = [(own, False, None)]
+        if config.tunes(split, model.knob):
+            searched = some_images(source, "minival", _searched(source, config))
+            tuning = functools.partial(
+                tune_knob, model, task, source, searched, view, precision=precision, advance=advance, ranks=parts.ranks
+            )
+            best = parts.once(json.dumps(["knob", *shown]), tuning)
+            settings = [*settings, (best, True, None)] if config.knobs == "both" else [(best, True, None)]
+        settings += [(own, False, side)] if config.shrinks(view, side) else []
+        for number, (knob, tuned, small) in enumerate(settings):
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
-            metrics, said, started = metrics_of(task), dict[int, Prediction](), time.perf_counter()
-            drawing = None if pictures is None or tuned else Drawing.of(model, task)
-            tokens = images = 0
             with knob_at(model, knob):
-                for one in predict_split(
+                counted = count_split(
                     model, task, source if small is None else shrunk(source, small), split, indices, view,
-                    precision=precision, workers=config.workers, advance=advance,
-                ):  # fmt: skip
-                    for metric in metrics:
-                        metric.update(one.outputs, one.batch)
-                    if answers is not None and (knob, tuned, small) == settings[0]:
-                        shown, judged = (split, place["view"], place["resolution"]), task.judged(one.outputs, one.batch)
-                        each = zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False)
-                        said |= {index: Prediction(*shown, index, name, **vars(line)) for index, name, line in each}
-                    if drawing is not None:
-                        drawing.add(one)
-                    tokens, images = tokens + one.tokens * len(one.batch), images + len(one.batch)
+                    parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
+                    workers=config.workers, advance=advance, answers=answers is not None and number == 0,
+                    drawn=pictures is not None and not tuned,
+                )  # fmt: skip
+            if counted is None:
+                continue
             if answers is not None:
-                answers += [said[index] for index in indices if index in said]
-            place["patches"] = tokens / images if images else math.nan
-            seconds = time.perf_counter() - started
+                said = ((index, counted.said[index]) for index in indices if index in counted.said)
+                answers += [Prediction(*shown, index, name, **vars(line)) for index, (name, line) in said]
+            place["patches"] = counted.tokens / counted.images if counted.images else math.nan
             made: list[ResultRow] = [
                 ResultRow(
                     **vars(measured), **where, **place, encoding=model.encoding.name, task=source.task, split=split,
-                    knob=knob, tuned=tuned, seconds=seconds, shrunk=small,
+                    knob=knob, tuned=tuned, seconds=counted.seconds, shrunk=small, ranks=counted.ranks,
                 )
-                for metric in metrics
+                for metric in counted.metrics
                 for measured in metric.rows()
                 # Of shrunk images no parts, but however they were looked at.
                 if small is None or measured.slices.keys() <= {INFERENCE}
             ]  # fmt: skip
-            if made and pictures is not None and drawing is not None and (drawn := drawing.sheet()) is not None:
+            if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
-                pictures[name], made[0] = drawn, replace(made[0], picture=name)
+                pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
             rows += made
     return rows
 

@@ -106,6 +106,7 @@ def predict_split(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
     warm: bool = False,
+    planned: Sequence[Sequence[Planned]] | None = None,
 ) -> Iterator[Outputs]:
     """What a model gives for the images at `indices`, each once, in evaluation mode whatever the model is in; in their
     order at one size, else by their grids.
@@ -117,6 +118,8 @@ def predict_split(
         workers: processes that read ahead; with any, the times are of a busy machine.
         advance: called with the number of images of each batch.
         warm: see the first batch once before, so that kernels and tables of the first pass are made untimed.
+        planned: batches of `plan_split` to show, instead of all images; each is then given, also one of which no image
+            can be read, whose outputs are None.
 
     Raises:
         NonFiniteError: an output is not finite.
@@ -125,10 +128,10 @@ def predict_split(
     # As `predict` does, so that both say the same of a file.
     whole = isinstance(view, View) and aspect == "native"
     source = source.prepared(config.interpolation, None if whole else config.crop)
-    planned = plan_split(model, source, split, indices, view, aspect)
+    chosen = plan_split(model, source, split, indices, view, aspect) if planned is None else planned
     make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
     asked = time.perf_counter()
-    for batch in load(make, planned, workers=workers):
+    for batch in load(make, chosen, workers=workers):
         reading = time.perf_counter() - asked
         if len(batch):
             there = batch.to(device)
@@ -151,6 +154,8 @@ def predict_split(
             if advance is not None:
                 advance(len(batch))
             yield Outputs(batch, outputs, tokens, seconds, reading)
+        elif planned is not None:
+            yield Outputs(batch, None, 0, 0.0, reading)
         asked = time.perf_counter()
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import Knob
-from sightline.evaluation.predict import predict_split
+from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
+from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
 
 
@@ -48,6 +51,7 @@ def tune_knob(
     split: str = "minival",
     precision: str = "float32",
     advance: Callable[[int], None] | None = None,
+    ranks: Ranks = ALONE,
 ) -> float:
     """The candidate with the lowest cross entropy on `split`, or what the task says instead; of equals, the one nearest
     to the default.
@@ -60,6 +64,7 @@ def tune_knob(
     Args:
         task: on the source.
         view: as `predict_split`.
+        ranks: that search together, each a part of the images; each must call it, and has the same answer.
 
     Raises:
         InputError: the encoding has no knob.
@@ -77,9 +82,34 @@ def tune_knob(
             left = sorted(left, key=order)[:count]
             for candidate in left:
                 model.set_knob(candidate)
-                for said in predict_split(
-                    model, task, source, split, indices[part], view, precision=precision, advance=advance
-                ):
-                    total, _ = task.tuning_loss(said.outputs, said.batch.targets, said.batch.layout)
-                    loss[candidate] += float(total)
+                with ranks.agreeing():
+                    totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
+                # Rounded once, so that the sum is the same for any number of ranks.
+                loss[candidate] += math.fsum(itertools.chain(*ranks.gathered(totals)))
         return min(left, key=order)
+
+
+def _losses(
+    model: Model,
+    task: Task,
+    source: Source,
+    split: str,
+    indices: Sequence[int],
+    view: int | View,
+    precision: str,
+    advance: Callable[[int], None] | None,
+    ranks: Ranks,
+) -> Iterator[float]:
+    """The loss of each batch that is this rank's."""
+    mine = None
+    if ranks.size > 1:
+        planned = plan_split(model, source, split, indices, view)
+        mine = planned[ranks.rank :: ranks.size]
+    asked = advance if mine is None else None
+    for said in predict_split(
+        model, task, source, split, indices, view, precision=precision, advance=asked, planned=mine
+    ):
+        if said.outputs is not None:
+            yield float(task.tuning_loss(said.outputs, said.batch.targets, said.batch.layout)[0])
+    if mine is not None and advance is not None:
+        advance(len(indices))

@@ -37,6 +37,15 @@ class Metric(ABC):
     def merge(self, other: Any) -> None:
         """See what another one saw, as on another rank."""
 
+    def state(self) -> Any:
+        """What it saw, of which `restore` makes the same metric in another process: numbers, texts, lists, tuples,
+        groups and arrays of numpy; by default all that it keeps beside its task."""
+        return {name: value for name, value in vars(self).items() if name != "task"}
+
+    def restore(self, state: Any) -> None:
+        """See what another one saw, by its `state`; nothing was seen before."""
+        vars(self).update(state)
+
     @abstractmethod
     def rows(self) -> list[Measured]:
         """What was measured, the number that is looked at first first; nothing of no image."""

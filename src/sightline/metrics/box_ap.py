@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
 from sightline.metrics.coco import Seen, Sizes, judge, mean_precision
 from sightline.results import Measured
-from sightline.targets import Crop
+from sightline.targets import Crop, Objects
 
 # Resampled splits behind an interval; an average precision takes long, and 95 % need no more.
 _DRAWS = 200
@@ -24,6 +25,10 @@ _SIZES = {
     },
 }
 _UNIT = "AP"
+
+
+def _plain(objects: Objects) -> dict[str, Any]:
+    return {one.name: getattr(objects, one.name) for one in fields(Objects) if one.name != "masks"}
 
 
 class BoxAp(Metric):
@@ -53,6 +58,13 @@ class BoxAp(Metric):
 
     def merge(self, other: Any) -> None:
         self._seen += other._seen
+
+    def state(self) -> Any:
+        # Of objects without their masks, at which nothing here looks.
+        return [{**vars(one), "objects": _plain(one.objects)} for one in self._seen]
+
+    def restore(self, state: Any) -> None:
+        self._seen = [Seen(**{**one, "objects": Objects(**one["objects"])}) for one in state]
 
     def rows(self) -> list[Measured]:
         if not self._seen:

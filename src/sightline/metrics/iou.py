@@ -49,6 +49,12 @@ class MeanIou(Metric):
         self._pixels.seen += other._pixels.seen
         self._edges.seen += other._edges.seen
 
+    def state(self) -> Any:
+        return self._pixels.seen, self._edges.seen
+
+    def restore(self, state: Any) -> None:
+        self._pixels.seen, self._edges.seen = state
+
     def rows(self) -> list[Measured]:
         if not self._pixels.seen:
             return []

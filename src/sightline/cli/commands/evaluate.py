@@ -37,7 +37,8 @@ def evaluate(
     """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
 
     Adds rows to results.jsonl and what was said of each image to predictions.csv in the folder of the run (what is
-    measured again is replaced), or writes --out and --predictions.
+    measured again is replaced), or writes --out and --predictions. Stopped or killed, the same command goes on where it
+    was; several processes (torchrun) share the images.
 
     Args:
         resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
@@ -56,7 +57,10 @@ def evaluate(
         overwrite: Replace --out and --predictions if they exist, and of a run's rows those too that are of more images.
         workers: Processes that read images ahead.
     """
-    from sightline import evaluation, runtime
+    import contextlib
+    from dataclasses import replace
+
+    from sightline import __version__, evaluation, runtime, signals
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli import guard, next_step, output, progress
     from sightline.cli.config import apply_settings
@@ -64,8 +68,10 @@ def evaluate(
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
+    from sightline.evaluation.parts import kept_beside
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
+    from sightline.ranks import joined
     from sightline.reports.seen import seen_sizes
     from sightline.reports.tables import print_accuracy
     from sightline.results import dump_rows, on_more, read_rows
@@ -74,86 +80,119 @@ def evaluate(
     from sightline.training.run import open_run
 
     runtime.set_threads(threads)
-    where = runtime.resolve_device(device)
-    run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
-    if tune and run.model.knob is None:
-        raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
-    patch = run.model.config.patch_size
-    shown = parse_resolutions(resolutions)
-    kept = guard.home_of(model) / RESULTS if out is None else out
-    # What is measured elsewhere replaces no picture that other rows name.
-    drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
-    inputs = guard.Inputs(models=[model], data=[run.data])
-    if out is not None:
-        output.claim_file(out, inputs=inputs, overwrite=overwrite)
-    said = predictions
-    if predictions is not None:
-        output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
-        if out is not None and out.resolve() == predictions.resolve():
-            raise InputError(f"--predictions {predictions}: is --out too; expected two files")
-    elif out is None and run.data == run.config.get("data"):
-        said = guard.home_of(model) / PREDICTIONS
-    # Read now, so that a damaged file is not found out after the work is done.
-    before = read_rows(kept) if out is None and kept.exists() else []
-    if said is not None and predictions is None and said.exists():
-        read_predictions(said)
-    with progress.Bars() as bars:
-        task_options = apply_settings({}, settings)
-        task = task_of(run.model, task_options).on(run.source, run.data)
-        if Drawing.of(run.model, task) is not None and (place := kept.parent / drawn).exists() and not place.is_dir():
-            raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
-        output.check_writable(kept, *([] if said is None else [said]), kept.parent / drawn)
-        usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
-        chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
-        shown = shown or (
-            *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-            *sorted(measure.views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
-        )
-        config = measure.EvaluateConfig(
-            shown,
-            chosen,
-            images=measure.usual_images(run.source) if images is None else images,
-            knobs="both" if tune else "default",
-            tune_images=tune_images,
-            shrink=not no_shrink,
-            task_options=task_options,
-            precision=precision,
-            workers=workers,
-        )
-        # All that can be refused is refused before the first image is read; the plan refuses splits.
-        measure.check_sizes(run.model, config)
-        here: Any = {"what": str(model), "device": where}
-        # The largest alone: no smaller one is hopeless where it is not.
-        if config.sides:
-            refuse_what_cannot_fit(run.model.config, max(config.sides), loaded=True, **here)
-        for view in config.views:
-            refuse_patches_that_cannot_fit(run.model.config, view.patches, asked=f"resolution {view.name}", **here)
-        measure.planned_images(run.source, run.model, config, run.side)
-        source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
-        advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
-        answers: list[Prediction] = []
-        pictures: dict[str, Any] = {}
-        rows = evaluation.evaluate(
-            run.model, source, config, run.identity, advance=advance, answers=answers, pictures=pictures
-        )
-        bars.say_left_out(source)
-    if out is None and seal(model) != run.written:
-        raise StorageError(
-            f"{model}: its checkpoint was replaced while the one before was measured, as by a training that goes on; "
-            "no rows are written (measure it when that has ended, or with --out FILE)"
-        )
-    # Images that cannot be read any more are no reason: all that are there were measured.
-    fewer = images is None or overwrite
-    more = {} if fewer else on_more(before, rows)
-    if more:
-        line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}; --overwrite replaces it"
-        print(line, file=sys.stderr)
-    if said is not None:
-        output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
-    rows, pictures = kept_in(rows, pictures, drawn)
-    # Rows first: a picture that finds no room costs none of them.
-    output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
-    write_pictures([row for row in rows if row.measured not in more], pictures, kept.parent)
+    with contextlib.ExitStack() as held:
+        ranks = held.enter_context(joined(device))
+        with progress.Bars() as bars:
+            with ranks.agreeing():
+                where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
+                run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
+                if tune and run.model.knob is None:
+                    raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
+                patch = run.model.config.patch_size
+                shown = parse_resolutions(resolutions)
+                kept = guard.home_of(model) / RESULTS if out is None else out
+                # What is measured elsewhere replaces no picture that other rows name.
+                drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
+                inputs = guard.Inputs(models=[model], data=[run.data])
+                if out is not None:
+                    output.claim_file(out, inputs=inputs, overwrite=overwrite)
+                said = predictions
+                if predictions is not None:
+                    output.claim_file(predictions, inputs=inputs, overwrite=overwrite, option="--predictions")
+                    if out is not None and out.resolve() == predictions.resolve():
+                        raise InputError(f"--predictions {predictions}: is --out too; expected two files")
+                elif out is None and run.data == run.config.get("data"):
+                    said = guard.home_of(model) / PREDICTIONS
+                # Read now, so that a damaged file is not found out after the work is done.
+                before = read_rows(kept) if out is None and kept.exists() else []
+                if said is not None and predictions is None and said.exists():
+                    read_predictions(said)
+                task_options = apply_settings({}, settings)
+                task = task_of(run.model, task_options).on(run.source, run.data)
+                if (
+                    Drawing.of(run.model, task) is not None
+                    and (place := kept.parent / drawn).exists()
+                    and not place.is_dir()
+                ):
+                    raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
+                output.check_writable(kept, *([] if said is None else [said]), kept.parent / drawn)
+                usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
+                chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
+                shown = shown or (
+                    *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
+                    *sorted(
+                        measure.views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])
+                    ),
+                )
+                config = measure.EvaluateConfig(
+                    shown,
+                    chosen,
+                    images=measure.usual_images(run.source) if images is None else images,
+                    knobs="both" if tune else "default",
+                    tune_images=tune_images,
+                    shrink=not no_shrink,
+                    task_options=task_options,
+                    precision=precision,
+                    workers=workers,
+                )
+                # All that can be refused is refused before the first image is read; the plan refuses splits.
+                measure.check_sizes(run.model, config)
+                here: Any = {"what": str(model), "device": where}
+                # The largest alone: no smaller one is hopeless where it is not.
+                if config.sides:
+                    refuse_what_cannot_fit(run.model.config, max(config.sides), loaded=True, **here)
+                for view in config.views:
+                    refuse_patches_that_cannot_fit(
+                        run.model.config, view.patches, asked=f"resolution {view.name}", **here
+                    )
+                measure.planned_images(run.source, run.model, config, run.side)
+                source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
+                advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
+
+            def about() -> dict[str, Any]:
+                splits = (*chosen, *(("minival",) if tune else ()))
+                computed = replace(config, workers=0, precision=runtime.chosen_precision(precision, where))
+                return {
+                    "command": f"evaluate {__version__} {runtime.commit()}",
+                    "config": repr(computed),
+                    "identity": vars(run.identity),
+                    "device": where.type,
+                    "max_pixels": run.max_pixels,
+                    "data": [source.fingerprint(name).digest for name in splits],
+                }
+
+            parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
+            answers: list[Prediction] = []
+            pictures: dict[str, Any] = {}
+            with signals.way_on("the same command"):
+                rows = evaluation.evaluate(
+                    run.model, source, config, run.identity, advance=advance, answers=answers, pictures=pictures,
+                    parts=parts,
+                )  # fmt: skip
+            bars.say_left_out(source)
+        with ranks.agreeing():
+            if ranks.first:
+                if out is None and seal(model) != run.written:
+                    parts.discard()
+                    raise StorageError(
+                        f"{model}: its checkpoint was replaced while the one before was measured, as by a training "
+                        "that goes on; no rows are written (measure it when that has ended, or with --out FILE)"
+                    )
+                # Images that cannot be read any more are no reason: all that are there were measured.
+                fewer = images is None or overwrite
+                more = {} if fewer else on_more(before, rows)
+                if more:
+                    line = f"{kept} keeps what was measured on more images: {', '.join(more.values())}"
+                    print(f"{line}; --overwrite replaces it", file=sys.stderr)
+                if said is not None:
+                    output.add_predictions(said, answers, anew=predictions is not None, fewer=fewer)
+                rows, pictures = kept_in(rows, pictures, drawn)
+                # Rows first: a picture that finds no room costs none of them.
+                output.add_rows(kept, rows, anew=out is not None, fewer=fewer)
+                write_pictures([row for row in rows if row.measured not in more], pictures, kept.parent)
+                parts.discard()
+    if not ranks.first:
+        return
     if json:
         print(dump_rows(rows), end="")
         return

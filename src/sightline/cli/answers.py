@@ -1,0 +1,174 @@
+"""What `predict` says of images: printed as soon as it is known, or put into one file by any number of ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from sightline import __version__, runtime, signals
+from sightline.cli.drawings import Drawings
+from sightline.data.allowance import Unreadable
+from sightline.data.preprocessing import Resolution
+from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
+from sightline.models import Model
+from sightline.ranks import Ranks
+from sightline.replacing import make_parent, write_file
+from sightline.tasks.base import Task
+
+# Of a part: what a kill costs of each rank, and, where images are few, a small share of all.
+_MOST_IMAGES = 256
+_PARTS = 64
+_OF_THE_IMAGE = ("image", "size", "seen_size", "grid", "precision")
+Advance = Callable[[int], None]
+Images = Sequence[str | Unreadable]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of each image: as `predict_images`; `topk` as `Task.answer`."""
+
+    model: Model
+    task: Task
+    resolution: Resolution
+    max_tokens: int | None
+    precision: str
+    max_pixels: int
+    topk: int
+
+    def outcomes(self, images: Images) -> Iterator[list[Predicted | Unpredicted]]:
+        """As `predict_images`."""
+        return predict_images(
+            self.model, self.task, images, self.resolution, self.max_tokens, precision=self.precision,
+            max_pixels=self.max_pixels,
+        )  # fmt: skip
+
+    def record(self, outcome: Predicted | Unpredicted, drawings: Drawings | None = None) -> dict[str, Any]:
+        """What is said of an image, or why nothing is, as JSON has it."""
+        if isinstance(outcome, Unpredicted):
+            return {"image": outcome.image, "error": outcome.reason}
+        decoded = self.task.decode(outcome.output, outcome.crop)
+        said = self.task.answer(decoded, outcome.size, self.topk)
+        if drawings is not None:
+            said["pictures"] = drawings.add(outcome.image, decoded)
+        sizes = {"size": outcome.size, "seen_size": outcome.seen_size, "grid": outcome.grid}
+        return {"image": outcome.image, **sizes, "precision": self.precision, **said}
+
+
+def say_answers(
+    asked: Asked, images: Images, screen: TextIO | None, drawings: Drawings | None, advance: Advance, *, as_json: bool
+) -> list[int]:
+    """Print what is said of each image as soon as its pack is done, in order; the exit codes of those without an
+    answer."""
+    codes = []
+    for outcomes in asked.outcomes(images):
+        for outcome in outcomes:
+            record = asked.record(outcome, drawings)
+            if isinstance(outcome, Unpredicted):
+                complain(f"{outcome.image}: {outcome.reason}")
+                codes.append(outcome.exit_code)
+            if as_json or isinstance(outcome, Predicted):
+                line = json.dumps(record) if as_json else _in_words(record, asked.task)
+                # A live bar sends what is printed to its own terminal: right for a terminal, lost for a file.
+                on_screen = screen is not None and screen.isatty()
+                # Flushed, so that a kill loses no answer that was made.
+                print(_on_one_line(line), file=sys.stdout if on_screen else screen, flush=True)
+        advance(len(outcomes))
+    return codes
+
+
+def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance: Advance) -> list[int]:
+    """Put what is said of each image into a file, a JSON object a line, in their order; the exit codes of those without
+    an answer, on the first rank. Each rank must call it.
+
+    Images are dealt in parts that are packed by themselves: the file is the same for any number of ranks, and where a
+    command was stopped, the next one goes on with the images that are not answered.
+
+    Raises:
+        InputError: another process does the same.
+        StorageError: it cannot be written.
+        StoppedError: one of several ranks heard a signal.
+    """
+    size = min(_MOST_IMAGES, max(1, len(images) // _PARTS))
+    starts = range(0, len(images), size)
+
+    def about() -> dict[str, Any]:
+        options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk]
+        return {
+            "command": f"predict {__version__} {runtime.commit()}",
+            "options": [*options, asked.model.anchor.device.type],
+            "images": _digest(images),
+        }
+
+    def made(numbers: Sequence[int]) -> Iterator[list[tuple[str, int]]]:
+        for number in numbers:
+            part = images[starts[number] : starts[number] + size]
+            # No output is kept: those of dense tasks are large.
+            yield [
+                (json.dumps(asked.record(outcome)), outcome.exit_code if isinstance(outcome, Unpredicted) else 0)
+                for outcomes in asked.outcomes(part)
+                for outcome in outcomes
+            ]
+
+    codes: list[int] = []
+    with kept_beside(out, asked.model, about, ranks) as parts, signals.way_on("the same command"):
+        parts.each("answers", [min(size, len(images) - start) for start in starts], made, advance)
+
+        def lines() -> Iterable[bytes]:
+            for part in parts.values("answers"):
+                for line, code in part:
+                    if code:
+                        codes.append(code)
+                        record = json.loads(line)
+                        complain(f"{record['image']}: {record['error']}")
+                    yield f"{_on_one_line(line)}\n".encode()
+
+        with ranks.agreeing():
+            if ranks.first:
+                make_parent(out)
+                write_file(out, lines())
+                parts.discard()
+    return codes
+
+
+def _digest(images: Images) -> str:
+    """Tells images from others: names, sizes, and when they last changed."""
+    seen = hashlib.sha256()
+    for image in images:
+        name = image if isinstance(image, str) else image.path
+        stamp = (0, 0)
+        try:
+            status = os.stat(name)
+            stamp = status.st_size, status.st_mtime_ns
+        except (OSError, ValueError):
+            # What cannot be read is answered with the reason.
+            pass
+        seen.update(f"{name}\0{stamp}\n".encode("utf-8", "surrogatepass"))
+    return seen.hexdigest()
+
+
+def _in_words(record: dict[str, Any], task: Task) -> str:
+    """An answer in a line for people."""
+    # A line rather than a table: paths are long, and a narrow column would cut the answers.
+    # For people width x height; the JSON has (height, width), as everything inside.
+    size, seen, grid = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size", "grid")))
+    about = f"{size} px, seen at {seen} as {grid} patches, {record['precision']}"
+    said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
+    return f"{record['image']} ({about}): {task.words(said)}"
+
+
+def complain(line: str) -> None:
+    """Say a fault on stderr."""
+    print(f"sightline: error: {_on_one_line(line)}", file=sys.stderr)
+
+
+def _on_one_line(text: str) -> str:
+    """`text` with what no terminal should be handed written as an escape: line ends, control characters, bytes that
+    are no UTF-8."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,0 +1,110 @@
+"""`evaluate` and `predict` under torchrun: one result, said once, ended together, gone on with by any number."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sightline.cli.app import main
+from tests.cli.test_torchrun import environment, ranks_of
+from tests.ranks import free_port
+from tests.tiny import pictures
+
+pytestmark = pytest.mark.slow
+
+
+def command(size, verb, *words):
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", str(size), "--master-port", str(free_port()))
+    return [sys.executable, *launcher, "-m", "sightline", verb, *map(str, words), "--device", "cpu"]
+
+
+def run(size, *words):
+    return subprocess.run(
+        command(size, *words), capture_output=True, text=True, timeout=240, env=environment(), check=False
+    )
+
+
+@pytest.fixture
+def asked(run_copy):
+    return [run_copy, "--resolutions", "104,96", "--no-shrink", "--precision", "float32", "--threads", "1"]
+
+
+@pytest.fixture
+def one(asked, tmp_path):
+    """Rows and answers of one process."""
+    place = shutil.copytree(asked[0], tmp_path / "one")
+    assert main(["evaluate", str(place), *asked[1:]]) == 0
+    return place
+
+
+def rows(folder):
+    found = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name not in ("seconds", "ranks", "run")} for row in found]
+
+
+def started(size, asked, parts):
+    """A launcher whose processes finished so many parts."""
+    launcher = subprocess.Popen(
+        command(size, "evaluate", *asked), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    # The first line of a file is no part.
+    while sum(file.read_bytes().count(b"\n") - 1 for file in asked[0].glob(".*writing-parts*/*.jsonl")) < parts:
+        assert launcher.poll() is None, launcher.communicate()
+        time.sleep(0.05)
+    return launcher
+
+
+def test_a_killed_rank_ends_all_and_four_go_on(asked, one):
+    before = (asked[0] / "results.jsonl").read_bytes()
+    launcher = started(2, asked, 2)
+    os.kill(ranks_of(launcher)[1], signal.SIGKILL)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode != 0
+    assert (asked[0] / "results.jsonl").read_bytes() == before
+    done = run(4, "evaluate", *asked)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("rows: ") == 1
+    assert rows(asked[0]) == rows(one)
+    assert (asked[0] / "predictions.csv").read_bytes() == (one / "predictions.csv").read_bytes()
+    assert not list(asked[0].glob(".*writing*"))
+    assert {row["ranks"] for row in map(json.loads, (asked[0] / "results.jsonl").read_text().splitlines()[-2:])} == {4}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_one_rank_ends_all_and_one_goes_on(number, code, asked, one):
+    launcher = started(2, asked, 2)
+    os.kill(ranks_of(launcher)[0 if number == signal.SIGINT else 1], number)
+    _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode != 0
+    assert said.count("stopped; what is finished is kept in") == 1
+    assert said.count("go on with: the same command") == 1
+    assert f"exitcode  : {code}" in said
+    assert main(["evaluate", *map(str, asked)]) == 0
+    assert rows(asked[0]) == rows(one)
+
+
+def test_a_fault_is_said_once(asked, tmp_path):
+    done = run(2, "evaluate", *asked, "--split", "nowhere")
+    assert done.returncode != 0
+    assert done.stderr.count("sightline: error: ") == 1
+    assert "exitcode  : 2" in done.stderr
+    done = run(2, "predict", asked[0], tmp_path)
+    assert done.stderr.count("expected --predictions FILE") == 1
+
+
+def test_two_processes_predict_what_one_predicts(asked, tmp_path):
+    pictures(tmp_path / "photos", count=9)
+    words = ["predict", asked[0], tmp_path / "photos", "--precision", "float32", "--predictions"]
+    done = run(2, *words, tmp_path / "two.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("predictions: ") == 1
+    assert main([*map(str, words), str(tmp_path / "one.jsonl")]) == 0
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "two.jsonl").read_bytes()
+    assert (tmp_path / "one.jsonl").read_text().count("\n") == 36

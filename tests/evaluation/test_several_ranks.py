@@ -1,0 +1,292 @@
+"""What several ranks measure is what one measures, also where images are few, a rank was killed, or others go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sightline.data.discovery import open_source
+from sightline.data.views import View
+from sightline.errors import InputError, NonFiniteError, StorageError, UnreadableDataError
+from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
+from sightline.evaluation.as_json import dumped, loaded
+from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.parts import Parts, kept_beside, weights_digest
+from sightline.load import load_model, save_model
+from sightline.metrics.base import metrics_of
+from sightline.ranks import Ranks
+from sightline.results import as_written
+from sightline.tasks.base import task_of
+from sightline.training.prepare import build_model, resolve
+from sightline.training.run import open_training_data
+from tests.contract.randomise import randomise_parameters
+from tests.ranks import together
+from tests.tiny import after, killed, pictures, tiny_config
+
+NATIVE = View("native", 64)
+
+
+def config_of(*resolutions, **options):
+    return EvaluateConfig(resolutions, precision="float32", **options)
+
+
+# Of 16 px one batch holds two images: what they share is uneven, and of one image the other rank has none.
+CASES = {
+    "seven": ("scenes", {}, config_of(16, 24, images=7)),
+    "one": ("scenes", {}, config_of(16, images=1)),
+    "knob": ("scenes", {"encoding": "lookhere_90"}, config_of(16, images=5, knobs="both", tune_images=9)),
+    "tokens": ("scenes", {}, config_of(View("tokens", 16), images=9)),
+    "segmentation": (
+        "scenes:pairs", {"task": "segmentation", "task_options": {"head": "pix"}}, config_of(16, 24, images=7)
+    ),
+    "detection": ("scenes:pairs", {"task": "detection", "task_options": {"head": "fcos"}}, config_of(16, 24, images=7)),
+    "native": ("files", {}, config_of(NATIVE, 16)),
+}  # fmt: skip
+
+QUICK = ("seven", "segmentation")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """`saved(name)` is what `measured` takes for a case."""
+
+    def make(name):
+        data, options, config = CASES[name]
+        data = pictures(tmp_path / "data") if data == "files" else data
+        asked = tiny_config(data=data, images=None if name == "native" else 64, **options)
+        if name == "native":
+            asked = dataclasses.replace(asked, epochs=1.0)
+        source = open_training_data(asked)
+        model = build_model(resolve(asked, source, torch.device("cpu")), source)
+        save_model(randomise_parameters(model), tmp_path / name)
+        return tmp_path / name, data, config
+
+    return make
+
+
+def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
+    """Rows, answers and pictures; `kill` is (rank, how many parts it finishes first)."""
+    torch.set_num_threads(1)
+    predict._TOKENS_A_BATCH = predict.TOKENS_A_PACK = 32
+    if kill is not None and kill[0] == ranks.rank:
+        counted._part = after(kill[1], counted._part)
+    model, source = load_model(place), open_source(data)
+    source, _ = source.check_readable("test")
+    moved, answers, drawn = [], [], {}
+    with kept_beside(out, model, lambda: {"config": repr(config), "data": data}, ranks) as parts:
+        rows = evaluate(
+            model, source, config, RunIdentity("name", data, 16, 3), advance=moved.append, answers=answers,
+            pictures=drawn, parts=parts,
+        )  # fmt: skip
+        left = sorted(file.name for file in parts.folder.glob("*.jsonl"))
+        if ranks.first:
+            parts.discard()
+    said = [as_written(row) for row in rows]
+    return said, answers, {name: np.asarray(one) for name, one in drawn.items()}, sum(moved), left
+
+
+def assert_equal(one, other, ranks=1):
+    for row, its in zip(one[0], other[0], strict=True):
+        assert its.pop("ranks", 1) == ranks
+        assert its.pop("seconds") > 0
+        assert {name: value for name, value in row.items() if name != "seconds"} == its
+    assert one[1] == other[1]
+    assert one[2].keys() == other[2].keys()
+    assert all((picture == other[2][name]).all() for name, picture in one[2].items())
+    assert one[3] == other[3]
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 32)
+    monkeypatch.setattr(predict, "TOKENS_A_PACK", 32)
+    return lambda *arguments: measured(Ranks(), *arguments)
+
+
+@pytest.mark.parametrize(
+    "name", ["seven", "segmentation", *(pytest.param(one, marks=pytest.mark.slow) for one in CASES if one not in QUICK)]
+)
+def test_two_ranks_measure_what_one_measures(name, saved, alone, tmp_path):
+    asked = saved(name)
+    one = alone(*asked, tmp_path / "one.jsonl")
+    first, second = together(2, measured, *asked, tmp_path / "two.jsonl")
+    assert len(one[0]) >= 2
+    assert_equal(one, first, ranks=2)
+    assert second[:3] == ([], [], {})
+    assert not list(tmp_path.glob(".*"))
+    # In memory, as without a folder, it is the same.
+    model, source = load_model(asked[0]), open_source(asked[1])
+    rows = evaluate(model, source, asked[2], RunIdentity("name", asked[1], 16, 3))
+    assert [row.value for row in rows] == [row["value"] for row in one[0]]
+
+
+def test_a_killed_measurement_goes_on_with_what_is_left(saved, alone, tmp_path, monkeypatch):
+    asked = saved("seven")
+    one = alone(*asked, tmp_path / "one.jsonl")
+    killed(measured, Ranks(), *asked, tmp_path / "two.jsonl", kill=(0, 6))
+    (folder,) = tmp_path.glob(".two.jsonl.writing-parts-*")
+    # A line that was cut off counts as never written.
+    last = sorted(folder.glob("*.jsonl"))[-1]
+    last.write_bytes(last.read_bytes()[:-9])
+    made = []
+    part = counted._part
+    monkeypatch.setattr(counted, "_part", lambda *given, **options: made.append(1) or part(*given, **options))
+    assert_equal(one, alone(*asked, tmp_path / "two.jsonl"))
+    # Batches: four at 16 px, seven at 24 px, seven that are shrunk.
+    assert len(made) == 18 - 5
+    assert not list(tmp_path.glob(".two*"))
+
+
+@pytest.mark.slow
+def test_another_number_of_ranks_goes_on(saved, alone, tmp_path):
+    asked = saved("seven")
+    one = alone(*asked, tmp_path / "one.jsonl")
+    for kill, size in (((0, 4), 4), ((0, 1), 1)):
+        # The first died alone: what one finished, others need not do again.
+        killed(measured, Ranks(), *asked, tmp_path / "two.jsonl", kill=kill)
+        found = together(size, measured, *asked, tmp_path / "two.jsonl")[0]
+        assert len(found[4]) > size
+        assert {row.get("ranks", 1) for row in found[0]} == {size}
+        assert_equal(one, found, ranks=size)
+
+
+def raising(ranks: Ranks, place, data, config, out, kind, rank):
+    if ranks.rank == rank:
+        counted._part = failing(kind)
+    return measured(ranks, place, data, config, out)
+
+
+def failing(kind):
+    def fail(*_, **__):
+        raise kind("the line")
+
+    return fail
+
+
+def test_a_fault_of_one_ends_all_and_what_is_finished_stays(saved, tmp_path):
+    for found in together(2, raising, *saved("seven"), tmp_path / "rows.jsonl", NonFiniteError, 1):
+        assert (type(found), str(found)) == (NonFiniteError, "the line")
+    (folder,) = tmp_path.glob(".rows.jsonl.writing-parts-*")
+    assert len(list(folder.glob("*.jsonl"))) == 1
+
+
+def test_images_that_cannot_be_read_count_together(saved, tmp_path):
+    place, data, config = saved("native")
+    damaged = sorted((tmp_path / "data" / "test").rglob("*.png"))[::5]
+    for file in damaged:
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) * 2 // 3])
+    found = together(2, skipping, place, data, config, tmp_path / "rows.jsonl", len(damaged))
+    assert found[0] == sorted(str(file) for file in damaged)
+    for one in together(2, skipping, place, data, config, tmp_path / "rows.jsonl", len(damaged) - 1):
+        assert isinstance(one, UnreadableDataError)
+
+
+def skipping(ranks: Ranks, place, data, config, out, skip):
+    predict._TOKENS_A_BATCH = predict.TOKENS_A_PACK = 16
+    model, source = load_model(place), open_source(data)
+    source, _ = source.check_readable("test", skip_unreadable=skip)
+    with kept_beside(out, model, lambda: {"skip": skip}, ranks) as parts:
+        evaluate(model, source, config, RunIdentity("name", data, 16, 3), parts=parts)
+        if ranks.first:
+            parts.discard()
+    return sorted(one.path for one in source.allowance.left_out("test"))
+
+
+def test_nothing_is_left_where_nothing_was_finished(saved, tmp_path):
+    model = load_model(saved("one")[0])
+    with pytest.raises(KeyboardInterrupt), kept_beside(tmp_path / "out", model, dict):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_another_model_or_option_has_parts_of_its_own(saved, tmp_path):
+    model = load_model(saved("knob")[0])
+    digests = {weights_digest(model)}
+
+    def numbers(about):
+        made = []
+        with kept_beside(tmp_path / "out", model, lambda: about) as parts:
+            parts.each("work", [1, 1, 1], lambda todo: (made.append(one) or one for one in todo))
+            assert list(parts.values("work")) == [0, 1, 2]
+        return made
+
+    assert [numbers({"a": 1}), numbers({"a": 1}), numbers({"a": 2})] == [[0, 1, 2], [], [0, 1, 2]]
+    model.set_knob(0.123)
+    digests.add(weights_digest(model))
+    assert numbers({"a": 1}) == [0, 1, 2]
+    model.head.weight.data[0, 0] += 1
+    assert len(digests | {weights_digest(model)}) == 3
+    assert len(list(tmp_path.glob(".out*"))) == 3
+    # What is whole takes with it what is of other weights, but for what another process holds.
+    with kept_beside(tmp_path / "out", model, lambda: {"a": 3}) as parts:
+        parts.discard()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_two_commands_are_not_at_the_same_work(saved, tmp_path):
+    model = load_model(saved("one")[0])
+    with kept_beside(tmp_path / "out", model, dict) as parts:
+        parts.each("work", [1], lambda todo: iter(todo))
+        other = kept_beside(tmp_path / "out", model, dict)
+        with pytest.raises(InputError, match="another process is at the same work"), other:
+            pass
+        assert list(parts.values("work")) == [0]
+        for file in parts.folder.glob("*.jsonl"):
+            os.unlink(file)
+        with pytest.raises(StorageError, match="part 0 is gone"):
+            list(parts.values("work"))
+
+
+@pytest.mark.parametrize("name", ["seven", "segmentation", "detection"])
+def test_what_a_metric_saw_is_told_to_the_last_bit(name, saved):
+    """Each metric by its state, through a file, and merged batch by batch: the rows of one that saw all."""
+    place, data, _ = saved(name)
+    model, source = load_model(place), open_source(data)
+    task = task_of(model).on(source, data)
+    whole, merged = metrics_of(task), metrics_of(task)
+    for start in range(0, 12, 5):
+        for one in predict.predict_split(model, task, source, "test", range(start, min(start + 5, 12)), 16):
+            fresh = metrics_of(task)
+            for metric, part, together_ in zip(whole, fresh, merged, strict=True):
+                metric.update(one.outputs, one.batch)
+                part.update(one.outputs, one.batch)
+                told = type(part)(task)
+                told.restore(loaded(dumped(part.state())))
+                together_.merge(told)
+    for metric, other in zip(whole, merged, strict=True):
+        assert len(metric.rows()) > 0
+        assert metric.rows() == other.rows()
+
+
+def test_values_come_back_as_they_were():
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (3, 5, 3), dtype=np.uint8))
+    tree = {"a": (1, 2.5, [None, True]), 3: [np.float32(0.1), np.array([["é", "b\udc80"]])], "b": (), "array": picture}
+    back = loaded(dumped(tree))
+    assert back["a"] == tree["a"]
+    assert back[3][0] == tree[3][0]
+    assert back[3][0].dtype == np.float32
+    assert (back[3][1] == tree[3][1]).all()
+    assert back["b"] == ()
+    assert (np.asarray(back["array"]) == np.asarray(picture)).all()
+    assert all(np.isnan(loaded(dumped([np.nan, float("nan")]))))
+    for odd in ({1, 2}, np.array([object()]), torch.zeros(1)):
+        with pytest.raises(TypeError):
+            dumped(odd)
+
+
+def test_what_cannot_be_told_stays_in_memory_of_one_process(saved, tmp_path):
+    model = load_model(saved("one")[0])
+    with kept_beside(tmp_path / "out", model, dict) as parts:
+        parts.each("work", [1, 1], lambda todo: iter([{1}, "told"]))
+        assert list(parts.values("work")) == [{1}, "told"]
+    parts = Parts()
+    parts.each("work", [1, 1], lambda todo: iter([{1}, {2}]))
+    assert list(parts.values("work")) == [{1}, {2}]
+    assert parts.took("work")[1] == 1
