@@ -172,9 +172,10 @@ def test_every_file_of_a_run_is_json_text_or_safetensors(size, sharing, packed, 
     parts = functools.partial(in_parts, size=size) if sharing == "fsdp" else dict
     assert kinds_below(tmp_path / "run") == parts(RUN)
     meanwhile, expected = kinds_below(tmp_path / "run.meanwhile"), parts({**RUN, **MEANWHILE})
-    assert meanwhile == {
-        name: meanwhile[name] if meanwhile[name] == "empty" else kind for name, kind in expected.items()
-    }
+    if not (tmp_path / "run.meanwhile" / "checkpoint.best").exists():
+        # No line of the curve yet.
+        expected = {name: kind for name, kind in expected.items() if not name.startswith("checkpoint.best/")}
+    assert meanwhile == {name: "empty" if meanwhile.get(name) == "empty" else kind for name, kind in expected.items()}
 
 
 def test_so_is_what_a_command_leaves(tiny_run, tmp_path):
