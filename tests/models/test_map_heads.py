@@ -17,9 +17,10 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.head import make_head
 from sightline.models.heads.eomt import EomtHead
-from sightline.models.heads.upernet import Feature2Pyramid, JointBatchNorm, PyramidDecoder, UperNetHead
+from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder, UperNetHead
 
 SIZES = [(12, 20), (20, 12), (4, 16), (12, 20), (24, 16)]
 OPTIONS: dict[str, dict[str, Any]] = {

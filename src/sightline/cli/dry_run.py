@@ -169,7 +169,7 @@ def _missing(
     if asked.where.type == "cpu":
         said.append("a GPU")
     if SPLIT not in images and config.validation is not None:
-        said.append(f"a split {SPLIT}, for a curve and the best checkpoint")
+        said.append(f"a split {SPLIT}, for a curve and the best checkpoint (--data {config.data},{SPLIT}=0.01)")
     if "test" not in images:
         said.append("a split test, to be tested on")
     return said

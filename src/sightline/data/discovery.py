@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 from sightline import registry
@@ -10,6 +12,8 @@ from sightline.data.source import Source
 from sightline.errors import InputError
 
 _SOURCES = "sightline.data.sources"
+# Among options, which end with a comma or with all.
+_HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
 
 
 def list_sources() -> tuple[str, ...]:
@@ -28,16 +32,35 @@ def source_class(name: str) -> type[Source]:
     return found[name]
 
 
+def taken_apart(spec: str) -> tuple[str, str, str | None]:
+    """The name of a data set, what follows its colon, and the share that `,minival=SHARE` in that asks for."""
+    name, _, argument = spec.partition(":")
+    found = _HELD_OUT.search(argument)
+    if found is None:
+        return name, argument, None
+    return name, argument[: found.start()] + argument[found.end() :], found[1]
+
+
 def open_source(spec: str) -> Source:
-    """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR".
+    """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
+    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`Source.holding_out`).
 
     Raises:
-        InputError: the name or the argument is not known.
+        InputError: the name or the argument is not known, or nothing can be held out.
     """
-    name, _, argument = spec.partition(":")
+    name, argument, share = taken_apart(spec)
     if name not in list_sources() and Path(spec).exists():
         raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(Path(spec))}:{spec}?")
-    return source_class(name).open(argument)
+    source = source_class(name).open(argument)
+    if share is None:
+        return source
+    try:
+        part = float(share)
+    except ValueError:
+        part = math.nan
+    if not 0 < part < 1:
+        raise InputError(f"data {spec}: minival={share} (expected a share of train between 0 and 1, as minival=0.01)")
+    return source.holding_out(part)
 
 
 def _kind_of(path: Path) -> str:

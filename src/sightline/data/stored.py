@@ -14,6 +14,7 @@ from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unread
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
+from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import ImageTransform, size_of
@@ -22,6 +23,8 @@ from sightline.targets import Target
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
+# In the place of the folder of a split.
+_HELD_OUT = "what is held out of train"
 
 
 class StoredImages(Source):
@@ -191,9 +194,36 @@ class StoredImages(Source):
         allowed.max_pixels = max_pixels
         return allowed
 
+    def holding_out(self, share: float) -> Self:
+        """As `Source.holding_out`; an image that stands in `train` twice stays there.
+
+        The order hangs on the number of images alone, and counts those that cannot be read: they move no other.
+        """
+        if "minival" in self.splits or "train" not in self._folder_of:
+            return super().holding_out(share)
+        folder = self._folder_of["train"]
+        rows = self._rows[folder]
+        count = int(share * len(rows))
+        if not 0 < count < len(rows):
+            raise InputError(
+                f"{self.root}: minival={share:g} of {len(rows)} images of train holds out {count} (expected at least "
+                "1, and one that is left)"
+            )
+        last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
+        twins = [row for group in self.listing.twins(across=False, rows=np.sort(rows).tolist()) for row in group]
+        self.remember()
+        held = np.isin(rows, np.setdiff1d(last, twins))
+        made = copy.copy(self)
+        made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
+        made._folder_of = self._folder_of | {"minival": _HELD_OUT}
+        made.splits = tuple(split for split in ("train", "minival", "test") if split in made._folder_of)
+        return made
+
     def fingerprint(self, split: str = "train") -> Fingerprint:
-        """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits."""
-        folders = [self._folder_of[split]] if split in self._folder_of else sorted(self._rows)
+        """As `Source.fingerprint`: of all files of a split, or where there is none such of all splits; what is held out
+        of `train` is a part of that, which the name of the data says."""
+        asked = "train" if self._folder_of.get(split) == _HELD_OUT else split
+        folders = [self._folder_of[asked]] if asked in self._folder_of else sorted(self._rows)
         files = self.listing
         rows = [row for row, folder in enumerate(files.splits) if folder in folders]
         files.read_headers(rows)
@@ -259,7 +289,8 @@ class StoredImages(Source):
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         found = {} if self.allowance is None else self.allowance.found
         allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {self._place(folder)} cannot be read")
+        place = self._place(self._folder_of["train"] if folder == _HELD_OUT else folder)
+        allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")
         remaining = copy.copy(self)

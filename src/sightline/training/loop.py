@@ -127,6 +127,7 @@ def train(
                 held.enter_context(compiled_blocks(model, where))
         # Says something to the others, each of which comes here.
         holder = held_by(model, ranks, config.sharing)
+        held.callback(holder.close)
         with ranks.agreeing():
             ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()

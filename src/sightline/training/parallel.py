@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
 from sightline.ranks import Ranks
 from sightline.tasks.base import outputs_of
+from sightline.training.batch_norm import JointNorms
 from sightline.training.config import Sharing
 
 
@@ -56,13 +57,13 @@ class Held:
     The sum over the ranks, and no mean: the loss of each is divided by the units of all.
 
     Attributes:
+        norms: of the model's batches, whose statistics are those of all ranks; None where a process is alone.
         all_in_each_part: every rank computes each part of a step, also where it has no image in it.
     """
 
-    all_in_each_part: ClassVar[bool] = False
-
-    def __init__(self, forward: nn.Module) -> None:
-        self.forward = forward
+    def __init__(self, forward: nn.Module, norms: JointNorms | None = None) -> None:
+        self.forward, self.norms = forward, norms
+        self.all_in_each_part = bool(norms)
 
     def __call__(self, batch: Batch, precision: str) -> Any:
         return self.forward(batch, precision)
@@ -71,32 +72,42 @@ class Held:
         """Around the forward and backward pass of a part of a step."""
         return contextlib.nullcontext()
 
+    def without_an_image(self, batch: Batch, precision: str) -> Tensor:
+        """The loss of a rank that has no image, from the outputs of another batch: 0, with a gradient of 0."""
+        with contextlib.nullcontext() if self.norms is None else self.norms.uncounted():
+            return nothing(self(batch, precision))
+
+    def close(self) -> None:
+        """Give the model back as it was, as far as it is whole."""
+        if self.norms is not None:
+            self.norms.close()
+
 
 class Replica(Held):
     """The whole model on each rank (`DistributedDataParallel`)."""
 
-    def __init__(self, forward: nn.Module) -> None:
+    def __init__(self, forward: nn.Module, norms: JointNorms) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
         # Not in each forward pass, which a rank without an image may not have; the name of that is one of torch 2.13.
         known = inspect.signature(DistributedDataParallel).parameters
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
         options: dict[str, Any] = {name: False}
-        self.forward = DistributedDataParallel(forward, gradient_as_bucket_view=True, **options)
-        self.forward.register_comm_hook(None, _sum)
+        parallel = DistributedDataParallel(forward, gradient_as_bucket_view=True, **options)
+        parallel.register_comm_hook(None, _sum)
+        super().__init__(parallel, norms)
+        self._without_sum = parallel.no_sync
 
     def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Gradients are summed over the ranks with those of the last part."""
-        return contextlib.nullcontext() if last else self.forward.no_sync()
+        return contextlib.nullcontext() if last else self._without_sum()
 
 
 class Shard(Held):
     """A part of each weight, of its gradient and of what the optimizer keeps of it; the whole of a block is there while
     it computes (FSDP2, `fully_shard`)."""
 
-    all_in_each_part = True
-
-    def __init__(self, forward: nn.Module, ranks: Ranks) -> None:
+    def __init__(self, forward: nn.Module, norms: JointNorms, ranks: Ranks) -> None:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 
@@ -115,7 +126,8 @@ class Shard(Held):
         for name in _OTHER_FORWARDS:
             if hasattr(model, name):
                 register_fsdp_forward_method(model, name)
-        super().__init__(forward)
+        super().__init__(forward, norms)
+        self.all_in_each_part = True
 
 
 # What computes beside `forward`, as timm's models do.
@@ -127,7 +139,8 @@ def held(model: Model, ranks: Ranks, sharing: Sharing) -> Held:
     forward = _Outputs(model)
     if ranks.size == 1:
         return Held(forward)
-    return Replica(forward) if sharing == "ddp" else Shard(forward, ranks)
+    norms = JointNorms(model, ranks)
+    return Replica(forward, norms) if sharing == "ddp" else Shard(forward, norms, ranks)
 
 
 def _sum(_, bucket):  # torch compares annotations by identity

@@ -16,7 +16,7 @@ from sightline.models.head import TokenHead
 from sightline.ranks import Ranks, lost
 from sightline.sharded import whole
 from sightline.tasks.base import Task
-from sightline.training.parallel import Held, idle_batch, nothing
+from sightline.training.parallel import Held, idle_batch
 from sightline.training.plan import Step
 from sightline.training.state import RunState
 
@@ -138,7 +138,7 @@ def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch],
             if len(batch):
                 part, count = task.loss(held(batch, precision), batch.targets, batch.layout)
             else:
-                part, count = nothing(held(idle_batch(model), precision)), 0
+                part, count = held.without_an_image(idle_batch(model), precision), 0
             # So that numbers keep their usual size, also in few bits.
             with lost() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()

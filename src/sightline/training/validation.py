@@ -49,8 +49,8 @@ class Validation:
         if SPLIT not in source.splits:
             warn(
                 f"{config.data} has no split {SPLIT}: no validation while training, and no best checkpoint beside the "
-                f"last (imagefolder and masks take a folder {SPLIT}, hf a split, wds shards; --set validation=null to "
-                f"say nothing)"
+                f"last (--data {config.data},{SPLIT}=0.01 holds a part of train out; imagefolder and masks take a "
+                f"folder {SPLIT}, hf a split, wds shards; --set validation=null to say nothing)"
             )
             return
         length = source.length(SPLIT)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.checks import require_bool
 from sightline.layout import TokenLayout
+from sightline.models.batch_norm import PatchBatchNorm
 from sightline.models.config import ViTConfig
 from sightline.models.map_head import MapHead, filled, linear, on_grids
 
@@ -28,18 +28,12 @@ class LinearMapHead(MapHead):
     def __init__(self, config: ViTConfig, *, norm: bool = True, background_bias: float = 0.0) -> None:
         super().__init__(config)
         require_bool("head_options.norm", norm)
-        self.norm = nn.BatchNorm1d(config.dim) if norm else nn.Identity()
+        self.norm = PatchBatchNorm(config.dim) if norm else nn.Identity()
         self.fc = linear(config.dim, [background_bias] + [0.0] * (config.num_classes - 1))
 
     def maps(self, patches: list[Tensor], layout: TokenLayout) -> list[Tensor]:
         every = torch.cat([one.flatten(0, 1) for one in patches])
-        logits = self.fc(self._kept(every) if self.training and len(every) == 1 else self.norm(every))
+        logits = self.fc(self.norm(every))
         parts = logits.split([one.shape[0] * one.shape[1] for one in patches])
         each = zip(parts, patches, layout.segments, strict=True)
         return on_grids([filled(part.unflatten(0, one.shape[:2]), segment) for part, one, segment in each], layout)
-
-    def _kept(self, every: Tensor) -> Tensor:
-        norm = self.norm
-        if not isinstance(norm, nn.BatchNorm1d):
-            return norm(every)
-        return F.batch_norm(every, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sightline.checks import require_list, require_whole
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
+from sightline.models.batch_norm import JointBatchNorm
 from sightline.models.config import MOST, ViTConfig
 from sightline.models.head import TokenHead, patches_of
 from sightline.models.map_head import check_bias, check_whole, on_grids
@@ -21,23 +22,6 @@ POOLS = (1, 2, 3, 6)
 
 Maps = list[Tensor]
 """[rows, channels, height, width] of each segment of a layout."""
-
-
-class JointBatchNorm(nn.BatchNorm2d):
-    """Batch norm whose statistics are those of all places of all maps together, whatever their sizes: a pack is one
-    batch. Where there is but one place, those that were kept are taken, as in evaluation."""
-
-    def of(self, maps: Maps) -> Maps:
-        # [1, channels, places of all maps, 1].
-        places = [one.transpose(0, 1).flatten(1) for one in maps]
-        every = torch.cat(places, dim=1)[None, ..., None]
-        normed = self._kept(every) if self.training and every.shape[2] == 1 else self(every)
-        parts = normed[0, ..., 0].split([one.shape[1] for one in places], dim=1)
-        pairs = zip(parts, maps, strict=True)
-        return [part.unflatten(1, (one.shape[0], *one.shape[2:])).transpose(0, 1) for part, one in pairs]
-
-    def _kept(self, every: Tensor) -> Tensor:
-        return F.batch_norm(every, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class NormedConv(nn.Module):
