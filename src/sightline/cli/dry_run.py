@@ -23,7 +23,7 @@ from sightline.ranks import ALONE
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
-from sightline.training.plan import Plan, Spent, training_plan
+from sightline.training.plan import Plan, Spent, Stages, training_plan
 from sightline.training.prepare import Prepared
 from sightline.training.validation import SPLIT
 
@@ -150,9 +150,7 @@ def _length(prepared: Prepared) -> tuple[int, Spent]:
     config, model, source = prepared.config, prepared.model.config, prepared.source
     if config.packing is None:
         plan = Plan.of(config, source.length("train"))
-        assert config.resolution is not None
-        one = Spent().and_also(model, [model.grid_of(config.resolution).cells])
-        return plan.steps, Spent(plan.images, plan.images * one.tokens, plan.images * one.flops)
+        return plan.steps, Stages.of(config, model).spent(plan, plan.steps)
     first = [step for step, _ in itertools.islice(training_plan(config, model, source).steps(0), _PLANNED)][-1]
     whole = Spent(*(round(value / first.ends) for value in first.after))
     return round((first.number + 1) / first.ends), whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -77,6 +78,8 @@ class TrainConfig:
         frozen: the head alone learns, on the trunk of `init_from` as it is (a probe).
         encoding: a registered position encoding, or some joined by "+"; encoding_options: its configuration.
         resolution: side of the training images in pixels; None takes the model's.
+        progressive: sides in pixels of the training images before `resolution`, rising, each for an equal part of the
+            run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
@@ -119,6 +122,7 @@ class TrainConfig:
     encoding: str = "lookhere_90"
     encoding_options: dict[str, Any] = field(default_factory=dict)
     resolution: int | None = None
+    progressive: tuple[int, ...] = ()
     images: int | None = None
     epochs: float | None = None
     tokens: int | None = None
@@ -162,6 +166,16 @@ class TrainConfig:
         require_whole("repeats", self.repeats, 1, 1000)
         if self.repeats > 1 and self.packing is not None:
             raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")
+        for side in self.progressive:
+            require_whole("progressive", side, 1, MAX_SEED)
+        if any(one >= other for one, other in itertools.pairwise(self.progressive)):
+            rising = sorted(set(self.progressive))
+            raise InputError(f"progressive {list(self.progressive)}: expected sides that rise, as {rising}")
+        if self.progressive and self.packing is not None:
+            raise InputError(
+                f"progressive {list(self.progressive)}: packs draw their own sizes (expected none, and "
+                "packing.resolutions)"
+            )
         check_skip(self.skip_unreadable)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 import torch
 
 from sightline import runtime
-from sightline.analysis.flops import forward_flops, training_flops
+from sightline.analysis.flops import forward_flops
 from sightline.data.discovery import open_source
 from sightline.evaluation.measure import planned_passes
 from sightline.models import make_model
 from sightline.training.jobs import Job, JobProgress
+from sightline.training.plan import Plan, Stages
 from sightline.training.prepare import resolve, vit_config
 
 # The first steps of each job warm up, and jobs begin one after the other; then a rate needs some seconds.
@@ -67,7 +68,8 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     model = vit_config(config, source)
     assert config.resolution is not None
     assert config.images is not None
-    trained = config.images * training_flops(model, [model.grid_of(config.resolution).cells])
+    plan = Plan.of(config, source.length("train"))
+    trained = Stages.of(config, model).spent(plan, plan.steps).flops
     with torch.device("meta"):
         knob = make_model(model).knob
     parts = [("train", config.images, float(trained))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -203,32 +204,66 @@ def shown(source: Source, config: TrainConfig) -> Source:
     return allowed if config.parts is None else allowed.showing_parts(config.parts)
 
 
+@dataclass(frozen=True)
+class Stages:
+    """The sizes of the images of a run whose steps each have one: equal parts of its steps.
+
+    Attributes:
+        sides: in pixels, of one part after the other; cells: patches of such an image; each: what one of them takes.
+    """
+
+    sides: tuple[int, ...]
+    cells: tuple[int, ...]
+    each: tuple[Spent, ...]
+
+    @classmethod
+    def of(cls, config: TrainConfig, model: ViTConfig) -> Stages:
+        """Of a resolved configuration; raises InputError for a side that patches do not divide."""
+        assert config.resolution is not None
+        sides = (*config.progressive, config.resolution)
+        try:
+            cells = tuple(model.grid_of(side).cells for side in sides)
+        except InputError as error:
+            if not config.progressive:
+                raise
+            raise InputError(f"progressive: {error}") from None
+        return cls(sides, cells, tuple(Spent().and_also(model, [one]) for one in cells))
+
+    def begins(self, steps: int) -> list[int]:
+        """The first step of each part of so many; and behind the last."""
+        return [-(-stage * steps // len(self.sides)) for stage in range(len(self.sides) + 1)]
+
+    def spent(self, plan: Plan, step: int) -> Spent:
+        """What a run has cost before a step."""
+        seen = [plan.images_seen(min(step, begin)) for begin in self.begins(plan.steps)]
+        shown = [after - before for before, after in itertools.pairwise(seen)]
+        parts = list(zip(shown, self.each, strict=True))
+        return Spent(sum(shown), *(sum(n * one[kind] for n, one in parts) for kind in (1, 2)))
+
+
 def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
-    """The images of a run whose images all have one size, from whichever budget it was given."""
-    assert config.resolution is not None
-    one = Spent().and_also(model, [model.grid_of(config.resolution).cells])
-    for budget, each in ((config.tokens, one.tokens), (config.flops, one.flops)):
+    """The images of a run whose steps each have one size, from whichever budget it was given."""
+    stages = Stages.of(config, model)
+    for budget, kind in ((config.tokens, 1), (config.flops, 2)):
         if budget is not None:
-            return Plan(max(int(budget // each), 1), config.batch_size, length)
+            mean = sum(one[kind] for one in stages.each) / len(stages.each)
+            return Plan(max(int(budget // mean), 1), config.batch_size, length)
     return Plan.of(config, length)
 
 
 class _Uniform(TrainingPlan):
-    """Batches of one size."""
+    """Batches of one size each."""
 
     arrange = staticmethod(stacked)
 
     def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
         config, plan = self.config, Plan.of(self.config, self.source.length("train"))
-        assert config.resolution is not None
-        side, cells = (config.resolution, config.resolution), self.model.grid_of(config.resolution).cells
-        one = Spent().and_also(self.model, [cells])
-
-        def spent(step: int) -> Spent:
-            images = plan.images_seen(step)
-            return Spent(images, images * one.tokens, images * one.flops)
-
+        stages = Stages.of(config, self.model)
+        begins = stages.begins(plan.steps)
+        spent = functools.partial(stages.spent, plan)
         for number in range(first, plan.steps):
+            stage = bisect.bisect_right(begins, number, hi=len(stages.sides)) - 1
+            side, cells = (stages.sides[stage], stages.sides[stage]), stages.cells[stage]
             epoch, inside = plan.locate(number)
             places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)

@@ -104,6 +104,11 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
     name = None if config.init_from else config.model or DEFAULT_MODEL
     resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
+    if config.progressive and config.progressive[-1] >= resolution:
+        raise InputError(
+            f"progressive {list(config.progressive)}: ends at {config.progressive[-1]} px, expected sides below the "
+            f"resolution of {resolution}, which comes after them"
+        )
     precision = runtime.chosen_precision(config.precision, device)
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
