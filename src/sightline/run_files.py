@@ -15,10 +15,18 @@ PROGRESS = "progress.json"
 """How far a training is, for whoever looks from elsewhere."""
 PICTURES = "pictures"
 """The folder of what is drawn of answers."""
+PROFILE = "profile"
+"""The folder of where the time went."""
+TENSORBOARD = "tensorboard"
+"""The folder of its event files."""
+WANDB = "wandb"
+"""The folder of what Weights & Biases keeps."""
+WANDB_RUN = "wandb.json"
+"""Which of its runs this is."""
 PAGE = "report.html"
 OTHER_PAGES = ("search.html",)
 """Of the other data sets that a demonstration is measured on, in their order."""
-RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER, PROGRESS)
+RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER, PROGRESS, WANDB_RUN)
 """What a run keeps in its folder; a page it may write anew."""
 
 CHECKPOINT = "checkpoint"
@@ -37,6 +45,19 @@ LISTING = "data.listing"
 LEFT_OUT = "left_out.jsonl"
 """The images that were left out, a line each: the record of a model is bounded, and these may be many."""
 CHECKPOINT_FILES = (WEIGHTS, MODEL, CHECKSUMS, TRAINING, LISTING, LEFT_OUT, LOG, VALIDATION, RESULTS, PREDICTIONS)
+_PART = re.compile(r"(.+)-\d{5}-of-\d{5}(\.safetensors)")
+
+
+def whole_of(name: str) -> str:
+    """The file whose part this is, where each process wrote its own: "model-00001-of-00002.safetensors" ->
+    "model.safetensors"; else the name itself."""
+    found = _PART.fullmatch(name)
+    return name if found is None else found[1] + found[2]
+
+
+def in_checkpoint(name: str) -> bool:
+    """Whether a file of this name may stand in a checkpoint."""
+    return whole_of(name) in CHECKPOINT_FILES
 
 
 def older_name(step: int) -> str:

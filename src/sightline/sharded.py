@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,21 +17,19 @@ from typing import TYPE_CHECKING
 from sightline.checkpoint import Entry, refuse_nonfinite, sealed, write_folder
 from sightline.errors import InputError, StorageError
 from sightline.ranks import Ranks
+from sightline.run_files import whole_of
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.device_mesh import DeviceMesh
 
-_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors")
-
 
 def part_files(files: Mapping[str, Path], whole: str) -> list[Path]:
     """The files that hold a folder's `whole`, as `model.safetensors`: it, or its parts, or nothing."""
     if whole in files:
         return [files[whole]]
-    stem = Path(whole).stem
-    return [path for name, path in sorted(files.items()) if (found := _PART.fullmatch(name)) and found[1] == stem]
+    return [path for name, path in sorted(files.items()) if whole_of(name) == whole]
 
 
 def write_together(

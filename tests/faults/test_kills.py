@@ -19,7 +19,7 @@ from sightline.data.discovery import open_source
 from sightline.data.randomness import generator
 from sightline.load import load_model, read_record
 from sightline.results import read_rows
-from sightline.training.state import last_good
+from sightline.training.checkpoints import last_good
 from tests.batches import uniform_batches
 from tests.processes import group, wait_for
 from tests.tiny import MODEL, digest, fork_server, log_lines, pictures, tree, weights

@@ -22,7 +22,7 @@ from sightline.errors import RanksError
 from sightline.load import load_model, read_record
 from sightline.training import loop, train
 from tests.ranks import together
-from tests.tiny import INPUTS, MODEL, log_lines, pictures, tiny_config, tree, weights
+from tests.tiny import INPUTS, MODEL, log_lines, pictures, tiny_config, tree, wait_for_saves, weights
 
 OPTIONS = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
 # Six steps, a checkpoint after each.
@@ -41,7 +41,8 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def before_step(monkeypatch):
-    """`before_step(work)`: have `work(state)` done before the fourth step of a run."""
+    """`before_step(work)`: have `work(state)` done before the fourth step of a run, with the third saved."""
+    wait_for_saves(monkeypatch)
 
     def patch(work):
         real = loop.take_step

@@ -10,11 +10,13 @@ import time
 import pytest
 
 from sightline import owner
+from sightline.cli.sweep_table import status_rows
 from sightline.errors import InputError
 from sightline.owner import OWNER, claim
 from sightline.training import progress_file
 from sightline.training.loop import train
 from sightline.training.progress_file import ProgressFile
+from sightline.training.speed import Pace, Rates
 from sightline.training.status import run_status
 from tests.tiny import Stopped, stop_at, tiny_config, tree, wait_for_saves
 
@@ -64,22 +66,29 @@ def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
     assert (at.state, at.step, at.steps, at.images, at.total) == ("stopped", 4, 6, 64, 96)
 
 
-def test_progress_says_the_speed_of_the_last_minute_and_the_end(tmp_path, monkeypatch):
+def test_progress_says_the_speed_and_the_end(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(progress_file.time, "monotonic", lambda: now[0])
     note = ProgressFile(tmp_path)
     for step in range(1, 101):
-        rate = 10 if step <= 50 else 20
-        note(step=step, steps=200, images=step * rate, total=4000, tokens=1, loss=1.0, lr=0.1, seconds=1.0)
+        pace = Pace(None if step == 1 else Rates(float(step), 100.0 * step, 1e6), 0.25, 2**20)
+        note(step=step, steps=200, images=20 * step, total=4000, tokens=1, loss=1.0, lr=0.1, seconds=1.0, pace=pace)
         now[0] += 1.0
     found = json.loads((tmp_path / "progress.json").read_text())
-    # Every five seconds: at the steps 1, 6, ..., 96, of which 36 was 60 seconds before.
+    # Every five seconds: at the steps 1, 6, ..., 96.
     assert (found["step"], found["images"]) == (96, 1920)
-    assert found["images_per_second"] == (1920 - 360) / 60
+    assert (found["images_per_second"], found["tokens_per_second"]) == (96, 9600)
     with claim(tmp_path):
         at = run_status(tmp_path)
     assert at.state == "training"
-    assert at.left == pytest.approx((4000 - 1920) / 26)
+    assert at.left == pytest.approx((4000 - 1920) / 96)
+    assert (at.tokens_per_second, at.peak_share, at.memory) == (9600, 0.25, 2**20)
+    words = dict(status_rows(at))
+    assert words["a second"] == "96 images, 9,600 tokens"
+    assert words["of its peak"].startswith("25 %")
+    assert words["memory"].startswith("1.0 MiB")
+    gone = run_status(tmp_path)
+    assert (gone.state, gone.images_per_second, gone.peak_share) == ("stopped", None, None)
 
 
 def test_an_owner_that_is_gone_or_late(tmp_path, monkeypatch):

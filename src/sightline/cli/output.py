@@ -20,13 +20,16 @@ from sightline.processes import locked
 from sightline.replacing import make_parent, storage_errors, write_file, write_out
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import (
-    CHECKPOINT_FILES,
     CHECKPOINTS,
     OTHER_PAGES,
     OWNER,
     PAGE,
     PICTURES,
+    PROFILE,
     RUN_FILES,
+    TENSORBOARD,
+    WANDB,
+    in_checkpoint,
     is_checkpoint,
 )
 
@@ -130,6 +133,8 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
             continue
         if plain and is_checkpoint(entry.name):
             yield from _foreign_in_checkpoint(entry)
+        elif plain and entry.name in (PROFILE, TENSORBOARD, WANDB):
+            continue
         elif plain and entry.name == PICTURES:
             files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))
             yield from (file for file in files if file.suffix != ".png" or not file.is_file())
@@ -140,7 +145,7 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
 
 
 def _foreign_in_checkpoint(folder: Path) -> Iterator[Path]:
-    yield from (file for file in sorted(folder.iterdir()) if file.name not in CHECKPOINT_FILES or file.is_dir())
+    yield from (file for file in sorted(folder.iterdir()) if not in_checkpoint(file.name) or file.is_dir())
 
 
 def claim_checkpoint(dest: Path, *, inputs: Inputs, overwrite: bool) -> None:

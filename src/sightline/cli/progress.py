@@ -7,7 +7,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -95,8 +95,9 @@ class Bars(AbstractContextManager["Bars"]):
 
         return advance
 
-    def move(self, name: str, done: int, total: int, note: str = "") -> None:
-        """Set a bar to `done` of `total`."""
+    def move(self, name: str, done: int, total: int, *notes: str) -> None:
+        """Set a bar to `done` of `total`; of the notes behind it those are shown, from the first, that fit."""
+        note = self._fitting(notes, len(name) + 2 * len(str(total)))
         now = time.monotonic()
         started = self._started.setdefault(name, now)
         known = self._left.setdefault(name, TimeLeft())
@@ -117,6 +118,16 @@ class Bars(AbstractContextManager["Bars"]):
         ahead = "" if finished or left == "measuring" else f", about {left} left"
         line = f"{name}: {done}/{total} after {now - started:.0f} s{ahead} {note}"
         self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _fitting(self, notes: Sequence[str], taken: int) -> str:
+        # The bar, the times and what stands between take 52 columns; elsewhere than in a terminal lines are long.
+        room = self._console.width - taken - 52 if self._terminal else 1000
+        shown = notes[:1]
+        for one in notes[1:]:
+            if len(", ".join((*shown, one))) > room:
+                break
+            shown = (*shown, one)
+        return ", ".join(shown)
 
     def read_headers(self, source: Source, splits: Iterable[str], skip_unreadable: SkipUnreadable) -> Source:
         """The source to use from here on, without what the headers of some splits show to be unreadable.

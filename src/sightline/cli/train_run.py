@@ -13,12 +13,14 @@ import torch
 
 from sightline import signals
 from sightline.cli import output, run_config
-from sightline.cli.config import named_after
+from sightline.cli.config import dump_config, named_after
 from sightline.cli.next_step import warn
 from sightline.cli.progress import Bars
 from sightline.data.source import Source
+from sightline.declared import in_words
 from sightline.evaluation import measure
 from sightline.evaluation.drawn import write_pictures
+from sightline.load import read_record
 from sightline.predictions import Prediction
 from sightline.ranks import ALONE, Ranks
 from sightline.reports.words import quantity
@@ -30,6 +32,7 @@ from sightline.training.config import TrainConfig
 from sightline.training.prepare import Prepared, decide, prepare
 from sightline.training.run import Run, open_run
 from sightline.training.same_data import say_changes
+from sightline.training.tracking import check_trackers, tracking
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Asked:
         resume: go on from its last checkpoint; accept_changed_data: also where the data is not what it was.
         test: what is measured of it; True tests it as it was trained, False leaves that out.
         stop: asked after each step, beside the signals of the process; where it says so the run is saved and ends.
+        trackers: names of programs that draw its curves; profile: as `train`.
         ranks: that train it together, of which this process is one; the first alone writes and tests.
     """
 
@@ -56,6 +60,8 @@ class Asked:
     accept_changed_data: bool = False
     test: measure.EvaluateConfig | bool = True
     stop: Callable[[], bool] | None = None
+    trackers: tuple[str, ...] = ()
+    profile: bool = False
     ranks: Ranks = ALONE
 
 
@@ -88,6 +94,7 @@ def ready(
         SightlineError: what stands against it.
     """
     config, sources, place, folder = asked.config, asked.sources, asked.place, asked.place.out
+    check_trackers(asked.trackers)
     place.check()
     with named_after(asked.file):
         source = sources.open(config)
@@ -138,10 +145,12 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
         def observe(at: loop.Progress) -> None:
             nonlocal last
             last = at
-            seen = "" if at.validated is None else f", minival {quantity(at.validated.value, at.validated.unit)}"
-            loss = "no image could be read" if at.loss is None else f"loss {at.loss:.3f}"
-            bars.move(f"training {resolved.encoding}", at.images, at.total, loss + seen)
+            track(at)
+            bars.move(f"training {resolved.encoding}", at.images, at.total, *_notes(at))
 
+        saved = 0 if prepared.last is None else read_record(prepared.last)["training"].get("step", 0)
+        names = asked.trackers if asked.ranks.first else ()
+        track = held.enter_context(tracking(names, folder, dump_config(resolved), saved, warn))
         with signals.deferred() as heard:
             loop.train(
                 resolved,
@@ -153,6 +162,7 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
                 owner=owner,
                 stop=heard if asked.stop is None else lambda: heard() or (asked.stop is not None and asked.stop()),
                 ranks=asked.ranks,
+                profile=asked.profile,
             )
         if owner is None:
             return Trained(resolved, last, [])
@@ -180,6 +190,18 @@ def carry_out(asked: Asked, bars: Bars, way_on: Callable[[Path], str] | None = N
             output.add_rows(folder / RESULTS, rows, anew=last is not None)
             write_pictures(rows, pictures, folder)
     return Trained(resolved, last, rows, measured, tested)
+
+
+def _notes(at: loop.Progress) -> list[str]:
+    """What stands behind the bar of a training, the most wanted first."""
+    notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
+    if at.validated is not None:
+        notes.append(f"minival {quantity(at.validated.value, at.validated.unit)}")
+    if at.pace.rates is not None:
+        notes += [f"{at.pace.rates.images:,.0f} img/s", f"{at.pace.rates.tokens:,.0f} tok/s"]
+    if at.pace.peak_share is not None:
+        notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
+    return [*notes, in_words(at.pace.memory)]
 
 
 def _tested_splits(test: measure.EvaluateConfig | bool, source: Source) -> tuple[str, ...]:

@@ -55,18 +55,18 @@ class JointNorms:
         finally:
             self._counts = True
 
-    def _normed(self, norm: _BatchNorm, x: Tensor) -> Tensor:
+    def _normed(self, norm: _BatchNorm, input: Tensor) -> Tensor:
         """[any, channels, ...] -> the same shape (Ioffe and Szegedy 2015, algorithm 1, over all ranks)."""
         if not norm.training:
-            return type(norm).forward(norm, x)
-        axes, spread = [0, *range(2, x.dim())], [1, -1, *[1] * (x.dim() - 2)]
-        wide = x if x.dtype == torch.float64 else x.float()
+            return type(norm).forward(norm, input)
+        axes, spread = [0, *range(2, input.dim())], [1, -1, *[1] * (input.dim() - 2)]
+        wide = input if input.dtype == torch.float64 else input.float()
         own = float(self._counts)
-        places = wide.new_full((1,), own * (x.numel() // x.shape[1]))
+        places = wide.new_full((1,), own * (input.numel() // input.shape[1]))
         told = _Summed.apply(torch.cat((own * wide.sum(axes), places)), self._group)
         sums, count = told[:-1], float(told[-1].detach())
         if count <= 1:
-            return kept_normed(norm, x)
+            return kept_normed(norm, input)
         mean = sums / count
         centred = wide - mean.view(spread)
         variance = _Summed.apply(own * centred.square().sum(axes), self._group) / count
@@ -74,7 +74,7 @@ class JointNorms:
         self._keep(norm, mean.detach(), variance.detach() * (count / (count - 1)))
         if norm.affine:
             normed = normed * norm.weight.view(spread) + norm.bias.view(spread)
-        return normed.to(x.dtype)
+        return normed.to(input.dtype)
 
     @staticmethod
     @torch.no_grad()

@@ -20,7 +20,6 @@ from sightline.replacing import previous_of, storage_errors
 from sightline.run_files import (
     BEST,
     CHECKPOINT,
-    CHECKPOINT_FILES,
     CHECKSUMS,
     LOG,
     MODEL,
@@ -28,6 +27,7 @@ from sightline.run_files import (
     PREDICTIONS,
     RESULTS,
     checkpoints_of,
+    in_checkpoint,
     older_name,
     step_of,
 )
@@ -58,7 +58,7 @@ def _is_ours(place: Path) -> bool:
     """Whether a checkpoint stands at a place, and nothing else with it."""
     if place.is_symlink() or not (place / CHECKSUMS).is_file():
         return False
-    return all(entry.name in CHECKPOINT_FILES and entry.is_file() for entry in place.iterdir())
+    return all(in_checkpoint(entry.name) and entry.is_file() for entry in place.iterdir())
 
 
 def _refuse_link(place: Path) -> None:

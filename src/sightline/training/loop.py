@@ -32,11 +32,13 @@ from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.parallel import held as held_by
 from sightline.training.plan import Step, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
+from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
 from sightline.training.run import open_training_data
 from sightline.training.same_data import minival_digest
 from sightline.training.saving import RunSaver
 from sightline.training.schedule import learning_rate
+from sightline.training.speed import Pace, Speed
 from sightline.training.state import RunState, restore_state, tested_weights
 from sightline.training.step import agreed, take_step
 from sightline.training.validation import Validation
@@ -47,9 +49,9 @@ class Progress:
     """Where a run is, after a step.
 
     `images` and `total` count training images; `steps` and `total` are what is expected where the budget is one of
-    tokens or operations. `tokens` and `flops` were spent until now, `loss` is the step's (None where none of its images
-    can be read), `seconds` of training so far, earlier sittings included. `validated` is what was
-    measured last on `minival`, None before there is one.
+    tokens or operations. `tokens` and `flops` were spent until now, `loss` and `lr` are the step's (no loss where none
+    of its images can be read), `seconds` of training so far, earlier sittings included, `pace` how fast. `validated` is
+    what was measured last on `minival`, None before there is one.
     """
 
     step: int
@@ -60,6 +62,8 @@ class Progress:
     flops: int
     loss: float | None
     seconds: float
+    lr: float
+    pace: Pace
     validated: Measured | None = None
 
 
@@ -77,6 +81,7 @@ def train(
     owner: Owner | None = None,
     stop: Callable[[], bool] | None = None,
     ranks: Ranks = ALONE,
+    profile: bool = False,
 ) -> Model:
     """Train a model and leave its checkpoint in `out/checkpoint`, and a line a step in `out/log.jsonl`.
 
@@ -97,6 +102,7 @@ def train(
             each step, and one of them is enough.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
             writes, measures and is observed.
+        profile: leave in `out/profile` where the time of ten steps goes, those of the first rank.
 
     Returns:
         The trained model, in evaluation mode.
@@ -143,6 +149,7 @@ def train(
         if ranks.first or state.in_parts:
             saver = held.enter_context(RunSaver(state, out, owner, foreign, say))
         started, before, progress = time.perf_counter(), state.seconds, ProgressFile(out)
+        speed = Speed(where, config.precision, ranks)
         plan = training_plan(config, model.config, source)
         pin = where.type == "cuda"
         steps = plan.batches(
@@ -150,7 +157,8 @@ def train(
         )
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
-        for step, batches, asked in agreed(steps, source, ranks, stop):
+        profiled = Profile(out, where) if profile and ranks.first else None
+        for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):
                 loss = take_step(state, task, holder, [batch.to(where) for batch in batches], rate, step)
@@ -174,22 +182,30 @@ def train(
                 with ranks.agreeing():
                     if saver is not None:
                         # At those that a run which is not stopped has too: the curve is the same.
-                        _measure(state, validation if due else None, step)
-                        saver.save(wait=step.last or stopped)
+                        with phase("validating"):
+                            _measure(state, validation if due else None, step)
+                        with phase("saving"):
+                            saver.save(wait=step.last or stopped)
             planned = round(state.step / step.ends)
             total = config.images or round(spent.images / step.ends)
             if ranks.first:
+                pace = speed.after(*spent)
                 progress(
                     step=state.step, steps=planned, images=spent.images, total=total, tokens=spent.tokens, loss=loss,
-                    lr=rate, seconds=state.seconds,
+                    lr=rate, seconds=state.seconds, pace=pace,
                 )  # fmt: skip
-            if observe is not None and ranks.first:
-                seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
-                observe(Progress(state.step, planned, spent.images, total, *spent[1:], loss, state.seconds, seen))
+                if observe is not None:
+                    seen = measured_in(json.loads(state.validation[-1])) if state.validation else None
+                    at = planned, spent.images, total, *spent[1:], loss, state.seconds, rate, pace, seen
+                    observe(Progress(state.step, *at))
+            if profiled is not None:
+                profiled.after_step()
             if stopped:
                 raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
         if ranks.first:
             drop_previous(out)
+            if profiled is not None:
+                profiled.close()
     if state.in_parts:
         return load_model(out / CHECKPOINT).to(where)
     if ema is not None:

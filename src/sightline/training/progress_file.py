@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections import deque
 from pathlib import Path
 
 from sightline.errors import StorageError
 from sightline.replacing import write_file
 from sightline.run_files import PROGRESS
+from sightline.training.speed import Pace
 
-_EVERY, _WINDOW = 5.0, 60.0
+_EVERY = 5.0
 
 
 class ProgressFile:
@@ -25,11 +25,10 @@ class ProgressFile:
     def __init__(self, folder: Path) -> None:
         self._path = folder / PROGRESS
         self._written = -_EVERY
-        self._seen: deque[tuple[float, int]] = deque()
 
     def __call__(
         self, *, step: int, steps: int, images: int, total: int, tokens: int, loss: float | None, lr: float,
-        seconds: float,
+        seconds: float, pace: Pace,
     ) -> None:  # fmt: skip
         """Note where the run is after a step.
 
@@ -41,14 +40,12 @@ class ProgressFile:
         if now - self._written < _EVERY and step < steps:
             return
         self._written = now
-        self._seen.append((now, images))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
-            self._seen.popleft()
-        began, before = self._seen[0]
-        rate = (images - before) / (now - began) if now > began and images > before else None
+        rates = pace.rates
         said = {
             "step": step, "steps": steps, "images": images, "total": total, "tokens": tokens, "loss": loss, "lr": lr,
-            "seconds": seconds, "images_per_second": rate,
+            "seconds": seconds, "images_per_second": None if rates is None else rates.images,
+            "tokens_per_second": None if rates is None else rates.tokens, "peak_share": pace.peak_share,
+            "memory": pace.memory,
         }  # fmt: skip
         with contextlib.suppress(StorageError):
             write_file(self._path, json.dumps(said) + "\n")

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from torch import Tensor
+
 from sightline.checkpoint import folder_exists, tensor_writer, write_folder
 from sightline.errors import InputError
 from sightline.load import read_record
@@ -131,6 +133,37 @@ class RunSaver(Saver):
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A folder that is to be written.
+
+    Attributes:
+        files: what the first rank writes; parts: tensors of which each rank writes what it holds, none where one rank
+            holds all.
+    """
+
+    files: Mapping[str, Content]
+    parts: Mapping[str, Mapping[str, Tensor]]
+    ranks: Ranks
+
+    def write(self, place: Path, *, keep_previous: bool = False) -> None:
+        """Replace a folder."""
+        if self.parts:
+            write_together(place, self.files, self.parts, self.ranks, keep_previous=keep_previous)
+        else:
+            write_folder(place, self.files, keep_previous=keep_previous)
+
+
+def write_checkpoint(asked: Asked, place: Path) -> None:
+    """Write a checkpoint; the one that stood there becomes the one before it."""
+    asked.write(place, keep_previous=True)
+
+
+def write_best(asked: Asked, place: Path) -> None:
+    """Write the best model of a run."""
+    asked.write(place)
+
+
+@dataclass(frozen=True)
 class RunWriter:
     """Writes what a run is at a step into its folder.
 
@@ -166,7 +199,7 @@ class RunWriter:
                     drop_measured(self.out, self.foreign)
                     keep_older(self.out, older)
             # First, so that a log without a checkpoint says that there was one.
-            self._write(at.checkpoint(), self.out / CHECKPOINT, keep_previous=True)
+            write_checkpoint(self._asked(at.checkpoint()), self.out / CHECKPOINT)
             with self.ranks.agreeing():
                 if self.owner is not None:
                     self.owner.check()
@@ -188,7 +221,7 @@ class RunWriter:
                 if due and self.owner is not None:
                     held.enter_context(self.owner.held())
             if self.ranks.gathered(due and str(self.best))[0]:
-                self._write(at.model(), self.out / BEST)
+                write_best(self._asked(at.model()), self.out / BEST)
 
     def _best_is_due(self, at: Snapshot, warn: Callable[[str], None]) -> bool:
         best = best_line(at.validation, self.by)
@@ -207,17 +240,8 @@ class RunWriter:
             return (kept.get("step"), kept.get("seconds")) != (at.step, at.seconds)
         return True
 
-    def _write(self, content: Folder, place: Path, *, keep_previous: bool = False) -> None:
-        """Replace a folder; of several ranks each writes what it holds."""
-        if self.ranks.size > 1:
-            files = self._while_wanted(content.files)
-            write_together(place, files, content.tensors, self.ranks, keep_previous=keep_previous)
-        else:
-            tensors = {name: tensor_writer(some) for name, some in content.tensors.items()}
-            write_folder(place, self._while_wanted({**tensors, **content.files}), keep_previous=keep_previous)
-
-    def _while_wanted(self, files: Mapping[str, Content]) -> dict[str, Content]:
-        """The same files, of which none is begun once the save is given up."""
+    def _asked(self, content: Folder) -> Asked:
+        """To be written by all ranks, of which no file is begun once the save is given up."""
 
         def writer(content: Content) -> Callable[[Path], None]:
             def write(file: Path) -> None:
@@ -230,4 +254,6 @@ class RunWriter:
 
             return write
 
-        return {name: writer(content) for name, content in files.items()}
+        whole = {} if self.ranks.size > 1 else {name: tensor_writer(some) for name, some in content.tensors.items()}
+        files = {name: writer(one) for name, one in (*whole.items(), *content.files.items())}
+        return Asked(files, content.tensors if self.ranks.size > 1 else {}, self.ranks)

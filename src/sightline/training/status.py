@@ -17,6 +17,7 @@ from sightline.training.log import measured_in, read_log
 
 # A heartbeat that is older than this is late: the owner hangs, or its disk does.
 _LATE = 4 * BEAT
+_PACES = ("images_per_second", "tokens_per_second", "peak_share", "memory")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class RunStatus:
             work), or `waiting` for an owner that may live, whose heartbeat is late.
         owner: who is at work, or was; heartbeat: seconds since it was heard.
         step, steps, images, total: done and expected in all; loss and lr: of the last step known.
-        images_per_second: in the last minute; left: seconds until the end at that speed, while it trains.
+        images_per_second, tokens_per_second: in the last minute; left: seconds until the end at that speed, while it
+            trains.
+        peak_share: of what a matrix product reaches there in operations a second; memory: the most held so far, in
+            bytes.
         validated: what was measured last while training; validated_at: after how many images.
         checkpoint_age: seconds since the last checkpoint; checkpoint_step: its step.
     """
@@ -44,6 +48,9 @@ class RunStatus:
     loss: float | None = None
     lr: float | None = None
     images_per_second: float | None = None
+    tokens_per_second: float | None = None
+    peak_share: float | None = None
+    memory: int | None = None
     left: float | None = None
     validated: Measured | None = None
     validated_at: int | None = None
@@ -70,7 +77,8 @@ def run_status(folder: Path) -> RunStatus:
     now = _progress(folder, training, saved)
     complete = bool(log) and now["steps"] is not None and saved is not None and saved["step"] >= now["steps"]
     state = _state(owner, complete)
-    rate, missing = now.get("images_per_second"), (now["total"] or 0) - now["images"]
+    pace: dict[str, Any] = {name: now.get(name) if state == "training" else None for name in _PACES}
+    rate, missing = pace["images_per_second"], (now["total"] or 0) - now["images"]
     validated, at = _validated(folder)
     place = folder / CHECKPOINT / CHECKSUMS
     return RunStatus(
@@ -84,8 +92,8 @@ def run_status(folder: Path) -> RunStatus:
         total=now["total"],
         loss=now["loss"],
         lr=now["lr"],
-        images_per_second=rate if state == "training" else None,
-        left=missing / rate if rate and state == "training" and missing >= 0 else None,
+        **pace,
+        left=missing / rate if rate and missing >= 0 else None,
         validated=validated,
         validated_at=at,
         checkpoint_age=max(time.time() - place.stat().st_mtime, 0.0) if place.exists() else None,
@@ -128,7 +136,7 @@ def _progress(folder: Path, training: dict[str, Any], saved: dict[str, Any] | No
     if found["step"] >= last["step"]:
         return {"loss": None, "lr": None, **found}
     # A checkpoint of a moment ago is newer.
-    return {**last, **{key: found.get(key) for key in ("steps", "total", "images_per_second")}}
+    return {**last, **{key: found.get(key) for key in ("steps", "total", *_PACES)}}
 
 
 def _validated(folder: Path) -> tuple[Measured | None, int | None]:

@@ -18,6 +18,7 @@ from sightline.sharded import whole
 from sightline.tasks.base import Task
 from sightline.training.parallel import Held, idle_batch
 from sightline.training.plan import Step
+from sightline.training.profiling import phase
 from sightline.training.state import RunState
 
 Planned = tuple[Step, Sequence[Batch]]
@@ -97,6 +98,18 @@ def take_step(
     if value is None:
         # Nothing of it can be read: there is nothing to learn.
         return None
+    with phase("optimizer"):
+        _update(state, value, batches, rate, step)
+    return value
+
+
+def _update(state: RunState, value: float, batches: Sequence[Batch], rate: float, step: Step) -> None:
+    """Move the weights by their gradients, which are those of all ranks.
+
+    Raises:
+        NonFiniteError: as `take_step`.
+    """
+    model, optimizer, config = state.model, state.optimizer, state.config
     limit = config.optimizer.clip if config.optimizer.clip is not None else math.inf
     norm = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), limit))
     if not (math.isfinite(value) and math.isfinite(float(norm))):
@@ -111,16 +124,17 @@ def take_step(
     optimizer.step()
     if state.ema is not None:
         state.ema.update(model)
-    return value
 
 
 def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | None:
     """The loss of all images of a step together, with its gradient."""
     if not len(batch):
         return None
-    total, units = task.loss(held(batch, state.config.precision), batch.targets, batch.layout)
-    loss = total / units
-    loss.backward()
+    with phase("forward"):
+        total, units = task.loss(held(batch, state.config.precision), batch.targets, batch.layout)
+        loss = total / units
+    with phase("backward"):
+        loss.backward()
     return float(loss.detach())
 
 
@@ -135,12 +149,13 @@ def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch],
         if not len(batch) and not held.all_in_each_part and not (last and ranks.size > 1):
             continue
         with held.part(last):
-            if len(batch):
-                part, count = task.loss(held(batch, precision), batch.targets, batch.layout)
-            else:
-                part, count = held.without_an_image(idle_batch(model), precision), 0
+            with phase("forward"):
+                if len(batch):
+                    part, count = task.loss(held(batch, precision), batch.targets, batch.layout)
+                else:
+                    part, count = held.without_an_image(idle_batch(model), precision), 0
             # So that numbers keep their usual size, also in few bits.
-            with lost() if ranks.size > 1 else contextlib.nullcontext():
+            with phase("backward"), lost() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()
         total, units = total + part.detach().double().cpu(), units + count
     loss, counted = ranks.summed([float(total), units])

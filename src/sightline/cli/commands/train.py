@@ -33,6 +33,8 @@ def train(
     overwrite: bool = False,
     take_over: bool = False,
     dry_run: bool = False,
+    track: tuple[str, ...] = (),
+    profile: bool = False,
     device: Device = "auto",
     threads: Threads = None,
     json: Json = False,
@@ -66,11 +68,15 @@ def train(
         accept_changed_data: With --resume, go on also where the data is not what the run saw before.
         overwrite: Delete the run in --out first.
         take_over: Take the folder also from a run that seems to be at work in it; that one ends.
+        track: Draw its curves elsewhere too, while it trains: tensorboard (its files in tensorboard/ of the run) or
+            wandb; may be given twice. log.jsonl is always written.
+        profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
         dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
     from sightline import runtime
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
+    from sightline.cli.profile_table import print_profile
     from sightline.cli.train_run import Asked, carry_out
     from sightline.errors import InputError
     from sightline.ranks import joined
@@ -105,12 +111,15 @@ def train(
         folder = folder_of(asked)
         inputs = guard.Inputs(models=[asked.init_from], data=[asked.data], files=[config])
         place = output.RunFolder(folder, inputs, resume, overwrite, take_over)
-        run = Asked(asked, sources, place, where, device, config, resume, accept_changed_data, ranks=ranks)
+        run = Asked(asked, sources, place, where, device, config, resume, accept_changed_data, trackers=track,
+                    profile=profile, ranks=ranks)  # fmt: skip
         if dry_run:
             return say_dry_run(run, bars, as_json=json)
         done = carry_out(run, bars, way_on)
     if not ranks.first:
         return
+    if profile and not json and done.last is not None:
+        print_profile(folder)
     rows, last, resolved = done.rows, done.last, done.config
     if done.opened is None or done.measured is None:
         if not json:

@@ -1,0 +1,87 @@
+"""How fast a run is, by its last minute, and what share that is of what its machine can do."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+from sightline import runtime
+from sightline.ranks import Ranks
+
+_WINDOW = 60.0
+# A run that is over sooner is not kept waiting to know what the machine can do.
+_PATIENCE = 10.0
+_SIDE = {"cpu": 1024, "cuda": 8192}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A second, by the last minute: images shown, tokens through the trunk, operations of training."""
+
+    images: float
+    tokens: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known of a run's speed after a step.
+
+    Attributes:
+        rates: None until there are some.
+        peak_share: of the operations a second that a matrix product reaches here in the run's precision, on all of its
+            processes; None until it was measured, and where several processes share processors.
+        memory: the most that the first process, or its GPU, has held so far, in bytes.
+    """
+
+    rates: Rates | None
+    peak_share: float | None
+    memory: int
+
+
+class Speed:
+    """Told of every step."""
+
+    def __init__(self, device: torch.device, precision: str, ranks: Ranks) -> None:
+        self._device, self._precision, self._ranks = device, precision, ranks
+        self._seen: deque[tuple[float, int, int, int]] = deque()
+        self._began, self._peak = time.monotonic(), 0.0
+
+    def after(self, images: int, tokens: int, flops: int) -> Pace:
+        """What is known once a run has cost so much, earlier sittings included."""
+        now = time.monotonic()
+        self._seen.append((now, images, tokens, flops))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
+            self._seen.popleft()
+        (began, *before), (ended, *after) = self._seen[0], self._seen[-1]
+        rates = None
+        if ended > began and after[0] > before[0]:
+            rates = Rates(*((late - early) / (ended - began) for early, late in zip(before, after, strict=True)))
+        # Processes that share processors have no peak of their own.
+        if not self._peak and now - self._began > _PATIENCE and (self._ranks.size == 1 or self._device.type == "cuda"):
+            self._peak = measured_peak(self._device, self._precision) * self._ranks.size
+        share = rates.flops / self._peak if rates is not None and self._peak else None
+        return Pace(rates, share, runtime.peak_memory(self._device))
+
+
+def measured_peak(device: torch.device, precision: str) -> float:
+    """Operations a second of a large matrix product in a precision, the best of three: about a tenth of a second."""
+    side = _SIDE.get(device.type, _SIDE["cpu"])
+    kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    matrix, best = torch.ones(side, side, dtype=kind, device=device), 0.0
+    with torch.no_grad():
+        for _ in range(4):
+            _synchronise(device)
+            began = time.perf_counter()
+            torch.mm(matrix, matrix)
+            _synchronise(device)
+            best = max(best, 2 * side**3 / (time.perf_counter() - began))
+    return best
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,104 @@
+"""Curves of a run for programs that draw them; what goes wrong with one ends no training."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sightline import registry
+from sightline.errors import InputError
+from sightline.training.loop import Progress
+
+
+class Tracker(ABC):
+    """A program that draws curves; one file in `trackers/`, or a plug-in.
+
+    Attributes:
+        name: as `--track` takes it; needs: the package that must be installed.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, folder: Path, config: Mapping[str, Any], step: int) -> None:
+        """Begin, or go on.
+
+        Args:
+            folder: of the run; config: resolved, as plain values.
+            step: the last that is saved: what a killed sitting noted after it is not to stand twice.
+        """
+
+    @abstractmethod
+    def note(self, step: int, values: Mapping[str, float]) -> None:
+        """Values by name after a step, as "train/loss"."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Whatever is left is written."""
+
+
+def list_trackers() -> tuple[str, ...]:
+    """The names of all trackers, sorted."""
+    return tuple(sorted(registry.classes(Tracker, _PACKAGE)))
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse names that are none, and those whose package is not there."""
+    for name in names:
+        kind = registry.find(Tracker, _PACKAGE, "tracker", name)
+        if importlib.util.find_spec(kind.needs) is None:
+            raise InputError(f"--track {name}: {kind.needs} is not installed (pip install 'sightline[{name}]')")
+
+
+@contextlib.contextmanager
+def tracking(
+    names: Sequence[str], folder: Path, config: Mapping[str, Any], step: int, warn: Callable[[str], None]
+) -> Iterator[Callable[[Progress], None]]:
+    """Inside, what is called after each step of a run to note it with every tracker.
+
+    Args:
+        warn: called with a line, once for each tracker that fails; the run goes on without it.
+    """
+    at_work: dict[str, Tracker] = {}
+
+    def tried(name: str, work: Callable[[], object]) -> None:
+        try:
+            work()
+        # Somebody else's code may raise anything.
+        except Exception as error:
+            at_work.pop(name, None)
+            said = " ".join(str(error).split())[:200] or type(error).__name__
+            warn(f"--track {name}: goes on without it ({said})")
+
+    def begin(name: str) -> None:
+        at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
+
+    for name in names:
+        tried(name, functools.partial(begin, name))
+    seen: dict[str, Any] = {"validated": None}
+
+    def note(at: Progress) -> None:
+        values = {"train/lr": at.lr, "train/tokens": float(at.tokens), "train/images": float(at.images)}
+        values |= {} if at.loss is None else {"train/loss": at.loss}
+        if at.pace.rates is not None:
+            values |= {"speed/images": at.pace.rates.images, "speed/tokens": at.pace.rates.tokens}
+        if at.validated is not None and at.validated != seen["validated"]:
+            seen["validated"] = at.validated
+            values[f"minival/{at.validated.metric}"] = at.validated.value
+        for name, one in list(at_work.items()):
+            tried(name, functools.partial(one.note, at.step, values))
+
+    try:
+        yield note
+    finally:
+        for name, one in list(at_work.items()):
+            tried(name, one.close)
+
+
+_PACKAGE = "sightline.training.trackers"

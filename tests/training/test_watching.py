@@ -1,0 +1,216 @@
+"""What is seen of a run while it trains: its speed, where its time goes, and its curves in other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+
+import pytest
+import torch
+
+from sightline import runtime
+from sightline.cli.progress import Bars
+from sightline.errors import InputError
+from sightline.ranks import Ranks
+from sightline.training import profiling, speed, train
+from sightline.training.profiling import PHASES, phase
+from sightline.training.speed import Rates, Speed, measured_peak
+from sightline.training.tracking import check_trackers, list_trackers, tracking
+from tests.tiny import MODEL, Stopped, pictures, stop_at, tiny_config, tree
+
+CONFIG = tiny_config(images=160, batch_size=8)
+
+
+def test_speed_is_that_of_the_last_minute(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(speed, "measured_peak", lambda *_: 1000.0)
+    seen = Speed(torch.device("cpu"), "float32", Ranks())
+    assert seen.after(5, 50, 500).rates is None
+    for second in range(1, 201):
+        now[0] = float(second)
+        pace = seen.after(5 + second * 2, 50 + second * 20, 500 + second * (100 if second <= 100 else 300))
+        if second == 5:
+            assert pace.rates == Rates(2, 20, 100)
+            assert pace.peak_share is None
+        if second == 60:
+            assert pace.peak_share == pytest.approx(0.1)
+    assert pace.rates is not None
+    assert (pace.rates.images, pace.rates.tokens) == (2, 20)
+    assert pace.peak_share == pytest.approx(pace.rates.flops / 1000)
+    assert 0 < pace.memory <= runtime.peak_memory()
+
+
+def test_processes_that_share_processors_have_no_peak(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(speed.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(speed, "measured_peak", lambda *_: pytest.fail("measured"))
+    seen = Speed(torch.device("cpu"), "float32", Ranks(0, 2))
+    for second in range(50):
+        now[0] = float(second)
+        pace = seen.after(second, second, second)
+    assert pace.peak_share is None
+    assert pace.rates == Rates(1, 1, 1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_peak_is_a_number_of_operations(precision, monkeypatch):
+    monkeypatch.setitem(speed._SIDE, "cpu", 64)
+    assert 1e6 < measured_peak(torch.device("cpu"), precision) < 1e16
+
+
+def test_notes_are_shown_as_far_as_they_fit(monkeypatch):
+    with Bars() as bars:
+        assert bars._fitting(("loss 1.000", "minival 50.0", "9 img/s"), 30) == "loss 1.000, minival 50.0, 9 img/s"
+        monkeypatch.setattr(bars, "_terminal", True)
+        monkeypatch.setattr(bars, "_console", types.SimpleNamespace(width=110))
+        assert bars._fitting(("loss 1.000", "minival 50.0", "9 img/s"), 30) == "loss 1.000, minival 50.0"
+        assert bars._fitting(("loss 1.000", "minival 50.0"), 60) == "loss 1.000"
+        assert bars._fitting((), 60) == ""
+
+
+def test_a_profile_changes_no_result(tmp_path):
+    train(CONFIG, tmp_path / "one")
+    train(CONFIG, tmp_path / "two", profile=True)
+    first, second = tree(tmp_path / "one"), tree(tmp_path / "two")
+    for name in ("checkpoint/model.safetensors", "checkpoint/training.safetensors", "log.jsonl"):
+        assert first[name] == second[name]
+    row = json.loads((tmp_path / "two" / "profile" / "profile.json").read_text())
+    assert row["profiled_steps"] == 10
+    assert list(row["phases"]) == list(PHASES)
+    assert sum(row["phases"].values()) == pytest.approx(1)
+    assert all(row["phases"][name] > 0 for name in ("waiting for data", "forward", "backward", "optimizer", "saving"))
+    assert all(one["ms"] >= 0 and one["calls"] > 0 for one in row["operators"])
+    assert any("mm" in one["operator"] for one in row["operators"])
+    trace = json.loads((tmp_path / "two" / "profile" / "trace.json").read_text())
+    assert {"forward", "backward", "optimizer"} <= {event.get("name") for event in trace["traceEvents"]}
+    assert profiling._ACTIVE.get() is None
+
+
+def test_a_profile_ends_with_the_run(tmp_path):
+    train(dataclasses.replace(CONFIG, images=64), tmp_path / "run", profile=True)
+    assert json.loads((tmp_path / "run" / "profile" / "profile.json").read_text())["profiled_steps"] == 3
+    with pytest.raises(InputError, match=r"--profile: the run had 4 steps; .*expected at least 6"):
+        train(dataclasses.replace(CONFIG, images=32), tmp_path / "short", profile=True)
+    assert (tmp_path / "short" / "checkpoint" / "model.safetensors").exists()
+
+
+def test_a_phase_costs_nothing_where_nothing_is_profiled():
+    with phase("forward") as found:
+        assert found is None
+
+
+def test_trackers_are_found_by_their_folder():
+    assert list_trackers() == ("tensorboard", "wandb")
+    with pytest.raises(InputError, match=r"tracker 'tensorbord'.*tensorboard"):
+        check_trackers(["tensorbord"])
+
+
+def test_a_tracker_that_is_not_installed_is_refused(monkeypatch):
+    from sightline.training import tracking as module
+
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"--track wandb: wandb is not installed \(pip install 'sightline\[wandb\]'\)"):
+        check_trackers(["wandb"])
+
+
+def scalars(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found.Reload()
+    return {name: [(one.step, one.value) for one in found.Scalars(name)] for name in found.Tags()["scalars"]}
+
+
+def test_tensorboard_has_each_step_once_though_it_was_killed(tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_every=16)
+    log = [json.loads(line) for line in (train(config, tmp_path / "alone"), tmp_path / "alone" / "log.jsonl")[1]
+           .read_text().splitlines()]  # fmt: skip
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
+
+        def until(at):
+            note(at)
+            stop_at(7)(at)
+
+        with pytest.raises(Stopped):
+            train(config, tmp_path / "run", observe=until)
+    with tracking(["tensorboard"], tmp_path / "run", {}, 6, pytest.fail) as note:
+        train(config, tmp_path / "run", resume=True, observe=note)
+    found = scalars(tmp_path / "run" / "tensorboard")
+    assert found["train/loss"] == [(one["step"], pytest.approx(one["loss"])) for one in log]
+    assert found["train/lr"] == [(one["step"], pytest.approx(one["lr"])) for one in log]
+
+
+class FakeRun:
+    def __init__(self, said):
+        self.said, self.id = said, said.get("id") or "abc"
+        self.lines, self.ended = [], False
+
+    def log(self, values, step):
+        self.lines.append((step, values))
+
+    def finish(self):
+        self.ended = True
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    runs = []
+
+    def init(**said):
+        runs.append(FakeRun(said))
+        return runs[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    return runs
+
+
+def test_weights_and_biases_goes_on_with_its_run(wandb, tmp_path):
+    for begun in (0, 20):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        with tracking(["wandb"], tmp_path / "run", {"seed": 0}, begun, pytest.fail) as note:
+            train(CONFIG, tmp_path / "run", observe=note, resume=bool(begun))
+    first, second = wandb
+    assert (first.said["id"], second.said["id"]) == (None, "abc")
+    assert first.said["config"] == {"seed": 0}
+    assert [step for step, _ in first.lines] == list(range(1, 21))
+    assert all(values["train/loss"] > 0 for _, values in first.lines)
+    assert first.ended
+    assert second.ended
+
+
+def test_a_tracker_that_fails_ends_no_run(wandb, tmp_path):
+    said = []
+    (tmp_path / "run").mkdir()
+    with tracking(["wandb"], tmp_path / "run", {}, 0, said.append) as note:
+
+        def fail(values, step):
+            raise OSError("no network")
+
+        wandb[0].log = fail
+        train(CONFIG, tmp_path / "run", observe=note)
+    assert said == ["--track wandb: goes on without it (no network)"]
+    assert (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_the_command_line_tracks_profiles_and_overwrites(cli, tmp_path):
+    data = pictures(tmp_path / "data", count=48)
+    options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
+    words = ["train", "--data", f"{data},minival=0.2", "--images", 64, "--resolution", 16, "--threads", 1, *options,
+             "--set", "batch_size=8", "--out", tmp_path / "run", "--track", "tensorboard", "--profile"]  # fmt: skip
+    code, out, err = cli(*words)
+    assert code == 0, err
+    for name in PHASES:
+        assert name in out
+    assert "trace: " in out
+    found = scalars(tmp_path / "run" / "tensorboard")
+    assert len(found["train/loss"]) == 8
+    assert any(name.startswith("minival/") for name in found)
+    code, _, err = cli(*words, "--overwrite")
+    assert code == 0, err
+    assert len(scalars(tmp_path / "run" / "tensorboard")["train/loss"]) == 8
+    code, _, err = cli(*words[:-1], "--track", "nothing", "--overwrite")
+    assert code == 2
+    assert "nothing" in err
