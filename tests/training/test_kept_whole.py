@@ -12,7 +12,7 @@ from sightline import checkpoint
 from sightline.checkpoint import read_folder
 from sightline.errors import InputError
 from sightline.load import read_record
-from sightline.training import snapshot, train
+from sightline.training import saving, train
 from sightline.training.config import ValidationConfig
 from sightline.training.log import read_log
 from tests.tiny import (
@@ -119,7 +119,7 @@ def test_found_27_a_log_line_with_a_text_where_a_number_belongs_is_named(line, s
 
 def resume_and_fail_to_save(out):
     """A disk that is full, then death between the two renames of a save that works."""
-    writer, left = snapshot.tensor_writer, [1]
+    writer, left = saving.tensor_writer, [1]
 
     def full(tensors):
         if left[0]:
@@ -127,7 +127,7 @@ def resume_and_fail_to_save(out):
             raise OSError(28, "No space left on device")
         return writer(tensors)
 
-    snapshot.tensor_writer = full
+    saving.tensor_writer = full
     with contextlib.suppress(OSError):
         train(ENDLESS, out, resume=True)
     checkpoint.os.replace = after(2, checkpoint.os.replace)

@@ -87,6 +87,7 @@ def test_progress_says_the_speed_and_the_end(tmp_path, monkeypatch):
     assert words["a second"] == "96 images, 9,600 tokens"
     assert words["of its peak"].startswith("25 %")
     assert words["memory"].startswith("1.0 MiB")
+    (tmp_path / "config.yaml").write_text("")
     gone = run_status(tmp_path)
     assert (gone.state, gone.images_per_second, gone.peak_share) == ("stopped", None, None)
 
