@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any, TextIO
 from sightline import __version__, runtime, signals
 from sightline.cli.drawings import Drawings
 from sightline.data.allowance import Unreadable
+from sightline.data.encoded import Encoded
 from sightline.data.preprocessing import Resolution
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
@@ -27,7 +29,7 @@ _MOST_IMAGES = 256
 _PARTS = 64
 _OF_THE_IMAGE = ("image", "size", "seen_size", "grid", "precision")
 Advance = Callable[[int], None]
-Images = Sequence[str | Unreadable]
+Images = Sequence[str | Encoded | Unreadable]
 
 
 @dataclass(frozen=True)
@@ -141,14 +143,12 @@ def _digest(images: Images) -> str:
     """Tells images from others: names, sizes, and when they last changed."""
     seen = hashlib.sha256()
     for image in images:
-        name = image if isinstance(image, str) else image.path
-        stamp = (0, 0)
-        try:
+        name = image.path if isinstance(image, Unreadable) else str(image)
+        stamp = image.stamp if isinstance(image, Encoded) else (0, 0)
+        # What cannot be read is answered with the reason; what is no file of its own has none to ask.
+        with contextlib.suppress(OSError, ValueError):
             status = os.stat(name)
             stamp = status.st_size, status.st_mtime_ns
-        except (OSError, ValueError):
-            # What cannot be read is answered with the reason.
-            pass
         seen.update(f"{name}\0{stamp}\n".encode("utf-8", "surrogatepass"))
     return seen.hexdigest()
 

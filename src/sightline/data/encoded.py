@@ -14,7 +14,10 @@ class Encoded(ABC):
 
     Attributes:
         name: of the image, as the path of one that is a file.
+        stamp: tells it from other bytes of this name (size, times), where that is known.
     """
+
+    stamp: tuple[int, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -7,13 +7,14 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from sightline.data.allowance import Unreadable
+from sightline.data.encoded import Encoded
 from sightline.data.file_listing import FileListing
 from sightline.errors import InputError, UnreadableDataError
 from sightline.reading import ROWS
@@ -24,21 +25,21 @@ SPLIT_FOLDERS = ("train", "minival", "val", "validation", "test")
 _NOT_A_FILE = (-1, -1, -1)
 
 
-def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str | Unreadable]:
+def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str | Encoded | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
     A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
     hidden ones are passed over and links to folders not followed. A word with `*`, `?` or `[` that is no path itself
     stands for the files that match, in natural order, whatever they end in; `**` stands for any folders, links not
-    followed. `-` stands for a list on standard input, a path a line, each taken as it is. Any other word is a file,
-    there or not.
+    followed. `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
+    `wds:SHARDS`, stands for all its images in the order of its listing. Any other word is a file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
 
     Returns:
-        The paths, and in their place the folders inside a folder that could not be read.
+        The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
 
     Raises:
         InputError: a folder without an image, a pattern without a match, an empty list, or `-` more than once.
@@ -49,11 +50,13 @@ def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str
     return [image for word in words for image in _images_of(word, stdin)]
 
 
-def _images_of(word: str, stdin: BinaryIO | None) -> list[str] | list[str | Unreadable]:
+def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Unreadable]:
     if not word:
         raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
         return _listed(stdin)
+    if found := images_of_set(word):
+        return found
     if os.path.isdir(word):
         return _below(word)
     # A file may have such a name itself: it wins.
@@ -63,6 +66,31 @@ def _images_of(word: str, stdin: BinaryIO | None) -> list[str] | list[str | Unre
             raise InputError(f"{word}: no file matches this pattern")
         return sorted(files, key=natural_order)
     return [word]
+
+
+def images_of_set(word: str) -> list[str | Encoded]:
+    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none.
+
+    Raises:
+        InputError: its images are no files, or as it is opened.
+    """
+    # They find their files by this module.
+    from sightline.data.discovery import list_sources, open_source, taken_apart
+    from sightline.data.stored import StoredImages
+
+    name, argument, _ = taken_apart(word)
+    if os.path.lexists(word) or not argument or name not in list_sources():
+        return []
+    source = open_source(word)
+    if not isinstance(source, StoredImages):
+        raise InputError(f"{word}: its images are drawn, and are no files (expected a data set of files, or files)")
+    found: list[str | Encoded] = []
+    for row in source.images:
+        image = source.listing.image(row)
+        if isinstance(image, Encoded):
+            image.stamp = tuple(source.listing.stamps[row].tolist())
+        found.append(image if isinstance(image, Encoded) else os.fspath(image))
+    return found
 
 
 def _listed(stdin: BinaryIO | None) -> list[str]:

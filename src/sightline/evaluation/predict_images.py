@@ -12,6 +12,7 @@ from torch import Tensor
 from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, is_finite, packed
+from sightline.data.encoded import Encoded
 from sightline.data.image_file import MAX_PIXELS, read_image
 from sightline.data.preprocessing import Resolution, preprocessing
 from sightline.data.transforms import cut
@@ -72,7 +73,7 @@ class Unpredicted:
 def predict_images(
     model: Model,
     task: Task,
-    images: Iterable[str | Unreadable],
+    images: Iterable[str | Encoded | Unreadable],
     resolution: Resolution | None = "native",
     max_tokens: int | None = None,
     *,
@@ -86,7 +87,7 @@ def predict_images(
     fills a pack, and one image.
 
     Args:
-        images: paths, and what is known to be unreadable.
+        images: paths, or where their bytes are, and what is known to be unreadable.
         resolution, max_tokens: what the model sees, as `Preprocessing.crop_of`.
         precision: `float32`, or `bfloat16` for the matrix products.
         tokens_a_pack: the most patches and prefix tokens of a pass; a larger image goes alone.
@@ -94,17 +95,17 @@ def predict_images(
     """
     prepare = preprocessing(model)
 
-    def prepared(image: str | Unreadable) -> _Prepared | Unpredicted:
+    def prepared(image: str | Encoded | Unreadable) -> _Prepared | Unpredicted:
         if isinstance(image, Unreadable):
             return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
         try:
             pixels = read_image(image, max_pixels=max_pixels)
         except UnreadableDataError as error:
-            return Unpredicted(image, str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
+            return Unpredicted(str(image), str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
         size = (pixels.shape[0], pixels.shape[1])
         crop = prepare.crop_of(size, resolution, max_tokens)
         rows, grid = model.image_rows(cut(pixels, crop, prepare.interpolation))
-        return _Prepared(image, size, crop, grid, rows)
+        return _Prepared(str(image), size, crop, grid, rows)
 
     pack: list[_Prepared | Unpredicted] = []
     tokens = 0

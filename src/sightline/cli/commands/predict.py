@@ -23,7 +23,9 @@ _QUIET_SECONDS = 2.0
 def predict(
     model: Annotated[str, Parameter(help="The folder of a run or of a model.")],
     # Else `-` would be taken for an option.
-    *images: Annotated[str, Parameter(help="Files, folders, 'patterns/*.jpg', or -.", allow_leading_hyphen=True)],
+    *images: Annotated[
+        str, Parameter(help="Files, folders, 'patterns/*.jpg', wds:SHARDS, or -.", allow_leading_hyphen=True)
+    ],
     resolution: str = "native",
     topk: int = 5,
     precision: str = "auto",
@@ -38,10 +40,11 @@ def predict(
     """Say what is in images, of any size and shape.
 
     A file is opened whatever it is called; of a folder, and the folders in it, the files with the usual endings of
-    images are taken, in natural order. A quoted pattern ("photos/**/*.jpg") is matched here, and - is a list of paths
-    on standard input, one a line. Each image is answered in its place as soon as its pack is done. One that cannot be
-    read is named with the reason, and the others are still answered: the exit code is then 3 (unless
-    --skip-unreadable allows as many), or 4 where logits were not finite.
+    images are taken, in natural order. A quoted pattern ("photos/**/*.jpg") is matched here, - is a list of paths on
+    standard input, one a line, and a data set of files, as wds:SHARDS, stands for all its images. Each image is
+    answered in its place as soon as its pack is done. One that cannot be read is named with the reason, and the others
+    are still answered: the exit code is then 3 (unless --skip-unreadable allows as many), or 4 where logits were not
+    finite.
 
     Args:
         resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
@@ -59,6 +62,7 @@ def predict(
     from sightline.cli import next_step, progress
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
+    from sightline.data.allowance import Unreadable
     from sightline.data.image_list import list_images
     from sightline.ranks import joined
 
@@ -72,15 +76,16 @@ def predict(
             if predictions is not None and out is not None:
                 raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
             listed = list_images(images, getattr(sys.stdin, "buffer", None)) if ranks.first else []
-        files = _told(listed, ranks)
+        told = _told(listed, ranks)
         with ranks.agreeing():
+            files = listed if ranks.first else _opened(told, images)
             asked = _prepared(
                 model, ranks, resolution=resolution, topk=topk, precision=precision, max_pixels=max_pixels,
                 device=device,
             )  # fmt: skip
             drawings = None
             if out is not None:
-                named = [file for file in files if isinstance(file, str)]
+                named = [str(file) for file in files if not isinstance(file, Unreadable)]
                 drawings = Drawings.into(out, asked.task, model, named, overwrite=overwrite)
             if predictions is not None:
                 _claim(predictions, model, files, overwrite=overwrite)
@@ -161,8 +166,16 @@ def _told(images: Images, ranks: Ranks) -> Images:
 
     if ranks.size == 1:
         return images
-    pairs = [[one, None] if isinstance(one, str) else [one.path, one.reason] for one in images]
+    pairs = [[one.path, one.reason] if isinstance(one, Unreadable) else [str(one), None] for one in images]
     return [path if reason is None else Unreadable(path, reason) for path, reason in ranks.told(pairs)]
+
+
+def _opened(images: Images, words: tuple[str, ...]) -> Images:
+    """The same where those that are parts of a data set's files are that again."""
+    from sightline.data.image_list import images_of_set
+
+    known = {str(one): one for word in words for one in images_of_set(word)}
+    return [known.get(one, one) if isinstance(one, str) else one for one in images]
 
 
 def _claim(out: Path, model: str, images: Images, *, overwrite: bool) -> None:

@@ -1,0 +1,116 @@
+"""`sightline predict RUN wds:SHARDS`: the images of a data set, as files are answered."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+
+from sightline.cli import answers
+from sightline.cli.answers import Asked, write_answers
+from sightline.cli.commands.predict import _opened, _told
+from sightline.data.image_list import list_images
+from sightline.errors import InputError
+from sightline.load import load_model
+from sightline.ranks import Ranks
+from sightline.tasks.base import task_of
+from tests.data.three_kinds import images, made
+from tests.ranks import together
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    with made(tmp_path_factory.mktemp("sets"), images(count=6)) as data:
+        yield data
+
+
+def said(out):
+    """What is said of each image, but for its name."""
+    lines = [json.loads(line) for line in out.splitlines()]
+    names = [line.pop("image") for line in lines]
+    return names, sorted(json.dumps(line) for line in lines)
+
+
+def test_every_kind_is_answered_as_its_files(cli, tiny_run, sets):
+    answered = {}
+    for kind, spec in sets.items():
+        code, out, err = cli("predict", tiny_run, spec, "--json", "--precision", "float32")
+        assert code == 0, err
+        answered[kind] = said(out)
+    files = [name for name in answered["imagefolder"][0] if os.path.isfile(name)]
+    assert len(files) == len(answered["imagefolder"][0]) > 10
+    code, out, _ = cli("predict", tiny_run, *files, "--json", "--precision", "float32")
+    assert code == 0
+    assert said(out) == answered["imagefolder"]
+    for kind, (names, lines) in answered.items():
+        assert len(set(names)) == len(files), kind
+        assert lines == answered["imagefolder"][1], kind
+    assert all(":" in name for name in answered["wds"][0])
+
+
+def test_patterns_and_files_beside_a_set(cli, tiny_run, sets, tmp_path):
+    root = sets["wds"].partition(":")[2]
+    code, out, err = cli("predict", tiny_run, f"wds:{root}/train-*.tar", "--json")
+    assert code == 0, err
+    picture = images(count=6)["train"][0][2]
+    (tmp_path / "one.png").write_bytes(picture)
+    names, _ = said(out)
+    code, again, _ = cli("predict", tiny_run, tmp_path / "one.png", f"wds:{root}/train-*.tar", "--json")
+    assert code == 0
+    assert said(again)[0] == [str(tmp_path / "one.png"), *names]
+
+
+def test_a_folder_of_that_name_wins(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wds:x").mkdir()
+    (tmp_path / "wds:x" / "a.png").write_bytes(b"")
+    assert list_images(["wds:x"]) == [os.path.join("wds:x", "a.png")]
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [("scenes:pairs", "its images are drawn, and are no files"), ("wds:nowhere", "nowhere"), ("hf:", "hf:")],
+)
+def test_what_cannot_be_listed_is_one_line(word, says, cli, tiny_run):
+    code, _, err = cli("predict", tiny_run, word)
+    assert code in (2, 3)
+    assert says in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def shared(ranks: Ranks, run, spec, out):
+    """As the command does: the first lists, the others find the bytes by what it says."""
+    torch.set_num_threads(1)
+    answers._PARTS = 4
+    listed = list_images([spec]) if ranks.first else []
+    told = _told(listed, ranks)
+    files = listed if ranks.first else _opened(told, (spec,))
+    model = load_model(run)
+    asked = Asked(model, task_of(model), "native", None, "float32", 10**6, 3)
+    return write_answers(asked, files, out, ranks, lambda _: None)
+
+
+def test_ranks_share_the_images_of_shards(tiny_run, sets, tmp_path):
+    shared(Ranks(), tiny_run, sets["wds"], tmp_path / "one.jsonl")
+    assert together(2, shared, tiny_run, sets["wds"], tmp_path / "two.jsonl") == [[], []]
+    content = (tmp_path / "one.jsonl").read_bytes()
+    assert (tmp_path / "two.jsonl").read_bytes() == content
+    assert b"error" not in content
+    assert len(content.splitlines()) > 10
+
+
+def test_shards_that_changed_are_answered_anew(sets):
+    first = answers._digest(list_images([sets["wds"]]))
+    assert first == answers._digest(list_images([sets["wds"]]))
+    root = sets["wds"].partition(":")[2]
+    shard = os.path.join(root, "train-0000.tar")
+    os.utime(shard, ns=(1, 1))
+    assert first != answers._digest(list_images([sets["wds"]]))
+
+
+def test_nothing_else_is_taken_for_a_set():
+    with pytest.raises(InputError):
+        list_images([""])
+    assert list_images(["wds.png", "imagefolder"]) == ["wds.png", "imagefolder"]
