@@ -78,7 +78,15 @@ def assert_alike(first, second, tolerance=1e-5):
         assert apart <= tolerance * float(weight.double().norm()) + 1e-7, name
 
 
-@pytest.mark.parametrize("config", [UNEVEN, IDLE, CHANCE, PACKED], ids=["uneven", "idle", "chance", "packed"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(UNEVEN, id="uneven", marks=pytest.mark.slow),
+        pytest.param(IDLE, id="idle"),
+        pytest.param(CHANCE, id="chance", marks=pytest.mark.slow),
+        pytest.param(PACKED, id="packed"),
+    ],
+)
 def test_two_ranks_train_as_one(config, tmp_path):
     alone(config, tmp_path / "one")
     assert together(2, run, config, tmp_path / "two") == [0, 1]
@@ -87,7 +95,7 @@ def test_two_ranks_train_as_one(config, tmp_path):
 
 
 @pytest.mark.parametrize("config", [UNEVEN, PACKED], ids=["uniform", "packed"])
-@pytest.mark.parametrize("parts", [2, 5])
+@pytest.mark.parametrize("parts", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_the_step(config, parts, tmp_path):
     alone(config, tmp_path / "one")
     alone(dataclasses.replace(config, accumulate=parts, recompute=True), tmp_path / "parts")
@@ -137,10 +145,20 @@ def gradients(ranks: Ranks, config, dtype, sharing="ddp"):
     return value, {name: whole(one).double().numpy() for name, one in found.items() if one is not None}
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
-@pytest.mark.parametrize("config", [UNEVEN, CHANCE, PACKED], ids=["uneven", "chance", "packed"])
-@pytest.mark.parametrize("sharing", ["ddp", "fsdp"])
-def test_one_gradient_of_all_ranks(config, dtype, tolerance, sharing):
+GRADIENTS = [
+    pytest.param(
+        config, sharing, dtype, tolerance, id=f"{name}-{sharing}-{dtype}",
+        marks=() if dtype == torch.float64 and (name, sharing) in (("uneven", "ddp"), ("packed", "fsdp"))
+        else pytest.mark.slow,
+    )
+    for name, config in {"uneven": UNEVEN, "chance": CHANCE, "packed": PACKED}.items()
+    for sharing in ("ddp", "fsdp")
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "sharing", "dtype", "tolerance"), GRADIENTS)
+def test_one_gradient_of_all_ranks(config, sharing, dtype, tolerance):
     value, alone = gradients(Ranks(), config, dtype)
     for other, found in together(2, gradients, config, dtype, sharing):
         assert other == pytest.approx(value, rel=tolerance)
@@ -161,7 +179,7 @@ def stop_after(ranks: Ranks, config, out, steps):
     return run(ranks, config, out, {"stop": lambda: ranks.rank == 1 and next(asked) >= steps - 1})
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_stop_together_and_others_go_on(size, tmp_path):
     config = dataclasses.replace(UNEVEN, images=165)
     alone(config, tmp_path / "one")
