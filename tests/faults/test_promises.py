@@ -245,6 +245,14 @@ PROMISES: dict[int, dict[str, str]] = {
             "training/test_ranks.py: test_one_gradient_of_all_ranks, test_two_ranks_train_as_one; "
             "faults/test_four_ranks.py: test_one_gradient_of_four, test_four_train_as_one"
         ),
+        "a model in parts (FSDP2) as a whole one, its checkpoint on any number of ranks": (
+            "training/test_sharing.py: test_parts_train_as_the_whole, test_every_optimizer_keeps_parts, "
+            "test_any_number_of_ranks_goes_on, test_a_rank_whose_disk_is_full_leaves_what_was_there"
+        ),
+        "batch norms of all ranks together": (
+            "training/test_batch_norm.py: test_one_gradient_of_all_ranks, test_every_value_and_gradient, "
+            "test_a_rank_without_an_image_counts_nothing"
+        ),
         "in parts as at once": "training/test_ranks.py: test_a_step_in_parts_is_the_step, test_parts_on_two_ranks",
         "every image once an epoch": "faults/test_stream.py: test_the_same_stream_from_any_step_on",
         "a killed rank ends all within 60 s; 4 and 1 go on with the same images in the same steps": (
@@ -256,7 +264,9 @@ PROMISES: dict[int, dict[str, str]] = {
             "test_what_one_leaves_out_all_count"
         ),
         "measured images are counted once each": (
-            "evaluation/test_evaluate.py: test_the_same_however_it_is_cut_into_batches, test_how_many_are_measured"
+            "evaluation/test_evaluate.py: test_the_same_however_it_is_cut_into_batches, test_how_many_are_measured; "
+            "evaluation/test_several_ranks.py: test_two_ranks_measure_what_one_measures; "
+            "cli/test_answers.py: test_two_ranks_write_what_one_writes"
         ),
         "NCCL, many machines": "not promised: tests have gloo on one machine",
     },
