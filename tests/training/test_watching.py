@@ -97,6 +97,24 @@ def test_a_profile_ends_with_the_run(tmp_path):
     assert (tmp_path / "short" / "checkpoint" / "model.safetensors").exists()
 
 
+def test_a_run_that_is_stopped_in_its_profile_leaves_none(tmp_path):
+    with pytest.raises(Stopped):
+        train(CONFIG, tmp_path / "run", profile=True, observe=stop_at(8))
+    assert profiling._ACTIVE.get() is None
+    assert not (tmp_path / "run" / "profile").exists()
+    # The next one of this process is profiled as if it had not been.
+    train(dataclasses.replace(CONFIG, images=64), tmp_path / "next", profile=True)
+    assert (tmp_path / "next" / "profile" / "trace.json").exists()
+
+
+def test_a_peak_for_which_there_is_no_memory_ends_nothing(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(speed.torch, "ones", full)
+    assert measured_peak(torch.device("cpu"), "float32") == float("inf")
+
+
 def test_a_phase_costs_nothing_where_nothing_is_profiled():
     with phase("forward") as found:
         assert found is None

@@ -158,6 +158,8 @@ def train(
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
         profiled = Profile(out, where) if profile and ranks.first else None
+        if profiled is not None:
+            held.callback(profiled.give_up)
         for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):
             rate = learning_rate(config.optimizer, step.number, step.begins, step.ends)
             with expected_shapes(ever_new=False):

@@ -89,6 +89,12 @@ class Profile:
         self._profile.export_chrome_trace(str(self._out / TRACE))
         write_file(self._out / ROW, json.dumps(self.row) + "\n")
 
+    def give_up(self) -> None:
+        """End the profile of a run that ended before it; nothing is written."""
+        if self.row is None and _ACTIVE.get() is self:
+            _ACTIVE.set(None)
+            self._profile.stop()
+
     def _operators(self) -> list[dict[str, Any]]:
         """The operators that took longest by themselves: milliseconds a step, and how often in one."""
         on_gpu = self._device.type == "cuda"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -47,8 +48,9 @@ class Speed:
 
     def __init__(self, device: torch.device, precision: str, ranks: Ranks) -> None:
         self._device, self._precision, self._ranks = device, precision, ranks
+        self._peak: float | None = None
         self._seen: deque[tuple[float, int, int, int]] = deque()
-        self._began, self._peak = time.monotonic(), 0.0
+        self._began = time.monotonic()
 
     def after(self, images: int, tokens: int, flops: int) -> Pace:
         """What is known once a run has cost so much, earlier sittings included."""
@@ -61,22 +63,33 @@ class Speed:
         if ended > began and after[0] > before[0]:
             rates = Rates(*((late - early) / (ended - began) for early, late in zip(before, after, strict=True)))
         # Processes that share processors have no peak of their own.
-        if not self._peak and now - self._began > _PATIENCE and (self._ranks.size == 1 or self._device.type == "cuda"):
+        if (
+            self._peak is None
+            and now - self._began > _PATIENCE
+            and (self._ranks.size == 1 or self._device.type == "cuda")
+        ):
             self._peak = measured_peak(self._device, self._precision) * self._ranks.size
-        share = rates.flops / self._peak if rates is not None and self._peak else None
+        share = rates.flops / self._peak if rates is not None and self._peak is not None else None
         return Pace(rates, share, runtime.peak_memory(self._device))
 
 
 def measured_peak(device: torch.device, precision: str) -> float:
-    """Operations a second of a large matrix product in a precision, the best of three: about a tenth of a second."""
+    """Operations a second of a large matrix product in a precision, the best of three: about a tenth of a second.
+
+    Without bound where there is no memory left for it: a run is not ended for that.
+    """
     side = _SIDE.get(device.type, _SIDE["cpu"])
     kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    matrix, best = torch.ones(side, side, dtype=kind, device=device), 0.0
+    best = 0.0
     with torch.no_grad():
+        try:
+            matrix, out = (torch.ones(side, side, dtype=kind, device=device) for _ in range(2))
+        except torch.OutOfMemoryError:
+            return math.inf
         for _ in range(4):
             _synchronise(device)
             began = time.perf_counter()
-            torch.mm(matrix, matrix)
+            torch.mm(matrix, matrix, out=out)
             _synchronise(device)
             best = max(best, 2 * side**3 / (time.perf_counter() - began))
     return best
