@@ -81,6 +81,19 @@ def write_folder(
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def tidied(path: str | Path) -> None:
+    """Put right what a writer that was killed left beside a checkpoint folder, as `write_folder` does before it writes;
+    where a link or something else than a checkpoint stands in its place, nothing.
+
+    Raises:
+        StorageError: something cannot be moved or deleted.
+    """
+    with storage_errors(f"{path}: what a killed writer left beside it cannot be moved or deleted"):
+        place = Path(path)
+        if not (place.is_symlink() or place.is_file() or _is_foreign(place)):
+            tidy(place, _is_whole)
+
+
 def sealed(file: Path) -> Entry:
     """What the checksums of a folder say of a file in it, which is on the disk then."""
     # The folder was made under the umask; a writer that goes its own way (safetensors: 0600) is put right.

@@ -210,10 +210,9 @@ def test_the_loss_of_a_batch_is_that_of_its_images_and_padding_changes_nothing(h
     together = one.loss([found for found, _ in several], one.targets([said for _, said in several]), layout)
     batch = {key: torch.cat([found[key] for found, _ in several]) for key in several[0][0]}
     as_rows = one.loss([batch], one.targets([said for _, said in several]), layout)
-    total, units = sum(float(value) for value, _ in each), sum(count for _, count in each) - 1
+    total, units = sum(float(value) for value, _ in each), sum(count for _, count in each)
     for value, count in (together, as_rows):
         assert float(value) == pytest.approx(total, rel=1e-5)
-        # An image without objects has none to count, though alone it divides by one.
         assert count == units
 
 
@@ -276,7 +275,7 @@ def test_losses_without_objects_are_finite_and_reach_every_output(head: str) -> 
     for targets in (empty, gone):
         total, units = one.loss([found], targets, layout)
         assert total.isfinite()
-        assert units == 1
+        assert units == 0
         wanted = [value for value in found.values() if value.requires_grad]
         gradients = torch.autograd.grad(total, wanted, retain_graph=True)
         assert all(gradient.isfinite().all() for gradient in gradients)
@@ -284,7 +283,7 @@ def test_losses_without_objects_are_finite_and_reach_every_output(head: str) -> 
     broken = {key: value.detach().clone() for key, value in found.items()}
     broken["boxes"][0, 3] = torch.nan
     assert not one.loss([broken], empty, layout)[0].isfinite()
-    assert one.loss([], {"boxes": [], "things": [], "crowds": [], "known": []}, layout)[1] == 1
+    assert one.loss([], {"boxes": [], "things": [], "crowds": [], "known": []}, layout)[1] == 0
 
 
 def test_no_place_in_a_crowd_and_no_unknown_class_is_wrong() -> None:

@@ -111,7 +111,7 @@ def test_what_has_no_class_is_not_looked_at() -> None:
         assert one.grad[0].abs().sum() > 0
         assert one.grad[1].abs().sum() == 0
     nothing, units = MaskSets().loss([found], [torch.full((8, 12), IGNORE, dtype=torch.uint8)] * 2, LAYOUT)
-    assert (float(nothing), units) == (0.0, 1)
+    assert (float(nothing), units) == (0.0, 0)
     assert nothing.requires_grad
 
 

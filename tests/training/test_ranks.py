@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from sightline.data.batch import normalised
@@ -17,6 +18,7 @@ from sightline.errors import InputError, NonFiniteError, StoppedError, Unreadabl
 from sightline.models.create import model_config
 from sightline.ranks import Ranks
 from sightline.sharded import whole
+from sightline.targets import IGNORE
 from sightline.tasks.base import task_class
 from sightline.training import step as step_module
 from sightline.training import train
@@ -27,6 +29,7 @@ from sightline.training.plan import shown, training_plan
 from sightline.training.prepare import build_model, resolve, task_options
 from sightline.training.run import open_training_data
 from sightline.training.state import RunState
+from tests.data.dense_folders import masks
 from tests.ranks import together
 from tests.tiny import MODEL, log_lines, pictures, tiny_config, tree
 
@@ -99,6 +102,18 @@ def test_two_ranks_train_as_one(config, tmp_path):
 def test_a_step_in_parts_is_the_step(config, parts, tmp_path):
     alone(config, tmp_path / "one")
     alone(dataclasses.replace(config, accumulate=parts, recompute=True), tmp_path / "parts")
+    assert_alike(tmp_path / "one", tmp_path / "parts")
+
+
+def test_parts_without_a_label_count_nothing(tmp_path):
+    """A third of the images, each a part of its own, have no pixel with a class."""
+    root = masks(tmp_path / "data", splits=("train",))
+    size = Image.open(root / "masks" / "train" / "deep" / "1.png").size
+    Image.new("L", size, IGNORE).save(root / "masks" / "train" / "deep" / "1.png")
+    config = tiny_config(data=f"masks:{root}", task="segmentation", images=9, batch_size=3, checkpoint_every=9)
+    config = dataclasses.replace(config, optimizer=SGD)
+    alone(config, tmp_path / "one")
+    alone(dataclasses.replace(config, accumulate=3), tmp_path / "parts")
     assert_alike(tmp_path / "one", tmp_path / "parts")
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sightline import checkpoint
+from sightline import checkpoint, replacing
 from sightline.errors import InputError
 from sightline.load import load_model, read_record, save_model
 from sightline.models import VisionTransformer
@@ -26,6 +26,7 @@ from tests.tiny import (
     after,
     digest,
     flip_a_byte,
+    kill_me,
     killed,
     log_lines,
     reseal,
@@ -139,6 +140,34 @@ def test_killed_while_saving(moment, undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(ENDLESS)
     left = [name for name in tree(tmp_path / "a") if not name.startswith("checkpoint/")]
     assert left == ["checkpoint", "log.jsonl", "progress.json"]
+
+
+def train_dying_in_the_last_save(name, out):
+    """Killed where it first moves or deletes a folder that stands aside, once the last checkpoint is in its place."""
+    owner = {"replace": replacing.os, "rmtree": replacing.shutil}[name]
+    real = getattr(owner, name)
+
+    def dying(path, *arguments, **options):
+        if str(path).endswith(".sightline-old") and read_record(out / "checkpoint")["training"]["step"] == 6:
+            kill_me()
+        real(path, *arguments, **options)
+
+    setattr(owner, name, dying)
+    train(ENDLESS, out)
+
+
+@pytest.mark.parametrize("name", ["replace", "rmtree"])
+def test_killed_in_the_last_save_it_is_tidied_though_nothing_is_saved_any_more(name, undisturbed, tmp_path):
+    out = tmp_path / "a"
+    killed(train_dying_in_the_last_save, name, out)
+    assert any(".sightline-old" in entry for entry in tree(out))
+    # As a kill of a process before it would, and in writing the best model.
+    for leftover in (".checkpoint.writing-999999999-0a", ".checkpoint.best.sightline-old", "checkpoint.best"):
+        shutil.copytree(out / "checkpoint", out / leftover)
+    train(ENDLESS, out, resume=True)
+    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
+    left = [name for name in tree(out) if "/" not in name]
+    assert left == ["checkpoint", "checkpoint.best", "log.jsonl", "progress.json"]
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

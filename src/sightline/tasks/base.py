@@ -83,8 +83,8 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
-        """The sum of the loss in float32, and over how many units: the mean over all ranks divides the one by the
-        other."""
+        """The sum of the loss in float32 at least, and over how many units, 0 where there are none: the mean over all
+        parts of a step divides the sum of the one by that of the other, at least 1."""
 
     def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """By which a knob is tuned, as `loss`."""

@@ -188,7 +188,7 @@ class Detection(Task):
     def loss(self, outputs: list[Found], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over what answers for an object; units are how many do."""
         if not outputs:
-            return torch.zeros(()), 1
+            return torch.zeros(()), 0
         options = self.options
         found, real = together(outputs)
         boxes, there = padded(targets["boxes"])
@@ -200,7 +200,7 @@ class Detection(Task):
         else:
             weights = {"classes": options.class_weight, "sides": options.side_weight, "overlap": options.box_weight}
             total, count = loss_of_sets(found, wanted, real, **weights)
-        return total, max(count, 1)
+        return total, count
 
     def each(self, outputs: list[Found], layout: TokenLayout) -> list[Found]:
         """What is found in each image, without the first axis."""

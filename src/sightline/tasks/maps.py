@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.layout import TokenLayout
+from sightline.models.boxes import wide
 from sightline.models.map_head import is_there
 from sightline.targets import IGNORE
 
@@ -28,7 +29,7 @@ class Maps:
         Args:
             labels: uint8 [height, width] of each image, of any size.
         """
-        total, units, first = outputs[0].new_zeros((), dtype=torch.float32), 0, 0
+        total, units, first = wide(outputs[0]).new_zeros(()), 0, 0
         for maps, segment in zip(outputs, layout.segments, strict=True):
             own = labels[first : first + len(maps)]
             first += len(maps)
@@ -41,15 +42,15 @@ class Maps:
             for some, wanted in together:
                 size, long = (wanted.shape[-2], wanted.shape[-1]), wanted.long()
                 if segment.patches == segment.grid.cells:
-                    logits = enlarged(some.float(), size)
+                    logits = enlarged(wide(some), size)
                 else:
                     # Between a patch that is there and one that is not, there is nothing to interpolate.
-                    logits = F.interpolate(some.float(), size=size, mode="nearest-exact")
+                    logits = F.interpolate(wide(some), size=size, mode="nearest-exact")
                     here = F.interpolate(is_there(segment)[None].float(), size=size, mode="nearest-exact")[0] > 0
                     long = long.where(here, IGNORE)
                 total = total + F.cross_entropy(logits, long, ignore_index=IGNORE, reduction="sum")
                 units += int((long != IGNORE).sum())
-        return total, max(units, 1)
+        return total, units
 
     def each(self, outputs: list[Any]) -> list[Any]:
         """The output of each image by itself."""

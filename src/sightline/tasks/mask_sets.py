@@ -36,7 +36,7 @@ class MaskSets(Maps):
 
     def loss(self, outputs: list[Any], labels: Sequence[Tensor], layout: TokenLayout) -> tuple[Tensor, int]:
         """The sum over images; units are those that have a pixel with a class."""
-        total, units = outputs[0]["classes"].new_zeros((), dtype=torch.float32), 0
+        total, units = wide(outputs[0]["classes"]).new_zeros(()), 0
         seeds = [None] * len(labels) if layout.seeds is None else layout.seeds.tolist()
         for output, label, seed in zip(self.each(outputs), labels, seeds, strict=True):
             there = (label.flatten() != IGNORE).nonzero()[:, 0]
@@ -52,7 +52,7 @@ class MaskSets(Maps):
             true = (wanted == present[:, None]).float()
             for masks, classes in _said(output):
                 total = total + _image_loss(_at(masks, there, label.shape), wide(classes), true, present)
-        return total, max(units, 1)
+        return total, units
 
     def each(self, outputs: list[Any]) -> list[Any]:
         rows = [len(one["classes"]) for one in outputs]

@@ -13,12 +13,12 @@ from typing import Self
 
 from torch import Tensor
 
-from sightline.checkpoint import folder_exists, tensor_writer, write_folder
+from sightline.checkpoint import folder_exists, tensor_writer, tidied, write_folder
 from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.owner import Owner
 from sightline.ranks import ALONE, Ranks
-from sightline.replacing import write_file
+from sightline.replacing import previous_of, write_file
 from sightline.run_files import BEST, CHECKPOINT, LOG, VALIDATION
 from sightline.sharded import write_together
 from sightline.training.checkpoints import drop_measured, keep_older, place_of_best
@@ -110,6 +110,10 @@ class RunSaver(Saver):
         """
         super().__init__(warn)
         self._state, self._memory = state, Memory()
+        if owner is not None:
+            # A run that has taken its last step does not write them again.
+            for place in (out / CHECKPOINT, previous_of(out / CHECKPOINT), out / BEST):
+                tidied(place)
         asked = state.config.validation
         best = None if asked is None or owner is None else place_of_best(out, warn)
         by = None if asked is None else asked.best

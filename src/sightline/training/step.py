@@ -96,7 +96,7 @@ def take_step(
     else:
         value = _in_parts(state, task, held, batches, step)
     if value is None:
-        # Nothing of it can be read: there is nothing to learn.
+        # There is nothing to learn.
         return None
     with phase("optimizer"):
         _update(state, value, batches, rate, step)
@@ -132,7 +132,7 @@ def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | N
         return None
     with phase("forward"):
         total, units = task.loss(held(batch, state.config.precision), batch.targets, batch.layout)
-        loss = total / units
+        loss = total / max(units, 1)
     with phase("backward"):
         loss.backward()
     return float(loss.detach())
@@ -158,9 +158,10 @@ def _in_parts(state: RunState, task: Task, held: Held, batches: Sequence[Batch],
             with phase("backward"), lost() if ranks.size > 1 else contextlib.nullcontext():
                 (part / planned).backward()
         total, units = total + part.detach().double().cpu(), units + count
-    loss, counted = ranks.summed([float(total), units])
-    if not counted:
+    loss, counted, images = ranks.summed([float(total), units, sum(map(len, batches))])
+    if not images:
         return None
+    counted = max(counted, 1)
     if counted != planned:
         for parameter in model.parameters():
             if parameter.grad is not None:

@@ -96,7 +96,7 @@ class Validation:
             return None
         if not (rows := metrics[0].rows()):
             return None
-        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), LOSS: total / units}
+        said = {"step": step, "images": images, "split": SPLIT, **measured_line(rows[0]), LOSS: total / max(units, 1)}
         return json.dumps(said)
 
 
