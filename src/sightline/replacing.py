@@ -43,8 +43,13 @@ def write_file(path: Path, content: str | bytes | Iterable[bytes]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        for entry in _left_beside(path):
-            entry.unlink(missing_ok=True)
+        drop_unfinished(path)
+
+
+def drop_unfinished(path: Path) -> None:
+    """Delete what processes that are gone were writing beside a file."""
+    for entry in _left_beside(path):
+        entry.unlink(missing_ok=True)
 
 
 def make_parent(out: Path) -> None:

@@ -1,5 +1,6 @@
 """Tar shards: how they are found, what a sample is, and what is wrong with one is said of it alone."""
 
+import contextlib
 import gzip
 import os
 
@@ -8,6 +9,7 @@ import pytest
 
 from sightline.data.image_file import read_image
 from sightline.data.labelled import options_of, split_in
+from sightline.data.scanning import watched
 from sightline.data.shards import Wanted, read_shards
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError, UnreadableDataError
@@ -73,6 +75,32 @@ def test_folders_of_splits_and_padded_numbers(tmp_path):
     # Not padded, as in a shell.
     with pytest.raises(InputError, match=r"/8.tar: no such file"):
         WebDataset(f"{tmp_path}/train/{{8..11}}.tar")
+
+
+def test_listing_is_watched_where_there_is_something_to_list(tmp_path, cli, monkeypatch):
+    seen = []
+
+    @contextlib.contextmanager
+    def watch(what, total):
+        seen.append((what, total))
+        yield seen.append
+        seen.append("end")
+
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    whole(tmp_path)
+    with watched(watch):
+        WebDataset(str(tmp_path))
+        assert seen == [("listing shards", 3), 1, 1, 1, "end"]
+        # What is remembered is not listed; what was added is.
+        WebDataset(str(tmp_path))
+        write_tar(tmp_path / "train-2.tar", sample(6, 1))
+        WebDataset(str(tmp_path))
+    assert seen[5:] == [("listing shards", 1), 1, "end"]
+    monkeypatch.setattr("sightline.cli.progress.bar_of", watch)
+    (tmp_path / "train-2.tar").unlink()
+    write_tar(tmp_path / "train-3.tar", sample(7, 1))
+    assert cli("data", "check", f"wds:{tmp_path}")[0] == 0
+    assert seen[8:] == [("listing shards", 1), 1, "end"]
 
 
 def test_without_a_split_all_is_test(tmp_path):

@@ -164,6 +164,7 @@ def test_killed_in_the_last_save_it_is_tidied_though_nothing_is_saved_any_more(n
     # As a kill of a process before it would, and in writing the best model.
     for leftover in (".checkpoint.writing-999999999-0a", ".checkpoint.best.sightline-old", "checkpoint.best"):
         shutil.copytree(out / "checkpoint", out / leftover)
+    (out / ".progress.json.writing-999999999").write_text("{")
     train(ENDLESS, out, resume=True)
     assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
     left = [name for name in tree(out) if "/" not in name]

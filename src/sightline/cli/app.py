@@ -13,11 +13,13 @@ import os
 import pkgutil
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from sightline import __version__, plugins, ranks, runtime, signals
 from sightline.cli import commands
+from sightline.data.scanning import watched
 from sightline.errors import InputError, SightlineError, StoppedError, StorageError
 
 if TYPE_CHECKING:
@@ -160,12 +162,19 @@ def _call(app: App, arguments: list[str]) -> Any:
     from cyclopts import CycloptsError
 
     try:
-        return app(arguments)
+        with watched(_listing_bar):
+            return app(arguments)
     except CycloptsError as error:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))
         raise InputError(f"{error} See: {chain} --help") from None
+
+
+def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    from sightline.cli.progress import bar_of
+
+    return bar_of(what, total)
 
 
 def _say_interrupted(way_on: str) -> int:

@@ -3,11 +3,12 @@ files of a data set are not used."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -51,6 +52,13 @@ class TimeLeft:
         minutes, seconds = divmod(round((now - began) * (total - done) / (done - before)), 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+@contextlib.contextmanager
+def bar_of(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for work that is seldom long, shown after two seconds of it; moved on by so many."""
+    with Bars(late=2.0) as bars:
+        yield bars.counter(name, total)
 
 
 class Bars(AbstractContextManager["Bars"]):

@@ -16,6 +16,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import keep_columns, recall_columns, side_by_side
 from sightline.data.image_list import IMAGE_SUFFIXES, stamp_of
 from sightline.data.labelled import MOST_CLASSES
+from sightline.data.scanning import scanning
 from sightline.errors import InaccessibleDataError, InputError
 from sightline.reading import CONFIGURATION, parse_json
 
@@ -113,7 +114,11 @@ def read_shards(paths: Sequence[str], wanted: Wanted, remembered_as: Path) -> li
     stamps = {path: stamp_of(Path(path)) for path in paths}
     found = {path: shard for path, shard in known.items() if stamps.get(path) == shard.stamp and shard.stamp[0] >= 0}
     new = [path for path in stamps if path not in found]
-    found |= dict(side_by_side(lambda path: _scan(path, stamps[path], wanted), new, _THREADS))
+    if new:
+        with scanning("listing shards", len(new)) as done:
+            for path, shard in side_by_side(lambda path: _scan(path, stamps[path], wanted), new, _THREADS):
+                found[path] = shard
+                done(1)
     if new or len(known) != len(found):
         _keep(remembered_as, [found[path] for path in stamps])
     return [found[path] for path in stamps]

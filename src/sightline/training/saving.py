@@ -18,8 +18,8 @@ from sightline.errors import InputError
 from sightline.load import read_record
 from sightline.owner import Owner
 from sightline.ranks import ALONE, Ranks
-from sightline.replacing import previous_of, write_file
-from sightline.run_files import BEST, CHECKPOINT, LOG, VALIDATION
+from sightline.replacing import drop_unfinished, previous_of, storage_errors, write_file
+from sightline.run_files import BEST, CHECKPOINT, LOG, RUN_FILES, VALIDATION
 from sightline.sharded import write_together
 from sightline.training.checkpoints import drop_measured, keep_older, place_of_best
 from sightline.training.log import text_of, unheard
@@ -111,9 +111,12 @@ class RunSaver(Saver):
         super().__init__(warn)
         self._state, self._memory = state, Memory()
         if owner is not None:
-            # A run that has taken its last step does not write them again.
+            # What a killed sitting left: a run that has taken its last step writes none of these again.
             for place in (out / CHECKPOINT, previous_of(out / CHECKPOINT), out / BEST):
                 tidied(place)
+            with storage_errors(f"{out}: what a killed run left in it cannot be deleted"):
+                for name in RUN_FILES:
+                    drop_unfinished(out / name)
         asked = state.config.validation
         best = None if asked is None or owner is None else place_of_best(out, warn)
         by = None if asked is None else asked.best
