@@ -47,6 +47,7 @@ def test_every_size_is_registered() -> None:
     assert getattr(sightline.timm, MICRO)(**TINY).num_classes == 5
 
 
+@pytest.mark.slow
 def test_the_name_hides_nothing() -> None:
     code = (
         "import sightline.timm, timm, sys; assert 'site-packages' in timm.__file__, timm.__file__;"
@@ -58,7 +59,7 @@ def test_the_name_hides_nothing() -> None:
     assert done.stdout == "3\n"
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [pytest.param(SIZES[0], marks=pytest.mark.slow), SIZES[1]])
 def test_lookhere_on_the_small_model(size: tuple[int, int]) -> None:
     """timm's own checks: forward, backward, every parameter, features, another head."""
     model = timm.create_model(SMALL, encoding="lookhere_90", num_classes=10)

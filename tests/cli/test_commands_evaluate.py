@@ -236,6 +236,7 @@ def test_found_38_predictions_elsewhere(cli, refused, run_copy, tmp_path):
     refused("evaluate", run_copy, "--resolutions", "8", *FEW, says=["predictions.csv:1: expected the headings"])
 
 
+@pytest.mark.slow
 def test_found_17_what_measures_says_in_which_precision(cli, run_copy, tmp_path, monkeypatch):
     """By one rule: what is faster here, unless it is asked for."""
     monkeypatch.setattr(runtime, "default_precision", lambda device: "bfloat16")

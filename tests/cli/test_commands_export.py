@@ -33,6 +33,7 @@ def saved(folder, encoding):
     return folder
 
 
+@pytest.mark.slow
 def test_onnx_with_a_check_and_nothing_else_on_the_terminal(tiny_run, tmp_path, capfd):
     assert main(["export", str(tiny_run), "--to", "onnx", "--check"]) == 0
     out, err = capfd.readouterr()

@@ -96,6 +96,7 @@ def test_a_sheet_that_exists(cli, refused, tmp_path):
     assert cli("scenes", "--out", tmp_path / "a.png", "--resolutions", "32", "--overwrite")[0] == 0
 
 
+@pytest.mark.slow
 def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
     """At 80 columns, at 120 and where nothing fits beside another column."""
     for width in (24, 80, 120):

@@ -105,6 +105,7 @@ def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
     assert not (tmp_path / "a.html").exists()
 
 
+@pytest.mark.slow
 def test_a_page_shows_one_data_set(cli, refused, tmp_path):
     """That of the training, where it was measured; what else was measured is named, and shown where it is asked for."""
     run, page, other = tmp_path / "r", tmp_path / "a.html", tmp_path / "b.html"

@@ -23,6 +23,7 @@ def following(said: str) -> list[str]:
     return shlex.split(last)[2:]
 
 
+@pytest.mark.slow
 def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     """From a folder with spaces in its name to an export, with no option looked up; once more over what is there."""
     monkeypatch.chdir(tmp_path)
@@ -74,6 +75,7 @@ def others(said: str, what: str) -> list[str]:
     return shlex.split(line.rpartition(": sightline ")[2])
 
 
+@pytest.mark.slow
 def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monkeypatch):
     """By the check of the data and by an evaluation; a report takes both runs where both are measured."""
     monkeypatch.chdir(tmp_path)

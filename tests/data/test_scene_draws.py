@@ -98,6 +98,7 @@ def test_the_outline_is_that_of_the_class() -> None:
         assert PAIR_CLASSES[scene.label] == f"{first} {RELATIONS[scene.label % 4]} {second}"
 
 
+@pytest.mark.slow
 def test_held_out_fonts_are_in_no_other_split() -> None:
     glyphs = glyph_set()
     assert len(glyphs.train_faces) == 16

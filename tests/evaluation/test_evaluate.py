@@ -235,6 +235,7 @@ def test_how_many_are_measured():
     assert (usual_images(open_source("scenes")), usual_images(open_source("digits"))) == (2000, None)
 
 
+@pytest.mark.slow
 def test_rows_measured_again_replace_the_old_ones(model, tmp_path):
     old, tuned = measure(model(), knobs="both")[0], measure(model(), knobs="both")[-1]
     other = dataclasses.replace(old, resolution=24)

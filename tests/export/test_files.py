@@ -54,6 +54,7 @@ def test_an_onnx_file_says_what_it_takes_and_how_to_prepare_it(onnx_file):
         opened.run(None, {"images": torch.zeros(1, 3, 6 * PATCH + 1, 6 * PATCH).numpy()})
 
 
+@pytest.mark.slow
 def test_a_pt2_file_says_how_to_prepare_images(exported):
     model = small("rope_mixed", num_registers=0)
     model.config = model.config.replace(class_names=tuple("abcde"))
@@ -73,6 +74,7 @@ def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
     assert str(Path(segment.__file__).parent).encode() not in onnx_file.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_model_and_this_process_stay_as_they_were(monkeypatch, tmp_path):
     cache = Kept("a test's", 1 << 14)
     monkeypatch.setattr(segment, "_COORDS", cache)

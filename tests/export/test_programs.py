@@ -18,7 +18,7 @@ from tests.contract.contract import PATCH, SPREAD, build, images
 from tests.export.models import BEIT, UNSEEN, assert_the_same, session, small
 
 JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d"]
-QUICK = ["lookhere_45", "rope_mixed+learned_1d"]
+QUICK = ["lookhere_45"]
 SLOW = [name for name in [*list_encodings(), *JOINED] if name not in (*QUICK, *BEIT)]
 ONNX_CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
@@ -149,6 +149,7 @@ def test_another_models_file_is_found_out(onnx_file):
     assert all(row.difference > LIMIT for row in check_export(onnx_file, model, UNSEEN))
 
 
+@pytest.mark.slow
 def test_int8_says_its_error(exported):
     import onnx
 

@@ -115,6 +115,7 @@ def test_fewer_images_replace_neither_rows_nor_their_picture(run, cli):
     assert picture_of(run).read_bytes() != before
 
 
+@pytest.mark.slow
 def test_what_a_killed_writer_of_pictures_left_is_deleted_with_its_run(run, cli):
     (run / "pictures" / f".{picture_of(run).name}.writing-9113").write_bytes(b"half")
     (run / "pictures" / "mine.txt").write_text("mine")
@@ -133,6 +134,7 @@ def report(cli, run, page):
     return page.read_text().count("data:image/png"), err
 
 
+@pytest.mark.slow
 def test_a_report_shows_no_picture_through_a_link(run, cli, tmp_path):
     shown, _ = report(cli, run, tmp_path / "a.html")
     place = picture_of(run)

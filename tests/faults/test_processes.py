@@ -43,6 +43,7 @@ def test_exit_codes(words, code, tmp_path, monkeypatch):
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_names_that_the_terminal_cannot_print(tiny_run, tmp_path):
     """A name that is not UTF-8, and one that is not ASCII: answered all the same."""
     picture = Image.fromarray(np.zeros((8, 12, 3), np.uint8))

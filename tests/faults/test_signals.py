@@ -44,7 +44,7 @@ def end(process, seconds=60):
 @pytest.mark.parametrize(
     ("number", "code", "workers", "whole_group"),
     [
-        (signal.SIGTERM, 143, 0, False),
+        pytest.param(signal.SIGTERM, 143, 0, False, marks=pytest.mark.slow),
         # As a terminal or a scheduler does: the workers get it as well.
         (signal.SIGINT, 130, 2, True),
         pytest.param(signal.SIGTERM, 143, 2, True, marks=pytest.mark.slow),

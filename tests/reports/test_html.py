@@ -119,6 +119,7 @@ def test_same_content_gives_the_same_bytes(tmp_path):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes():
     code = (
         "import sys, hashlib; from sightline.reports.html import render;"

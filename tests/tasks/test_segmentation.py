@@ -150,8 +150,15 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
          "rope_axial", "--set", "optimizer.lr=3e-3"]  # fmt: skip
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    ("head", "packed"),
+    [
+        ("pix", True),
+        ("linear_map", False),
+        pytest.param("pix", False, marks=pytest.mark.slow),
+        pytest.param("linear_map", True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_learns_is_measured_predicts_and_is_reported(head, packed, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(measure, "usual_images", lambda source: 12)
     out = tmp_path / "run"

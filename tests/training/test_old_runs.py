@@ -19,7 +19,7 @@ def steps(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", [KEPT[0], *(pytest.param(kept, marks=pytest.mark.slow) for kept in KEPT[1:])])
 def test_an_old_run_goes_on_and_is_measured(kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(RUNS / kept, tmp_path / "run")
     before = load_model(run)

@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory):
     return weights(out), log_lines(out)
 
 
-@pytest.mark.parametrize(("step", "workers"), [(15, 0), (33, 2)])
+@pytest.mark.parametrize(("step", "workers"), [(15, 0), pytest.param(33, 2, marks=pytest.mark.slow)])
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))
@@ -241,6 +241,7 @@ def test_a_step_has_room_for_a_patch():
         next(batches(dataclasses.replace(PACKED, packing=PackingConfig(tokens=1))))
 
 
+@pytest.mark.slow
 def test_twenty_checkpoints_where_only_the_budget_is_known(tmp_path, monkeypatch):
     """How many images a budget of operations shows is not known beforehand."""
     saved = []

@@ -196,7 +196,7 @@ def run(folder: Path, *words: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_task_trains_is_measured_predicts_and_is_reported(packed: bool, folder: Path, tmp_path: Path) -> None:
     out, recipe = tmp_path / "run", ["--recipe", "navit_scenes"] if packed else ["--data", "scenes"]
     size = ["--set", "packing.tokens=256"] if packed else ["--set", "batch_size=16", "--resolution", "16"]
@@ -240,6 +240,7 @@ def test_a_task_trains_is_measured_predicts_and_is_reported(packed: bool, folder
     assert "accuracy" not in page.lower()
 
 
+@pytest.mark.slow
 def test_a_metric_of_an_own_file_is_measured(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     run(folder, "train", "--data", "digits", *TINY, "--images", "64", "--resolution", "16", "--out", out)

@@ -53,7 +53,9 @@ def undisturbed(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("step", [1, 4, 6, 7])
+@pytest.mark.parametrize(
+    "step", [1, pytest.param(4, marks=pytest.mark.slow), 6, pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_stopped_by_an_exception(step, undisturbed, tmp_path):
     """In the middle of a pass over the data, at its end, and in the next one."""
     with pytest.raises(Stopped):
@@ -62,7 +64,7 @@ def test_stopped_by_an_exception(step, undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed(EVENTFUL)
 
 
-@pytest.mark.parametrize(("step", "workers"), [(2, 0), (6, 2)])
+@pytest.mark.parametrize(("step", "workers"), [(2, 0), pytest.param(6, 2, marks=pytest.mark.slow)])
 def test_killed(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(EVENTFUL, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))

@@ -84,6 +84,7 @@ def test_found_17_an_older_run_in_bfloat16_is_said_not_to_go_on_to_the_bit(tmp_p
     assert [line for line in warned if "older version, whose bfloat16 rounds otherwise" in line] == warned != []
 
 
+@pytest.mark.slow
 def test_the_model_that_a_run_begins_with_goes_when_it_has_begun(tiny_run, tmp_path, monkeypatch):
     begun = []
     real = prepare.load_model
