@@ -195,6 +195,7 @@ print("child", code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_after_a_fork() -> None:
     """The workers of the parent are not alive in the child, which makes its own; a hang is a failure.

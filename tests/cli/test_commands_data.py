@@ -73,6 +73,7 @@ def test_refusals(folder, cli, refused, tmp_path):
     assert tree(folder) == before
 
 
+@pytest.mark.slow
 def test_found_35_larger_images_are_read_where_that_is_asked_for(folder, cli, tmp_path):
     """Also beyond Pillow's own limit."""
     (folder / "train" / "ant" / "huge.png").unlink()

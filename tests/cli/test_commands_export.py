@@ -53,6 +53,7 @@ def test_onnx_with_a_check_and_nothing_else_on_the_terminal(tiny_run, tmp_path, 
     assert all(line.startswith(("exporting: ", "checking: ")) for line in err.splitlines()), err
 
 
+@pytest.mark.slow
 def test_torch_as_json_at_given_sizes(cli, tiny_run, tmp_path):
     code, out, _ = cli("export", tiny_run, "--to", "torch", "--sizes", "32,24x40", "--json", "--output", "new/a.pt2")
     assert code == 0
@@ -128,6 +129,7 @@ def test_refused_before_any_work(words, says, refused, tiny_run, tmp_path, no_wo
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_file_that_exists_is_replaced_only_when_asked(refused, cli, tiny_run, tmp_path, no_work, monkeypatch):
     (tmp_path / "tiny.onnx").write_text("mine")
     refused("export", tiny_run, "--to", "onnx", says=["tiny.onnx", "exists already", "--overwrite"])

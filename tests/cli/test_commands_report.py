@@ -96,6 +96,7 @@ def test_a_run_that_is_not_whole(fault, refused, run_copy, tmp_path):
     assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_what_cannot_share_a_page(cli, refused, tiny_run, tmp_path):
     refused("report", "--out", tmp_path / "a.html", says=["at least one folder"])
     refused("report", tiny_run, tiny_run, "--out", tmp_path / "a.html", says=["there twice"])

@@ -299,6 +299,7 @@ def test_a_named_recipe(cli):
     assert "of its room unused" in out
 
 
+@pytest.mark.slow
 def test_another_drop_does_not_keep_the_fields_of_the_recipe(cli):
     other = ["--set", "packing.drop=beta", "--set", "packing.drop_options.mean=0.3", *OPTIONS]
     code, _, err = cli("train", "--recipe", "navit_scenes", "--tokens", 1500, "--threads", 1, *other, "--out", "a")
@@ -323,7 +324,10 @@ def test_the_two_recipes_differ_in_the_data_path_alone():
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
-    [("packing.drop_options.drop=0.5", {"drop_options": {"drop": 0.5}}), ("packing.padded=[1088]", {"padded": [1088]})],
+    [
+        ("packing.drop_options.drop=0.5", {"drop_options": {"drop": 0.5}}),
+        pytest.param("packing.padded=[1088]", {"padded": [1088]}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_part_of_the_recipe_s_packing(cli, setting, expected):
     """What is said of packing is laid over the recipe before it is checked."""

@@ -123,6 +123,7 @@ def test_a_first_training_without_a_gpu_is_bounded_in_operations(side, count, ex
     assert next_step.first_look(folder, count) is None
 
 
+@pytest.mark.slow
 def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert following(cli("models")[1])[:2] == ["bench", "memory"]

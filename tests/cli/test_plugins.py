@@ -102,6 +102,7 @@ def test_what_is_refused(words, says, refused, folder, tmp_path):
     refused(*words, says=says)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_file_that_exits_is_named(code, tmp_path):
     (tmp_path / "leaves.py").write_text(f"import sys; sys.exit({code})")

@@ -25,6 +25,10 @@ from tests.contract.backend_cases import (
 OTHERS = [name for name in dispatching.BACKENDS if name != "dense"]
 
 
+# On a CPU FlexAttention is there for tests alone, and takes four times as long as all others.
+SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """FlexAttention traces itself for each new layout, 0.4 s; torch's switch for debugging leaves that out."""
@@ -41,11 +45,11 @@ def test_the_cases_hold_every_pair_of_values() -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_pairwise(encoding: str) -> None:
+@pytest.mark.parametrize("backend", [name if name != "flex" else SLOW_FLEX for name in OTHERS])
+def test_pairwise(backend: str, encoding: str) -> None:
     for case in pairwise_cases():
         if case.encoding == encoding:
-            for name in OTHERS:
-                check_against_dense(case, name)
+            check_against_dense(case, backend)
 
 
 @pytest.mark.slow
@@ -54,7 +58,6 @@ def test_full_product(encoding: str) -> None:
     for case in every_case():
         if case.encoding == encoding:
             for name in OTHERS:
-                # On a CPU FlexAttention is there for tests alone, and takes four times as long as all others.
                 if name != "flex" or case.form == "views":
                     check_against_dense(case, name)
 

@@ -82,7 +82,14 @@ def test_half_of_the_scenes_have_one_stroke(task: str) -> None:
     assert_uniform([stroke.end[1] for stroke in strokes], 0, 1)
 
 
-@pytest.mark.parametrize(("task", "split"), [one for one in EVERY_SPLIT if one[0] != "many"])
+@pytest.mark.parametrize(
+    ("task", "split"),
+    [
+        one if one[1] == "train" else pytest.param(*one, marks=pytest.mark.slow)
+        for one in EVERY_SPLIT
+        if one[0] != "many"
+    ],
+)
 def test_classes_are_balanced(task: str, split: str) -> None:
     labels = [scene.label for scene in scenes(task, split)]
     counts = np.bincount(labels, minlength=24)
@@ -91,6 +98,7 @@ def test_classes_are_balanced(task: str, split: str) -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 57.0  # chi-squared, 23 degrees of freedom, p = 1e-4
 
 
+@pytest.mark.slow
 def test_the_outline_is_that_of_the_class() -> None:
     assert all(scene.objects[0].outline[1] == GLYPH_CLASSES[scene.label] for scene in scenes("glyphs"))
     for scene in scenes("pairs"):

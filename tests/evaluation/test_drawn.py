@@ -84,6 +84,7 @@ def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
     assert {row.slices["inference"] for row in found} == {"mirrored too"}
 
 
+@pytest.mark.slow
 def test_options_of_the_task_by_the_command(run, tmp_path, capsys):
     """Windows are looked through; what cannot be is refused before anything is measured."""
     words = ["evaluate", str(run), "--resolutions", "16,24", "--images", "4", "--out", str(tmp_path / "rows.jsonl")]

@@ -306,6 +306,7 @@ def test_a_listing_that_would_be_too_long_to_read_is_not_kept(folder, tmp_path, 
         train(settings, tmp_path / "again", resume=True)
 
 
+@pytest.mark.slow
 def test_ever_so_many_images_that_are_left_out_leave_a_checkpoint_that_is_read(folder, tmp_path):
     settings = config(folder, checkpoint_every=4, skip_unreadable="all")
     source, _ = open_training_data(settings).check_readable("train", skip_unreadable="all")

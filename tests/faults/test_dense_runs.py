@@ -148,7 +148,9 @@ def test_a_report_shows_no_picture_through_a_link(run, cli, tmp_path):
     assert report(cli, run, tmp_path / "c.html")[0] == shown - 1
 
 
-@pytest.mark.parametrize("spoilt", ["bytes", "large", "name"])
+@pytest.mark.parametrize(
+    "spoilt", ["bytes", pytest.param("large", marks=pytest.mark.slow), pytest.param("name", marks=pytest.mark.slow)]
+)
 def test_a_report_leaves_out_what_is_no_picture(spoilt, run, cli, tmp_path):
     shown, _ = report(cli, run, tmp_path / "a.html")
     place = picture_of(run)

@@ -165,7 +165,7 @@ def in_parts(files: dict[str, str], size: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("size", "sharing"), [(1, "ddp"), (2, "ddp"), (2, "fsdp")])
+@pytest.mark.parametrize(("size", "sharing"), [(1, "ddp"), (2, "ddp"), pytest.param(2, "fsdp", marks=pytest.mark.slow)])
 def test_every_file_of_a_run_is_json_text_or_safetensors(size, sharing, packed, tmp_path):
     config = everything(tmp_path / "data", packing=PackingConfig(tokens=120) if packed else None, sharing=sharing)
     assert together(size, run, config, tmp_path / "run") == [None] * size

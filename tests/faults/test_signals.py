@@ -131,7 +131,10 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
 
 
-@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (15, 143, "terminated")])
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), pytest.param(15, 143, "terminated", marks=pytest.mark.slow)],
+)
 def test_found_27_a_signal_while_everything_is_imported_is_one_line(number, code, word, tmp_path):
     """At many moments of the first second, by what is imported; before Python has started there is no promise."""
     hook = "import sys, os, signal\nclass F:\n def find_spec(self, name, *_):\n  if name == os.environ['AT']:\n   "

@@ -41,6 +41,7 @@ def test_packed_with_drops(row: str) -> None:
     check_packed_with_drops(name, **NAVIT, encoding_options=options)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_rows_differ() -> None:
     """The same trunk and the same image: each row says something else of its places."""

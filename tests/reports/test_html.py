@@ -112,6 +112,7 @@ def test_hostile_names_are_only_text():
     assert HOSTILE in page.text
 
 
+@pytest.mark.slow
 def test_same_content_gives_the_same_bytes(tmp_path):
     paths = [tmp_path / "a.html", tmp_path / "b.html"]
     for path in paths:
@@ -141,22 +142,22 @@ def test_importing_reports_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    "missing",
-    [
-        {"fields": []},
-        {"samples": []},
-        {"runs": []},
-        {"rows": accuracy_rows()},
-        {"rows": accuracy_rows({"solo": [0.5]}, [32]), "runs": [RunSummary("solo", "none")]},
-        {"rows": [row(metric="top5")]},
-        {"rows": [row(split="heldout_fonts")]},
-        {"rows": [row(split="minival")]},
-        {"rows": accuracy_rows({"solo": [0.5]}, [64])},
-        {"runs": [run_summary(loss=LossCurve(), knob=None, knob_name=None, knob_default=None, config={})]},
-        {"notes": [], "other_commands": [], "hardware": "", "commit": "", "created": "", "seconds_total": 0.0},
-    ],
-)
+MISSING = [
+    {"fields": []},
+    {"samples": []},
+    {"runs": []},
+    {"rows": accuracy_rows()},
+    {"rows": accuracy_rows({"solo": [0.5]}, [32]), "runs": [RunSummary("solo", "none")]},
+    {"rows": [row(metric="top5")]},
+    {"rows": [row(split="heldout_fonts")]},
+    {"rows": [row(split="minival")]},
+    {"rows": accuracy_rows({"solo": [0.5]}, [64])},
+    {"runs": [run_summary(loss=LossCurve(), knob=None, knob_name=None, knob_default=None, config={})]},
+    {"notes": [], "other_commands": [], "hardware": "", "commit": "", "created": "", "seconds_total": 0.0},
+]
+
+
+@pytest.mark.parametrize("missing", [*MISSING[:2], *(pytest.param(one, marks=pytest.mark.slow) for one in MISSING[2:])])
 def test_parts_may_be_missing(missing):
     page = Page(render(full_report(**missing)))
     assert all(link[1:] in page.ids for link in page.links if link.startswith("#"))
@@ -171,6 +172,7 @@ def test_empty_rows_write_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_wrong_pictures_are_refused():
     for image in (np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)):
         with pytest.raises(InputError, match="uint8"):

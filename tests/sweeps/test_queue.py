@@ -109,6 +109,7 @@ def test_a_failed_cell_is_tried_once_more_and_then_named(tmp_path):
     assert len(said) == 7
 
 
+@pytest.mark.slow
 def test_one_that_failed_once_may_succeed(tmp_path):
     said = []
     state = worked(queue(tmp_path), done_by(said, lambda claim: claim.cell.number == 5 and not claim.again))
@@ -300,6 +301,7 @@ def test_a_cell_of_a_search_is_drawn_once(tmp_path):
     assert len(found) == 7
 
 
+@pytest.mark.slow
 def test_another_file_for_the_same_study_is_refused(tmp_path):
     queue(tmp_path)
     other = SweepConfig(grid={**(GRID.grid or {}), "encoding": ["a", "c"]})

@@ -154,7 +154,7 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
     ("head", "packed"),
     [
         ("pix", True),
-        ("linear_map", False),
+        pytest.param("linear_map", False, marks=pytest.mark.slow),
         pytest.param("pix", False, marks=pytest.mark.slow),
         pytest.param("linear_map", True, marks=pytest.mark.slow),
     ],

@@ -13,13 +13,14 @@ from sightline.cli.app import main
 
 RUNS = Path(__file__).parents[1] / "runs"
 KEPT = [f"{version}/{kind}" for version in ("9f2ed97", "33b8073") for kind in ("uniform", "packed")]
+KEPT_SLOWLY = [KEPT[0], *(pytest.param(kept, marks=pytest.mark.slow) for kept in KEPT[1:])]
 
 
 def steps(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("kept", [KEPT[0], *(pytest.param(kept, marks=pytest.mark.slow) for kept in KEPT[1:])])
+@pytest.mark.parametrize("kept", KEPT_SLOWLY)
 def test_an_old_run_goes_on_and_is_measured(kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(RUNS / kept, tmp_path / "run")
     before = load_model(run)
@@ -38,7 +39,7 @@ def test_an_old_run_goes_on_and_is_measured(kept: str, tmp_path: Path, capsys: p
     assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", KEPT_SLOWLY)
 def test_what_an_old_version_measured_is_reported(
     kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     assert (weights(tmp_path / "a"), log_lines(tmp_path / "a")) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_is_not_done_again(undisturbed, tmp_path):
     steps = []
     for _ in range(2):

@@ -196,7 +196,8 @@ def run(folder: Path, *words: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [True, False])
 def test_a_task_trains_is_measured_predicts_and_is_reported(packed: bool, folder: Path, tmp_path: Path) -> None:
     out, recipe = tmp_path / "run", ["--recipe", "navit_scenes"] if packed else ["--data", "scenes"]
     size = ["--set", "packing.tokens=256"] if packed else ["--set", "batch_size=16", "--resolution", "16"]

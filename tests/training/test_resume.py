@@ -98,7 +98,7 @@ def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
     assert not (tmp_path / "a").exists() or not any((tmp_path / "a").iterdir())
 
 
-@pytest.mark.parametrize(("step", "workers"), [(3, 0), (5, 2)])
+@pytest.mark.parametrize(("step", "workers"), [(3, 0), pytest.param(5, 2, marks=pytest.mark.slow)])
 def test_killed_on_endless_data(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(ENDLESS, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))

@@ -90,8 +90,11 @@ def dying(name, calls, out):
     train(CURVE, out)
 
 
+AT = [("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
+
+
 @pytest.mark.parametrize(
-    ("name", "calls"), [("write_best", 0), ("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
+    ("name", "calls"), [("write_best", 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in AT)]
 )
 def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tmp_path):
     killed(dying, name, calls, tmp_path / "a")
@@ -133,6 +136,7 @@ def test_found_30_something_else_in_the_place_of_the_best_one_stays_and_ends_not
     assert line.endswith("the best model by validation is not kept")
 
 
+@pytest.mark.slow
 def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path):
     with pytest.raises(Stopped):
         train(CURVE, tmp_path / "a", observe=stop_at(20))
@@ -143,6 +147,7 @@ def test_found_38_a_curve_that_was_deleted_is_there_again(undisturbed, tmp_path)
     assert kept(tmp_path / "a") == kept(undisturbed)
 
 
+@pytest.mark.slow
 def test_found_38_packed_runs_at_their_own_aspect(tmp_path):
     packing = PackingConfig(tokens=256, resolutions=(8, 20))
     config = dataclasses.replace(CURVE, packing=packing, images=800, resolution=16)

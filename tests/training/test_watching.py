@@ -71,6 +71,7 @@ def test_notes_are_shown_as_far_as_they_fit(monkeypatch):
         assert bars._fitting((), 60) == ""
 
 
+@pytest.mark.slow
 def test_a_profile_changes_no_result(tmp_path):
     train(CONFIG, tmp_path / "one")
     train(CONFIG, tmp_path / "two", profile=True)
