@@ -73,16 +73,32 @@ def test_it_is_a_table_after_a_configuration(cli, tmp_path):
 def test_what_does_not_fit_is_said_and_not_refused(cli, tmp_path, monkeypatch):
     from sightline import runtime
 
-    data = pictures(tmp_path / "data")
-    monkeypatch.setattr(runtime, "available_memory", lambda _: 2**27)
-    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--set", "batch_size=20000", "--json")
+    data = pictures(tmp_path / "data", count=200)
+    # A step of the 200 takes about 58 million bytes.
+    monkeypatch.setattr(runtime, "available_memory", lambda _: 25_000_000)
+    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
     assert "accumulate=" in " ".join(json.loads(out)["missing"])
-    code, _, err = cli(
-        "train", *PAPER[1:-1], "--data", data, *SMALL, "--set", "batch_size=20000", "--out", tmp_path / "a"
-    )
+    code, _, err = cli("train", *PAPER[1:-1], "--data", data, *SMALL, "--out", tmp_path / "a")
     assert code == 2
     assert "needs about" in err
+
+
+def test_a_step_has_no_more_images_than_the_data(cli, tmp_path):
+    data = pictures(tmp_path / "data", count=20)
+    found = []
+    for batch in (40, 2048):
+        code, out, err = cli(*PAPER, "--data", data, *SMALL, "--set", f"batch_size={batch}", "--json")
+        assert code == 0, err
+        found.append(json.loads(out)["memory"])
+    assert found[0] == found[1]
+
+
+def test_the_data_that_is_missing_can_be_pasted(cli, tmp_path):
+    data = pictures(tmp_path / "my photos")
+    code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
+    assert code == 0, err
+    assert any(f"(--data '{data},minival=0.01')" in one for one in json.loads(out)["missing"])
 
 
 def test_what_is_wrong_is_refused(cli, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ def dry_run(asked: Asked, bars: Bars) -> DryRun:
     prepared, _ = ready(asked, bars, _few)
     config, source, model = prepared.config, prepared.source, prepared.model
     steps, spent = _length(prepared)
-    image_size, batch = largest_pass(config, model.config, asked.ranks.size)
+    image_size, batch = largest_pass(config, model.config, source.length("train"), asked.ranks.size)
     training = {"dtype": config.precision, "training": True, "ema": config.optimizer.ema is not None, "saves": True}
     training["sharers"] = asked.ranks.size if config.sharing == "fsdp" else 1
     try:
@@ -167,7 +168,8 @@ def _missing(
     if asked.where.type == "cpu":
         said.append("a GPU")
     if SPLIT not in images and config.validation is not None:
-        said.append(f"a split {SPLIT}, for a curve and the best checkpoint (--data {config.data},{SPLIT}=0.01)")
+        data = shlex.quote(f"{config.data},{SPLIT}=0.01")
+        said.append(f"a split {SPLIT}, for a curve and the best checkpoint (--data {data})")
     if "test" not in images:
         said.append("a split test, to be tested on")
     return said

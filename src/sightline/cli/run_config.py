@@ -178,7 +178,7 @@ def built_model(
     """
     with named_after(file or Path("train")):
         model = vit_config(resolved, source)
-        image_size, batch = largest_pass(resolved, model, processes)
+        image_size, batch = largest_pass(resolved, model, source.length("train"), processes)
         if not resolved.recompute:
             refuse_what_cannot_fit(
                 model,
@@ -197,15 +197,21 @@ def built_model(
     return built
 
 
-def largest_pass(resolved: TrainConfig, model: ViTConfig, processes: int = 1) -> tuple[int | tuple[int, int], int]:
+def largest_pass(
+    resolved: TrainConfig, model: ViTConfig, length: int | None, processes: int = 1
+) -> tuple[int | tuple[int, int], int]:
     """The images that a process holds at most at once, for its memory: their size in pixels and how many.
+
+    Args:
+        length: of the data, whose passes end with the step that they are in; None where it is endless.
 
     Raises:
         InputError: a pack has no room for a patch.
     """
     packing, parts = resolved.packing, resolved.accumulate * processes
     if packing is None:
-        return model.image_size, -(-resolved.batch_size // parts)
+        step = min(one for one in (resolved.batch_size, length, resolved.images) if one is not None)
+        return model.image_size, -(-step // parts)
     cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
     assert cells is not None
     if packing.resolutions is not None:
