@@ -201,6 +201,7 @@ def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path, monkeypatch):
 # -- storage that fails -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path):
     """A limit on the size of a file stands for a full disk: the system refuses the write in the same way."""
     folder = tmp_path / "checkpoint"

@@ -59,6 +59,7 @@ def test_the_name_hides_nothing() -> None:
     assert done.stdout == "3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param(SIZES[0], marks=pytest.mark.slow), SIZES[1]])
 def test_lookhere_on_the_small_model(size: tuple[int, int]) -> None:
     """timm's own checks: forward, backward, every parameter, features, another head."""

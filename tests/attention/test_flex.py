@@ -332,6 +332,7 @@ def side_by_side(layout: TokenLayout, device: str = "cpu", **kind: Any) -> list[
     return list(qkv.unflatten(-1, (3, HEADS, 16)).permute(2, 0, 3, 1, 4).unbind(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part of the bound that needs no GPU: what torch traces. One block or several makes two."""

@@ -32,6 +32,7 @@ def test_one_graph_without_breaks(encoding: str) -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_strict_export() -> None:
     whole = model()
     exported = torch.export.export(whole, (IMAGES,), strict=True).module()

@@ -63,6 +63,7 @@ def test_not_on_a_cpu(dtype: torch.dtype) -> None:
         assert attend(q, q, q, None, layout).shape == q.shape
 
 
+@pytest.mark.slow
 def test_the_kernel_is_not_imported_before_it_is_needed() -> None:
     """It brings torch's compiler along, which takes seconds."""
     heavy = ["torch._dynamo", "torch.nn.attention.varlen"]

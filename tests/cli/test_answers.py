@@ -56,6 +56,7 @@ def alone(monkeypatch):
     return lambda *arguments: written(Ranks(), *arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_ranks_write_what_one_writes(count, tiny_run, photos, alone, tmp_path, capsys):
     images = photos(count)

@@ -159,6 +159,7 @@ def test_no_standard_output_at_all(monkeypatch):
     assert app.main(["--version"]) == 0
 
 
+@pytest.mark.slow
 def test_found_30_no_standard_error(tmp_path):
     """What would be said there is lost: it goes neither to standard output nor into a file that is opened next."""
     out = tmp_path / "rows.jsonl"

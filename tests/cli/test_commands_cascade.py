@@ -39,6 +39,7 @@ def test_rows_figures_and_a_page(cli, refused, run_copy, tmp_path):
     assert tree(run_copy) == before
 
 
+@pytest.mark.slow
 def test_tables_and_the_alpha_for_a_budget(cli, run_copy, tmp_path):
     code, said, _ = cli(
         "cascade", run_copy, "digits", "--tokens", "4,9,16", "25", "--pair", "4,16", "--alphas", "0.25,0.5", "--budget",

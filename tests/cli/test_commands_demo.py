@@ -73,6 +73,7 @@ def test_another_seed_cannot_go_on(cli, refused, tmp_path, no_work):
         cli(*again, "--quick")
 
 
+@pytest.mark.slow
 def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch):
     """Once all jobs are at work; then each line has the expected end, and a page shows the curves so far."""
     now = [1000.0]

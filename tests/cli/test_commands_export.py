@@ -68,6 +68,7 @@ def test_torch_as_json_at_given_sizes(cli, tiny_run, tmp_path):
         assert (program(given) - sightline.load_model(tiny_run)(given)).abs().max() < 1e-5
 
 
+@pytest.mark.slow
 def test_without_a_check_nothing_is_measured(cli, tiny_run):
     code, out, err = cli("export", tiny_run, "--to", "torch")
     assert code == 0
@@ -91,6 +92,7 @@ def test_int8_is_always_measured(cli, tiny_run):
     assert "int8" in out.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_difference_beyond_the_limit_is_exit_1(cli, tiny_run, monkeypatch):
     """What is compared with is another model than was written."""
     from sightline.export import compare

@@ -28,6 +28,7 @@ def test_every_encoding_is_listed(cli):
     assert all(name in out for name in sightline.list_encodings())
 
 
+@pytest.mark.slow
 def test_every_model_is_listed(cli):
     code, out, err = cli("models", "--json")
     assert (code, err) == (0, "")

@@ -57,6 +57,7 @@ def test_a_photograph_and_a_strip(answers, tmp_path):
     assert photo["top"] != strip["top"]
 
 
+@pytest.mark.slow
 def test_the_photographs_that_scikit_image_ships(answers):
     """At their own aspect. Only those in the package itself: nothing is downloaded."""
     folder = Path(skimage.data.__file__).parent

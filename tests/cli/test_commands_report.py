@@ -31,6 +31,7 @@ def test_a_page_of_two_runs(cli, run_copy, other, tmp_path):
     assert "<script src" not in text
 
 
+@pytest.mark.slow
 def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_path):
     (run_copy / "results.jsonl").unlink()
     words = ["--split", "minival", "--resolutions", "16", "--images", 5, "--threads", 1]
@@ -38,6 +39,7 @@ def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_p
     assert cli("report", run_copy, "--out", tmp_path / "page.html")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_was_renamed_is_one_run(cli, run_copy, tmp_path):
     assert cli("evaluate", run_copy.rename(tmp_path / "new name"), "--resolutions", "8", *FEW)[0] == 0
     code, out, _ = cli("report", tmp_path / "new name", "--out", tmp_path / "page.html")
@@ -46,6 +48,7 @@ def test_a_run_that_was_renamed_is_one_run(cli, run_copy, tmp_path):
     assert "tiny" not in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
     """As those of two seeds: sizes of one and sizes of the other would be one line of no model."""
     other = shutil.copytree(run_copy, tmp_path / "b" / "tiny")
@@ -62,6 +65,7 @@ def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
 FEW = ["--images", 5, "--threads", 1]
 
 
+@pytest.mark.slow
 def test_a_page_that_exists(cli, refused, tiny_run, tmp_path):
     page = tmp_path / "page.html"
     page.write_text("mine")

@@ -322,6 +322,7 @@ def test_the_two_recipes_differ_in_the_data_path_alone():
     assert vit.flops is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [

@@ -62,6 +62,7 @@ def test_what_is_written_beside_a_run(run, expected, tmp_path, monkeypatch):
     assert next_step.beside(Path(run), "_cascade") == Path(expected.format(here=tmp_path))
 
 
+@pytest.mark.slow
 def test_after_a_report_on_drawn_images_there_is_none_to_predict(cli, run_copy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_predictions(run_copy / "predictions.csv")[0].name.startswith("digits/test/")

@@ -74,6 +74,7 @@ def test_an_encoding_is_trained_and_its_next_command_measures_it(folder):
     assert (alone.returncode, "slanted" in alone.stderr, alone.stderr.count("\n")) == (2, True, 1)
 
 
+@pytest.mark.slow
 def test_it_may_stand_anywhere_and_is_in_the_help(cli, folder, monkeypatch):
     monkeypatch.setattr(plugins, "__path__", plugins.__path__[:])
     monkeypatch.setattr(discovery, "_found", dict(discovery._found))

@@ -204,6 +204,7 @@ def test_none_knows_every_grid() -> None:
     assert torch.equal(attend(x, x, x, encoding.pattern(0, layout), layout), F.scaled_dot_product_attention(x, x, x))
 
 
+@pytest.mark.slow
 def test_found_through_plugins_of_the_command_line(tubes: str, tmp_path: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "sightline", "encodings", "--plugins", str(tmp_path)],

@@ -205,6 +205,7 @@ def test_missing(tmp_path: Path) -> None:
         add_encodings(tmp_path)
 
 
+@pytest.mark.slow
 def test_entry_points(tmp_path: Path) -> None:
     """An installed package adds encodings by the entry-point group, named as a module or as a class."""
     (tmp_path / "outside_one.py").write_text(ROTARY)

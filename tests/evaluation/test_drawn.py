@@ -45,6 +45,7 @@ def rows_of(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_rows_name_what_was_drawn_and_a_report_shows_it(run, tmp_path, capsys):
     assert main(["evaluate", str(run), "--resolutions", "16,24", "--images", "6"]) == 0
     named = [row["picture"] for row in rows_of(run / "results.jsonl") if "picture" in row]

@@ -176,6 +176,7 @@ def test_a_fault_of_one_ends_all_and_what_is_finished_stays(saved, tmp_path):
     assert len(list(folder.glob("*.jsonl"))) == 1
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_read_count_together(saved, tmp_path):
     place, data, config = saved("native")
     damaged = sorted((tmp_path / "data" / "test").rglob("*.png"))[::5]

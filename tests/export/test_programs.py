@@ -23,6 +23,7 @@ SLOW = [name for name in [*list_encodings(), *JOINED] if name not in (*QUICK, *B
 ONNX_CASES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONNX_CASES)
 def test_onnx_at_sizes_never_traced(name, exported):
     model = small(name, depth=2)
@@ -100,6 +101,7 @@ def test_onnx_of_other_operator_sets(opset, exported):
 TORCH_CASES = ["rpe_learned", *(pytest.param(n, marks=pytest.mark.slow) for n in ["lookhere_90", "fourier", *JOINED])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TORCH_CASES)
 def test_a_pt2_file_at_sizes_never_traced(name, exported):
     model = small(name)
@@ -109,6 +111,7 @@ def test_a_pt2_file_at_sizes_never_traced(name, exported):
         torch.export.load(file).module()(images((1, 7)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "options"),
     [

@@ -148,6 +148,7 @@ def test_a_report_shows_no_picture_through_a_link(run, cli, tmp_path):
     assert report(cli, run, tmp_path / "c.html")[0] == shown - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoilt", ["bytes", pytest.param("large", marks=pytest.mark.slow), pytest.param("name", marks=pytest.mark.slow)]
 )

@@ -29,7 +29,8 @@ _WIDE = ["--set", "model_options.dim=16384", "--set", "model_options.heads=64"]
     ("words", "says"),
     [
         (["--resolution", "800000"], ["at 800000 px with a batch of 32", *SAYS]),
-        (["--set", "batch_size=1000000000"], ["with a batch of 1000000000", "no size fits"]),
+        # No step has more images than the data.
+        (["--resolution", "4096", "--set", "batch_size=1000000000"], ["at 4096 px with a batch of 1297", *SAYS]),
         (
             ["--model", "vit_giant_patch16", "--set", "model_options.depth=512", *_WIDE],
             ["vit_giant_patch16", "no size fits"],

@@ -119,6 +119,7 @@ def test_found_03_another_runs_files_are_its_own_too(harmless, run_copy, tiny_ru
     harmless("export", tiny_run, "--to", "torch", "--output", run_copy / "checkpoint" / "a.pt2", says=["belongs to"])
 
 
+@pytest.mark.slow
 def test_found_03_what_a_run_may_be_given(cli, run_copy):
     """Its rows by `evaluate` without --out, its page by `report`."""
     assert cli("evaluate", run_copy, "--resolutions", "8", "--images", "8")[0] == 0

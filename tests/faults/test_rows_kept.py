@@ -11,6 +11,7 @@ from tests.tiny import tree
 FEW = ["--resolutions", 8, "--images", 6, "--threads", 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "local-dir:"])
 def test_found_03_rows_of_a_run_s_checkpoint_are_the_run_s(kind, cli, run_copy):
     inside = tree(run_copy / "checkpoint")

@@ -89,6 +89,7 @@ def test_the_same_command_gives_the_same_run(packed, tmp_path):
     assert other[1] != once[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_in_another_order_of_the_files_with_and_without_a_cache(packed, cli, tmp_path, monkeypatch):
     """In one process, for every day."""

@@ -41,6 +41,7 @@ def end(process, seconds=60):
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "workers", "whole_group"),
     [
@@ -131,6 +132,7 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), pytest.param(15, 143, "terminated", marks=pytest.mark.slow)],

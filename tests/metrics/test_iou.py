@@ -87,6 +87,7 @@ def jaccard():
     return importlib.import_module("torchmetrics.functional.classification").multiclass_jaccard_index
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(2, 7))
 def test_beside_torchmetrics(jaccard, seed, images, classes):

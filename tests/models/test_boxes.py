@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -51,6 +52,7 @@ def greedy(boxes: Tensor, scores: Tensor, classes: Tensor, beyond: float, most: 
     return stays
 
 
+@pytest.mark.slow
 def test_suppression_is_the_greedy_one() -> None:
     for seed in range(20):
         draws = torch.Generator().manual_seed(seed)

@@ -104,6 +104,7 @@ def test_no_single_budget_is_refused():
             draw([CHOSEN])
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_with_every_number():
     text = cascade_page.render([*ROWS, CHOSEN], "sightline cascade runs/a scenes")
     page = Page(text)
@@ -138,6 +139,7 @@ def test_what_is_found_goes_by_intervals():
     assert "alpha 0.1, by +3.0 [+2.0,+4.0] points" in page.text
 
 
+@pytest.mark.slow
 def test_found_13_a_cascade_has_no_best_point_where_no_difference_was_found():
     """It was "at its best ... by -0.4 [-2.0,+0.7] points"."""
     level = [point(0.1, 0.5, -0.004), point(0.2, 0.5, 0.005)]

@@ -75,6 +75,7 @@ def opening(runs, rows) -> str:
     return Page(render(Report("title", "", runs, rows))).text.split("title ")[-1]
 
 
+@pytest.mark.slow
 def test_introduction_says_what_was_trained_and_tested():
     runs, rows = [run_summary(name) for name in ("looker", "turner", "adder")], accuracy_rows()
     text = opening(runs, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -60,8 +61,13 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).replace("\xa0", " ").split())
 
 
+@functools.cache
+def full_text() -> str:
+    return render(full_report())
+
+
 def test_page_is_balanced_and_needs_nothing_else():
-    text = render(full_report())
+    text = full_text()
     page = Page(text)
     assert text.startswith("<!DOCTYPE html>")
     assert "script" not in page.tags
@@ -74,8 +80,7 @@ def test_page_is_balanced_and_needs_nothing_else():
 
 
 def test_every_run_and_number_is_said():
-    report = full_report()
-    text = Page(render(report)).text
+    text, report = Page(full_text()).text, full_report()
     for item in report.rows:
         assert item.run in text
         assert f"{100 * item.value:.1f}" in text, item
@@ -116,7 +121,7 @@ def test_hostile_names_are_only_text():
 def test_same_content_gives_the_same_bytes(tmp_path):
     paths = [tmp_path / "a.html", tmp_path / "b.html"]
     for path in paths:
-        write_report(path, full_report())
+        write_report(path, page_of("uniform"))
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
@@ -129,7 +134,7 @@ def test_another_process_gives_the_same_bytes():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == hashlib.sha256(render(full_report()).encode()).hexdigest()
+    assert done.stdout.strip() == hashlib.sha256(full_text().encode()).hexdigest()
 
 
 def test_importing_reports_loads_nothing_heavy():
@@ -157,6 +162,7 @@ MISSING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [*MISSING[:2], *(pytest.param(one, marks=pytest.mark.slow) for one in MISSING[2:])])
 def test_parts_may_be_missing(missing):
     page = Page(render(full_report(**missing)))
@@ -179,14 +185,15 @@ def test_wrong_pictures_are_refused():
             render(full_report(samples=[SampleRow(32, [Sample(image)])]))
 
 
+@pytest.mark.slow
 def test_storage_faults_name_the_path_and_leave_nothing(tmp_path):
     path = tmp_path / "absent" / "report.html"
     with pytest.raises(StorageError, match=re.escape(str(path))):
-        write_report(path, full_report())
+        write_report(path, page_of("uniform"))
     folder = tmp_path / "taken"
     folder.mkdir()
     with pytest.raises(StorageError, match="taken"):
-        write_report(folder, full_report())
+        write_report(folder, page_of("uniform"))
     assert list(tmp_path.iterdir()) == [folder]
 
 
@@ -199,14 +206,14 @@ def test_a_failed_replace_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(StorageError, match="No space left"):
-        write_report(path, full_report())
+        write_report(path, page_of("uniform"))
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_any_text_can_be_written(tmp_path):
     path = tmp_path / "report.html"
-    write_report(path, full_report(title="lone \udcff surrogate, 名前"))
+    write_report(path, page_of("uniform", title="lone \udcff surrogate, 名前"))
     assert "名前" in path.read_text("utf-8")
 
 
@@ -223,6 +230,7 @@ def test_pictures_are_embedded_whole():
     assert (decoded == image).all()
 
 
+@pytest.mark.slow
 def test_rows_of_runs_without_summary_are_shown():
     rows = [*all_rows(), row("stranger", 0.111, 32)]
     text = Page(render(full_report(rows=rows))).text
@@ -235,6 +243,7 @@ def test_minimal_report_needs_only_rows():
     assert all(name in page.text for name in VALUES)
 
 
+@pytest.mark.slow
 def test_dashed_lines_are_explained_where_there_are_some():
     default, tuned = row("a", 0.5, 64, knob=1.0), row("a", 0.7, 64, knob=0.25, tuned=True)
     for rows, dashed, searched in (([default], False, False), ([tuned], False, True), ([default, tuned], True, True)):
@@ -243,6 +252,7 @@ def test_dashed_lines_are_explained_where_there_are_some():
         assert ("searched on separate images at each size" in text) == searched
 
 
+@pytest.mark.slow
 def test_a_run_that_saw_parts_says_so():
     text = Page(render(page_of("parts"))).text.replace("\xa0", " ")
     assert "shown in all, of each a random part (35 % of its area or more); it was then tested" in text

@@ -346,6 +346,7 @@ def test_found_38_mistakes_are_shown_by_class_by_pair_and_by_picture():
     assert "What is mistaken" not in said(page_of("uniform"))
 
 
+@pytest.mark.slow
 def test_found_38_the_picture_of_mistakes_is_seen_on_a_light_and_on_a_dark_page(figures):
     counts = np.array([[10, 0], [5, 5]])
     coded = re.findall(r"data:image/png;base64,([\w+/=\s]+)", panels.confusion_picture(counts, ["a", "b"]))

@@ -79,6 +79,7 @@ def test_found_12_the_example_of_timm_md():
     assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
 
 
+@pytest.mark.slow
 def test_found_12_the_examples_of_packing_md():
     model = tiny("factorized_fractional")
     kept = [torch.arange(0, 280, 2), torch.arange(63)]
@@ -90,6 +91,7 @@ def test_found_12_the_examples_of_packing_md():
     run("docs/PACKING.md", 1, sightline=sightline)
 
 
+@pytest.mark.slow
 def test_found_12_the_examples_of_convert_md(at_home):
     timm = import_timm()
     weights = timm.create_model("vit_tiny_patch16_224", img_size=64, depth=2).state_dict()

@@ -56,6 +56,7 @@ def worked(queue_, run, warned=None):
     return work(queue_, run, observe=lambda *_: None, warn=(warned if warned is not None else []).append, poll=0.0)
 
 
+@pytest.mark.slow
 def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_one_again(tmp_path):
     workers = [PROCESSES.Process(target=join, args=(GRID, tmp_path, dies)) for dies in (2, None)]
     for worker in workers:
@@ -73,6 +74,7 @@ def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_
     assert (sorted(state.scores), state.done, state.failed) == (finished, True, {})
 
 
+@pytest.mark.slow
 def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
     worker.start()
@@ -201,6 +203,7 @@ def study_state(name):
     return optuna.trial.TrialState[name]
 
 
+@pytest.mark.slow
 def test_one_that_died_while_it_claimed_holds_nothing_up(tmp_path):
     mine = queue(tmp_path)
     mine._study.ask()
@@ -250,6 +253,7 @@ def test_a_signal_gives_the_cell_back(stop, tmp_path):
     assert (len(said), state.failed, len(state.scores)) == (2, {}, 2)
 
 
+@pytest.mark.slow
 def test_a_cell_that_kills_its_workers_is_given_up_in_the_end(tmp_path):
     losses = 0
     for _ in range(40):

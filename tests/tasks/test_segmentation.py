@@ -150,6 +150,7 @@ TRAIN = ["--set", "model_options={depth: 1, dim: 48, heads: 4}", "--set", "preci
          "rope_axial", "--set", "optimizer.lr=3e-3"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "packed"),
     [

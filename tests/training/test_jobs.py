@@ -149,6 +149,7 @@ class NoteChildrenAndDie:
         kill_me()
 
 
+@pytest.mark.slow
 def test_no_job_outlives_its_caller(start, tmp_path):
     """The caller is killed, and cannot tell its children; a scene's training of hours must end all the same."""
 

@@ -20,6 +20,7 @@ def steps(file: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", KEPT_SLOWLY)
 def test_an_old_run_goes_on_and_is_measured(kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shutil.copytree(RUNS / kept, tmp_path / "run")
@@ -39,6 +40,7 @@ def test_an_old_run_goes_on_and_is_measured(kept: str, tmp_path: Path, capsys: p
     assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", KEPT_SLOWLY)
 def test_what_an_old_version_measured_is_reported(
     kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

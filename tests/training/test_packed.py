@@ -82,6 +82,7 @@ def test_a_run_that_is_done_is_not_done_again(undisturbed, tmp_path):
     assert (kept["seen"], 0 < kept["step"] < len(steps)) == (1024, True)
 
 
+@pytest.mark.slow
 def test_the_same_ids_sizes_drops_and_pixels_from_any_step_with_any_workers():
     whole = shown(PACKED)
     assert len({step.epoch for step, *_ in whole}) == 2

@@ -274,12 +274,14 @@ print("followed")
 """
 
 
+@pytest.mark.slow
 def test_masks_and_boxes_of_an_own_source_follow_the_picture(folder: Path) -> None:
     environment = {**os.environ, "SIGHTLINE_PLUGINS": str(folder)}
     done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.strip() == "followed", done.stderr
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_what_the_data_lacks_is_refused(folder: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "sightline", "train", "--plugins", str(folder), "--data", "rectangles", *TINY]
     done = subprocess.run([*words, "--out", str(tmp_path / "r")], capture_output=True, text=True, check=False)

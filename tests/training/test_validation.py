@@ -93,6 +93,7 @@ def dying(name, calls, out):
 AT = [("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "calls"), [("write_best", 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in AT)]
 )
@@ -105,6 +106,7 @@ def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tm
     assert tree(tmp_path / "a") == before
 
 
+@pytest.mark.slow
 def test_found_38_stopped_where_it_is_validated_the_curve_is_the_same(undisturbed, tmp_path):
     """A signal that comes in a step whose checkpoint is due anyway costs no point of the curve."""
     at = curve(undisturbed)[2]["step"]
@@ -120,6 +122,7 @@ def test_found_38_stopped_where_it_is_validated_the_curve_is_the_same(undisturbe
     assert kept(tmp_path / "a") == kept(undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_found_30_something_else_in_the_place_of_the_best_one_stays_and_ends_nothing(kind, undisturbed, tmp_path):
     there = tmp_path / "a" / "checkpoint.best"
@@ -171,6 +174,7 @@ def test_found_38_a_short_run_is_validated_at_its_end(tmp_path):
     assert [line["images"] for line in curve(tmp_path / "a")] == [256]
 
 
+@pytest.mark.slow
 def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
     def unreadable(*_, **__):
         raise UnreadableDataError("1 of 200 images cannot be read")
@@ -182,6 +186,7 @@ def test_found_38_what_cannot_be_read_ends_no_run(tmp_path, monkeypatch):
     assert "checkpoint.best" not in tree(tmp_path / "a")
 
 
+@pytest.mark.slow
 def test_found_38_it_may_be_changed_in_mid_run_and_is_new_to_older_ones(tmp_path):
     with pytest.raises(Stopped):
         train(PLAIN, tmp_path / "a", observe=stop_at(20))

@@ -98,6 +98,7 @@ def test_a_profile_ends_with_the_run(tmp_path):
     assert (tmp_path / "short" / "checkpoint" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_its_profile_leaves_none(tmp_path):
     with pytest.raises(Stopped):
         train(CONFIG, tmp_path / "run", profile=True, observe=stop_at(8))
@@ -214,6 +215,7 @@ def test_a_tracker_that_fails_ends_no_run(wandb, tmp_path):
     assert (tmp_path / "run" / "checkpoint").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_tracks_profiles_and_overwrites(cli, tmp_path):
     data = pictures(tmp_path / "data", count=48)
     options = [word for key, value in MODEL.items() for word in ("--set", f"model_options.{key}={value}")]
