@@ -382,7 +382,6 @@ def test_found_38_the_worst_mistakes_are_those_with_the_highest_score():
     assert [one.index for one in worst(answers().answers, 1)] == [6]
 
 
-@pytest.mark.slow
 def test_found_38_the_validation_curve_and_its_best_checkpoint(figures):
     shares = {10: 0.4, 20: 0.6, 30: 0.5}
     points = [ValidationPoint(at, 32 * at, "minival", Measured("top1", shares[at], "fraction", 500)) for at in shares]
