@@ -31,6 +31,19 @@ def test_a_page_of_two_runs(cli, run_copy, other, tmp_path):
     assert "<script src" not in text
 
 
+def test_a_paper_beside_a_run(cli, refused, tiny_run, tmp_path):
+    page = tmp_path / "new" / "page.html"
+    for name, says in (("lookher", ["--paper", "did you mean 'lookhere'"]), ("vit", ["--paper", "rope_vit"])):
+        refused("report", tiny_run, "--paper", name, "--out", page, says=says)
+    assert not page.parent.exists()
+    code, _, err = cli("report", tiny_run, "--paper", "lookhere,rope_vit", "--out", page)
+    assert (code, err) == (0, "")
+    text = page.read_text()
+    assert 'id="lookhere"' in text
+    assert 'id="rope_vit"' in text
+    assert "--paper lookhere,rope_vit" in text
+
+
 @pytest.mark.slow
 def test_a_page_of_a_run_that_was_measured_on_minival_alone(cli, run_copy, tmp_path):
     (run_copy / "results.jsonl").unlink()

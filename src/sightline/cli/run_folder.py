@@ -160,11 +160,13 @@ def compose_report(
     data: str | None = None,
     title: str | None = None,
     notes: Sequence[str] = (),
+    papers: Sequence[str] = (),
 ) -> content.Report:
     """The content of a report on some runs.
 
     Args:
         data: the data set that they were measured on; that of their training unless given, where it was measured.
+        papers: whose curves stand beside.
 
     Raises:
         InputError: a folder is no measured run, the runs were trained on different data, or one was not measured on
@@ -210,6 +212,7 @@ def compose_report(
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
         chance=task_of(first.model).chance,
+        papers=papers,
     )
 
 

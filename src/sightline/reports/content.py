@@ -155,7 +155,8 @@ class Report:
 
     `command` reproduces the report; `other_commands` are further lines worth running. `created` is shown as given, so
     that equal content makes an equal file. `links` are other pages, as (address, words). `chance` is what guessing
-    gives of the first metric (a fraction), where known.
+    gives of the first metric (a fraction), where known. `papers` are names of `published.papers`, whose curves are
+    drawn beside those of the rows.
     """
 
     title: str
@@ -174,3 +175,4 @@ class Report:
     other_commands: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
     chance: float | None = None
+    papers: Sequence[str] = ()

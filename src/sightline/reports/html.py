@@ -13,8 +13,21 @@ from typing import Any
 import numpy as np
 
 from sightline.errors import InputError
+from sightline.published import paper
 from sightline.replacing import write_file
-from sightline.reports import answers, explain, grids, page, panels, plots, series, style, training_plots, words
+from sightline.reports import (
+    answers,
+    explain,
+    grids,
+    page,
+    panels,
+    plots,
+    published_plot,
+    series,
+    style,
+    training_plots,
+    words,
+)
 from sightline.reports import seen as sizes_of
 from sightline.reports.content import Answers, FieldsOfView, Report, RunSummary, Sample, SampleRow
 from sightline.reports.findings import headline, shrinking
@@ -82,6 +95,7 @@ def render(report: Report) -> str:
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
+        published=[_published(study, name) for name in report.papers],
         held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],
         pictures_said=[_picture(one) for one in report.pictures],
@@ -118,6 +132,17 @@ def _card(report: Report, name: str, every: Sequence[Line], order: Sequence[str]
         "words": explain.encoding_words(line.encoding, [run for run in report.runs if run.name == name]),
         "colour": style.colour(name, order),
         "numbers": numbers,
+    }
+
+
+def _published(study: Study, name: str) -> dict[str, Any]:
+    """The section of a paper's curve."""
+    one = paper(name)
+    what = f"What {one.authors} printed, beside what was measured"
+    return {
+        "paper": one,
+        "figure": style.both(partial(published_plot.beside, study, one), f"paper{name.replace('_', '')}", what),
+        "numbers": published_plot.numbers(one),
     }
 
 

@@ -54,7 +54,7 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
         for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
             low, high = axes.get_xlim()
             moved = {resolution * (high / low) ** shift: point for resolution, point in line.points.items()}
-            _draw_points(axes, line, moved, study.order)
+            draw_points(axes, line, moved, study.order)
         _draw_trainings(axes, trainings, study.order, narrow=narrow)
         points = [point for line in chosen for point in line.points.values()]
         value_axis(axes, study.main, study.chance, points if fitted else ())
@@ -62,7 +62,7 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
         if not narrow:
             _label_ends(axes, chosen, study.order)
         guessing = [] if study.chance is None else [(f"guessing: {100 * study.chance:.1f} %", _GUESSING)]
-        style.legend(figure, [*_names(chosen, study.order), *guessing], narrow=narrow)
+        style.legend(figure, [*names_of(chosen, study.order), *guessing], narrow=narrow)
 
     tall = (3.4 if narrow else 4.4) + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
     return style.draw_for_page(tall, paint, narrow=narrow, names=len(chosen) + (study.chance is not None))
@@ -92,7 +92,7 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
                     for other in lines
                     if other.label == line.label and resolution in other.points
                 }
-                _draw_points(axes, line, at, study.order)
+                draw_points(axes, line, at, study.order)
             trained = " (as trained)" if series.seen_at(resolution, chosen) == "trained" else ""
             axes.set_title(f"tested at {resolution} px{trained}")
             axes.set_xticks(range(len(parts)), [titled("size_quintile", part) for part in parts])
@@ -101,7 +101,7 @@ def by_object_size(study: Study, *, narrow: bool = False) -> str:
         panels[-1].set_xlabel("object size, by fifths of the test images")
         for axes in panels[1:]:
             axes.set_ylabel(words.axis(study.main) if narrow else "")
-        style.legend(figure, _names(chosen, study.order), narrow=narrow)
+        style.legend(figure, names_of(chosen, study.order), narrow=narrow)
 
     tall = 2.4 * len(shown) + 0.4 if narrow else 3.1
     return style.draw_for_page(tall, paint, narrow=narrow, names=len(chosen))
@@ -128,11 +128,12 @@ def _look(line: series.Line, order: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _names(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+def names_of(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The entries of lines in a legend."""
     return [(style.short(line.label), _look(line, order)) for line in chosen]
 
 
-def _draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured], order: Sequence[str]) -> None:
+def draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured], order: Sequence[str]) -> None:
     """A line through what was measured, with its 95 % intervals where they are known."""
     values = np.array([height(point) for point in points.values()])
     low, high = np.array([limits(point) for point in points.values()]).reshape(-1, 2).T
