@@ -173,6 +173,29 @@ def test_killed_in_the_last_save_it_is_tidied_though_nothing_is_saved_any_more(n
     assert left == ["checkpoint", "checkpoint.best", "log.jsonl", "progress.json"]
 
 
+def train_dying_as_it_deletes_the_spare(out):
+    """Killed once the checksums of a checkpoint are gone and its other files are not: in what order is chance."""
+
+    def dying(path, **_):
+        spare = path.name == "checkpoint.previous" or path.name.startswith(".checkpoint.writing-")
+        if spare and (path / "checksums.json").exists():
+            (path / "checksums.json").unlink()
+            kill_me()
+        real(path, ignore_errors=True)
+
+    real, replacing.shutil.rmtree = replacing.shutil.rmtree, dying
+    train(ENDLESS, out)
+
+
+def test_killed_as_the_spare_of_a_complete_run_is_deleted_nothing_of_it_stays(undisturbed, tmp_path):
+    out = tmp_path / "a"
+    killed(train_dying_as_it_deletes_the_spare, out)
+    assert len([entry for entry in tree(out) if entry.endswith("/config.json")]) == 2
+    train(ENDLESS, out, resume=True)
+    assert (weights(out), log_lines(out)) == undisturbed(ENDLESS)
+    assert [name for name in tree(out) if "/" not in name] == ["checkpoint", "log.jsonl", "progress.json"]
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path):
     train(EVENTFUL, tmp_path / "a")
     before = tree(tmp_path / "a")

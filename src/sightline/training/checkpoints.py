@@ -152,9 +152,10 @@ def drop_previous(out: Path) -> None:
     previous = previous_of(out / CHECKPOINT)
     if previous.is_symlink() or not (previous / CHECKSUMS).exists():
         return
-    with contextlib.suppress(InputError):
+    # One that cannot be deleted is no reason to fail.
+    with contextlib.suppress(InputError, OSError):
         read_folder(out / CHECKPOINT)
-        shutil.rmtree(previous, ignore_errors=True)
+        _delete(previous)
 
 
 def measured_files(out: Path) -> list[Path]:
