@@ -50,7 +50,14 @@ def _about() -> dict[str, dict[str, str]]:
 
 def metric_words(metric: str) -> str:
     """A metric, and what it says where that is known here."""
-    said = {"top5": ": the right answer is among the five that the model holds most likely"}
+    said = {
+        "top5": ": the right answer is among the five that the model holds most likely",
+        "ece": ": how far accuracy lies from confidence, in 15 bins of confidence, the mean over images (0 to 1)",
+        "nll": ": what the probability of the right answer costs, - log p, the mean over images",
+        "brier": ": the squared distance between all probabilities and the truth, the mean over images (0 to 2)",
+        "aurc": ": the share of wrong answers among the surest images, the mean over all numbers of them",
+        "top1_answered": ", where those that the model is least sure of are left unanswered",
+    }
     return capital(title(metric)) + said.get(metric, "")
 
 

@@ -18,7 +18,12 @@ _VIEWS = {
     "tokens": ("tokens:{0}", "resized to at most {0} patches"),
 }
 # What metrics of which a group is known are broken down by, in words.
-BY = {"group": "group", "size_quintile": "object size", "class": "class"}
+BY = {
+    "group": "group", "size_quintile": "object size", "class": "class", "confidence_bin": "confidence",
+    "coverage": "coverage",
+}  # fmt: skip
+# Of `confidence_bin`, as `metrics.calibration` cuts them.
+_BINS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,11 @@ def titled(by: str, part: Slices) -> str:
     """What a part of the images is called."""
     if by == "size_quintile" and part[by] in range(1, 6):
         return _QUINTILES[int(part[by]) - 1]
+    if by == "confidence_bin" and part[by] in range(1, _BINS + 1):
+        low, high = (100 * (int(part[by]) - step) / _BINS for step in (1, 0))
+        return f"{low:.0f} to {high:.0f}\u00a0%"
+    if by == "coverage" and isinstance(part[by], float):
+        return f"surest {part[by]:.0%}"
     return ", ".join(map(str, part.values()))
 
 

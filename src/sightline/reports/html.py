@@ -17,6 +17,7 @@ from sightline.published import paper
 from sightline.replacing import write_file
 from sightline.reports import (
     answers,
+    calibration_plot,
     explain,
     grids,
     page,
@@ -62,9 +63,12 @@ def render(report: Report) -> str:
     parts = {by: grids.by_part(study, main.metric, by) for by in study.parts(main.metric)}
     # A metric whose column stands with the groups has no place of its own.
     beside = {"top1_within_group"} if "group" in parts else set()
+    calibrated = calibration_plot.is_there(study)
+    beside |= {calibration_plot.RIGHT, calibration_plot.SURE} if calibrated else set()
     others = [one.metric for one in study.metrics()[1:] if one.metric not in beside]
     share, metric = main.unit == FRACTION, words.capital(words.title(main.metric))
     curve, by_size = partial(plots.by_resolution, study), partial(plots.by_object_size, study)
+    reliable = partial(calibration_plot.reliability, study)
     described = f"{metric} by test resolution, one line a run"
     return page.render(
         "report.html",
@@ -95,6 +99,8 @@ def render(report: Report) -> str:
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for tables in parts.values() for table in tables],
+        reliability=style.both(reliable, "sure", "Accuracy by confidence, one line a run") if calibrated else "",
+        bins=grids.by_part(study, calibration_plot.RIGHT, calibration_plot.BIN) if calibrated else [],
         published=[_published(study, name) for name in report.papers],
         held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],

@@ -9,14 +9,24 @@ from sightline.results import FRACTION, Measured
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
-_TITLES = {"top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_group": "top-1 accuracy within the group"}
+_TITLES = {
+    "top1": "top-1 accuracy", "top5": "top-5 accuracy", "top1_within_group": "top-1 accuracy within the group",
+    "top1_answered": "top-1 accuracy of the surest images", "top1_in_bin": "top-1 accuracy",
+}  # fmt: skip
 # Of metrics whose name alone would not be read as it is meant.
 _NAMES = {
     "miou": "mean IoU", "iou": "IoU", "foreground_iou": "IoU of the foreground", "boundary_iou": "boundary IoU",
+    "ece": "expected calibration error", "ece_30": "expected calibration error of 30 bins",
+    "ece_adaptive": "expected calibration error of bins of as many images each",
+    "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
+    "aurc": "area under risk by coverage",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
-# They say of the same answers what the main metric says, and are left to the page.
-ASIDE = ("top5", "top1_within_group")
+# They say of the same answers what others say, and are left to the page.
+ASIDE = (
+    "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
+    "nll", "brier", "aurc",
+)  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}
 # Of a size, whether all runs that are spoken of were trained at it alone, or saw it among others.

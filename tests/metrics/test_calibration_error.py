@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sightline.errors import InputError
-from sightline.evaluation.cascade_points import expected_calibration_error
+from sightline.metrics.calibration import expected_calibration_error
 
 
 def test_error_by_hand():

@@ -1,0 +1,180 @@
+"""Likelihoods, calibration and selection against definitions that are written out, ties and edges and all."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise, permutations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.metrics.calibration import Calibration
+from sightline.metrics.likelihood import Likelihood
+from sightline.metrics.selection import Selection
+from tests.batches import labelled
+
+
+def measured(kind, logits, labels, link="softmax", cuts=()):
+    """The rows of a metric by name and slice; batches between the cuts go to two of its kind, which are merged."""
+    task = SimpleNamespace(config=SimpleNamespace(score_link=link), groups={})
+    here, there = kind(task), kind(task)
+    ends = sorted({0, *(cut for cut in cuts if cut < len(labels)), len(labels)})
+    for number, (start, end) in enumerate(pairwise(ends)):
+        part = torch.tensor(np.asarray(logits[start:end], np.float32))
+        (here, there)[number % 2].update(part, labelled(labels[start:end]))
+    here.merge(there)
+    rows = here.rows()
+    found = {(one.metric, *one.slices.items()): one for one in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def chances_of(logits):
+    """Of one image, in plain Python."""
+    highest = max(logits)
+    powers = [math.exp(one - highest) for one in logits]
+    return [one / sum(powers) for one in powers]
+
+
+def answer_of(logits):
+    return max(range(len(logits)), key=lambda one: (logits[one], -one))
+
+
+DRAWS = st.tuples(st.integers(0, 10_000), st.integers(1, 30), st.sampled_from([1, 2, 3, 10]), st.integers(0, 30))
+
+
+def drawn(seed, count, classes, coarse):
+    """Logits of few values, so that ties are the rule, with some that make a confidence of exactly 1."""
+    draw = np.random.default_rng(seed)
+    logits = draw.integers(0, 3, (count, classes)).astype(np.float64) * (1 + coarse / 10)
+    sure = draw.random(count) < 0.2
+    logits[sure, 0] += 1000
+    return logits.astype(np.float32).astype(float).tolist(), draw.integers(0, classes, count).tolist()
+
+
+@given(DRAWS)
+def test_likelihoods(case):
+    logits, labels = drawn(*case)
+    found = measured(Likelihood, logits, labels, cuts=(3, 7))
+    nll, brier = [], []
+    for row, label in zip(logits, labels, strict=True):
+        chances = chances_of(row)
+        highest = max(row)
+        nll.append(math.log(sum(math.exp(one - highest) for one in row)) - (row[label] - highest))
+        brier.append(sum((chance - (number == label)) ** 2 for number, chance in enumerate(chances)))
+    for name, values in (("nll", nll), ("brier", brier)):
+        one = found[(name,)]
+        assert one.value == pytest.approx(sum(values) / len(values), rel=1e-9, abs=1e-9)
+        assert (one.count, one.better) == (len(values), "lower")
+        if len(values) == 1:
+            assert one.stderr is None
+        else:
+            assert one.stderr == pytest.approx(np.std(values, ddof=1) / math.sqrt(len(values)), rel=1e-6, abs=1e-9)
+
+
+def written_out(right, confidence, bins):
+    total = 0.0
+    for number in range(bins):
+        inside = [
+            one
+            for one in range(len(right))
+            if number / bins < confidence[one] <= (number + 1) / bins or (number == 0 and confidence[one] == 0)
+        ]
+        if inside:
+            accuracy = sum(right[one] for one in inside) / len(inside)
+            sure = sum(confidence[one] for one in inside) / len(inside)
+            total += len(inside) / len(right) * abs(accuracy - sure)
+    return total
+
+
+@given(DRAWS, st.sampled_from(["softmax", "sigmoid"]))
+def test_calibration(case, link):
+    logits, labels = drawn(*case)
+    found = measured(Calibration, logits, labels, link, cuts=(1, 8))
+    right = [answer_of(row) == label for row, label in zip(logits, labels, strict=True)]
+    softmax = [max(chances_of(row)) for row in logits]
+    # A third and a half and so on lie on edges: what is a hair beside one there is on it.
+    softmax = [round(one * 210) / 210 if abs(one * 210 - round(one * 210)) < 1e-9 else one for one in softmax]
+    for name, bins in (("ece", 15), ("ece_30", 30)):
+        assert found[(name,)].value == pytest.approx(written_out(right, softmax, bins), abs=1e-9)
+    sigmoid = [1 / (1 + math.exp(-min(max(row), 700))) for row in logits]
+    if link == "sigmoid":
+        assert found[("ece_sigmoid",)].value == pytest.approx(written_out(right, sigmoid, 15), abs=1e-9)
+    else:
+        assert ("ece_sigmoid",) not in found
+    by_bin = [(dict(key[1:])["confidence_bin"], one) for key, one in found.items() if key[0] == "top1_in_bin"]
+    assert sum(one.count for _, one in by_bin) == len(labels)
+    apart = sum(
+        one.count * abs(one.value - found[("confidence", ("confidence_bin", number))].value) for number, one in by_bin
+    )
+    assert found[("ece",)].value == pytest.approx(apart / len(labels), abs=1e-9)
+
+
+@pytest.mark.parametrize(("count", "classes"), [(1, 1), (1, 4), (7, 3), (16, 3), (100, 5)])
+def test_bins_of_as_many_images_each(count, classes):
+    logits = np.random.default_rng(count).normal(size=(count, classes)).astype(np.float32)
+    labels = np.random.default_rng(1).integers(0, classes, count)
+    found = measured(Calibration, logits.tolist(), labels.tolist())[("ece_adaptive",)]
+    both = zip(logits.tolist(), labels, strict=True)
+    rows = sorted((max(chances_of(row)), answer_of(row) == label) for row, label in both)
+    small, more, total, start = count // 15, count % 15, 0.0, 0
+    for number in range(15):
+        inside = rows[start : start + small + (number < more)]
+        start += len(inside)
+        if inside:
+            total += abs(sum(right for _, right in inside) - sum(sure for sure, _ in inside))
+    assert found.value == pytest.approx(total / count, abs=1e-9)
+
+
+def test_edges():
+    """Each confidence exactly on an edge of fifteen: k / 15 of 15 classes; 1, and 0 of no class that can be."""
+    logits = torch.full((1, 15), -200.0)
+    logits[0, :5] = 0
+    row = measured(Calibration, logits.tolist(), [0])
+    assert ("top1_in_bin", ("confidence_bin", 3)) in row
+    logits[0, 1:] = -1e6
+    row = measured(Calibration, logits.tolist(), [0])
+    assert row[("confidence", ("confidence_bin", 15))].value == 1
+    assert row[("ece",)].value == 0
+    assert measured(Calibration, logits.tolist(), [3])[("ece",)].value == 1
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["softmax", "sigmoid"]))
+def test_selection_is_the_mean_over_all_orders_of_images_that_are_alike(seed, count, link):
+    draw = np.random.default_rng(seed)
+    logits = draw.integers(0, 2, (count, 2)).astype(float).tolist()
+    labels = draw.integers(0, 2, count).tolist()
+    found = measured(Selection, logits, labels, link, cuts=(2,))
+    score = [max(row) if link == "sigmoid" else round(max(chances_of(row)), 9) for row in logits]
+    wrong = [answer_of(row) != label for row, label in zip(logits, labels, strict=True)]
+    orders = [one for one in permutations(range(count)) if sorted(score, reverse=True) == [score[k] for k in one]]
+    areas, halves = [], []
+    for order in orders:
+        risks = [sum(wrong[one] for one in order[:k]) / k for k in range(1, count + 1)]
+        areas.append(sum(risks) / count)
+        halves.append(1 - risks[math.ceil(count / 2) - 1])
+    assert found[("aurc",)].value == pytest.approx(sum(areas) / len(areas), abs=1e-9)
+    half = found[("top1_answered", ("coverage", 0.5))]
+    assert half.value == pytest.approx(sum(halves) / len(halves), abs=1e-9)
+    assert half.count == math.ceil(count / 2)
+
+
+@pytest.mark.parametrize("kind", [Likelihood, Calibration, Selection])
+def test_nothing_is_measured_of_no_image(kind):
+    assert measured(kind, [], []) == {}
+
+
+@pytest.mark.parametrize("kind", [Likelihood, Calibration, Selection])
+def test_the_order_of_images_does_not_matter(kind):
+    logits = np.random.default_rng(0).integers(0, 3, (50, 4)).tolist()
+    labels = np.random.default_rng(1).integers(0, 4, 50).tolist()
+    order = np.random.default_rng(2).permutation(50)
+    first = measured(kind, logits, labels, "sigmoid")
+    second = measured(kind, [logits[one] for one in order], [labels[one] for one in order], "sigmoid")
+    assert first.keys() == second.keys()
+    for key, one in first.items():
+        assert second[key].value == pytest.approx(one.value, abs=1e-12)
