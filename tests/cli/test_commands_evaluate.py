@@ -277,3 +277,40 @@ def test_rows_of_weights_that_were_replaced_meanwhile_are_not_kept(cli, run_copy
     assert {name: (run_copy / name).read_bytes() for name in kept} == kept
     elsewhere = ["--data", "digits", "--out", tmp_path / "rows"]
     assert cli("evaluate", run_copy, "--resolutions", "16", *FEW, *elsewhere)[0] == 0
+
+
+def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_copy, tmp_path):
+    """The same command may come again; another one has a folder of its own, or says that it replaces this one."""
+    kept, rows, place = tmp_path / "kept", tmp_path / "rows.jsonl", tmp_path / "again.jsonl"
+    words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW, "--out", rows, "--logits", kept]
+    code, out, _ = cli(*words)
+    assert code == 0
+    assert f"logits: {kept} (sightline rescore {kept})" in out
+    before = tree(kept)
+    assert len(before) == 3
+    shutil.move(run_copy, tmp_path / "gone")
+    code, out, _ = cli("rescore", kept, "--out", place, "--threads", 1)
+    assert code == 0
+    assert "24 px" in out
+    assert sorted(map(repr, read_rows(place))) == sorted(map(repr, read_rows(rows)))
+    code, out, _ = cli("rescore", kept / next(iter(before)), "--json")
+    assert code == 0
+    assert set(out.splitlines()) < set(rows.read_text().splitlines())
+    refused("rescore", kept, "--out", place, says=["exists already", "--overwrite"])
+    file = kept / next(iter(before))
+    refused("rescore", kept, "--out", file, "--overwrite", says=[file.name, "which this command reads"])
+    refused("rescore", tmp_path / "keptt", says=["holds no logits", "did you mean 'kept'?"])
+    refused("rescore", rows, says=["rows.jsonl: cannot be read as logits"])
+    shutil.move(tmp_path / "gone", run_copy)
+    assert cli(*words, "--overwrite")[0] == 0
+    rows.unlink()
+    assert cli(*words)[0] == 0
+    rows.unlink()
+    other = [*words[:2], "--resolutions", "8", "--images", 5, *words[6:]]
+    refused(*other, says=["exists already, of other weights or options", "--overwrite"])
+    assert tree(kept).keys() == before.keys()
+    assert not rows.exists()
+    assert cli(*other, "--overwrite")[0] == 0
+    elsewhere = [*words[:-3], tmp_path / "other.jsonl"]
+    refused(*elsewhere, "--logits", run_copy / "checkpoint", says=["--logits", "checkpoint"])
+    refused(*elsewhere, "--logits", rows, says=["is a file, expected a folder"])

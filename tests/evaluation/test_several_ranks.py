@@ -71,7 +71,7 @@ def saved(tmp_path):
 
 
 def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
-    """Rows, answers and pictures; `kill` is (rank, how many parts it finishes first)."""
+    """Rows, answers, and pictures or stored logits; `kill` is (rank, how many parts it finishes first)."""
     torch.set_num_threads(1)
     predict._TOKENS_A_BATCH = predict.TOKENS_A_PACK = 32
     if kill is not None and kill[0] == ranks.rank:
@@ -79,16 +79,21 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
     model, source = load_model(place), open_source(data)
     source, _ = source.check_readable("test")
     moved, answers, drawn = [], [], {}
+    logits = {}
+    classifies = model.config.task == "classification"
+    keep = (lambda name, stored: logits.update({name: stored.logits})) if classifies else None
     with kept_beside(out, model, lambda: {"config": repr(config), "data": data}, ranks) as parts:
         rows = evaluate(
             model, source, config, RunIdentity("name", data, 16, 3), advance=moved.append, answers=answers,
-            pictures=drawn, parts=parts,
+            pictures=drawn, parts=parts, keep=keep,
         )  # fmt: skip
+        assert not classifies or bool(logits) == ranks.first
         left = sorted(file.name for file in parts.folder.glob("*.jsonl"))
         if ranks.first:
             parts.discard()
     said = [as_written(row) for row in rows]
-    return said, answers, {name: np.asarray(one) for name, one in drawn.items()}, sum(moved), left
+    seen = {name: np.asarray(one) for name, one in (drawn | logits).items()}
+    return said, answers, seen, sum(moved), left
 
 
 def assert_equal(one, other, ranks=1):

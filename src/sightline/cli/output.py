@@ -181,6 +181,28 @@ def claim_file(out: Path, *, overwrite: bool, inputs: Inputs | None = None, opti
         raise InputError(f"{option} {out}: exists already; --overwrite replaces it")
 
 
+def claim_logits(folder: Path, *, inputs: Inputs) -> None:
+    """Refuse a folder for logits that `guard_folder` refuses, or a file in its place; nothing is made yet."""
+    option = "--logits"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{option} {folder}: is a file, expected a folder")
+    if folder.is_symlink() and not folder.exists():
+        raise InputError(f"{option} {folder}: is a link to a missing folder")
+    guard_folder(folder, inputs, option, deletes=False)
+
+
+def refuse_other_logits(folder: Path, names: Sequence[str], work: str, *, overwrite: bool) -> None:
+    """Refuse a folder in which a file of such a name is of another work, unless it is to be replaced: what a killed
+    command wrote is its own."""
+    from sightline.evaluation.logits import header_of
+
+    for place in (folder / name for name in names):
+        if place.is_symlink() or (place.exists() and not place.is_file()):
+            raise InputError(f"--logits: {place} is no regular file; give another folder")
+        if place.exists() and not overwrite and header_of(place)[0] != work:
+            raise InputError(f"--logits: {place} exists already, of other weights or options; --overwrite replaces it")
+
+
 def check_writable(*places: Path) -> None:
     """Refuse files and folders that cannot be written, before hours of work; nothing is made. A disk may fill up later.
 

@@ -27,6 +27,7 @@ class Counted:
         metrics: that saw every image, in the order of the plan.
         said: by the index of an image its name, and what was said of it.
         sheet: some answers drawn, None where none are.
+        scores: what is kept of each batch for `StoredLogits`, its arrays and texts by name.
         images: that could be read; tokens: the patches of all of them.
         seconds: that it took; ranks: by how many.
     """
@@ -34,6 +35,7 @@ class Counted:
     metrics: list[Metric]
     said: dict[int, tuple[str, Judged]]
     sheet: Image.Image | None
+    scores: list[dict[str, Any]]
     images: int
     tokens: int
     seconds: float
@@ -54,6 +56,7 @@ def count_split(
     workers: int = 0,
     advance: Callable[[int], None] | None = None,
     answers: bool = False,
+    scores: bool = False,
     drawn: bool = False,
 ) -> Counted | None:
     """Every image once, by all ranks together: a batch of the plan is a part, the same for any number of ranks, and so
@@ -61,7 +64,8 @@ def count_split(
 
     Args:
         parts: the finished ones; work: their name.
-        answers: keep what is said of each image; drawn: draw the first ones, where the task draws anything.
+        answers: keep what is said of each image; scores: keep its logits, of a classifier; drawn: draw the first ones,
+            where the task draws anything.
 
     Raises:
         SightlineError: as `predict_split`.
@@ -75,7 +79,7 @@ def count_split(
         for one in predict_split(
             model, task, source, split, indices, view, precision=precision, workers=workers, planned=mine
         ):
-            yield _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers)
+            yield _part(one, task, [kind(task) for kind in kinds], drawing, answers=answers, scores=scores)
 
     parts.each(work, [len(one) for one in planned], made, advance)
     found: Counted | None = None
@@ -85,7 +89,9 @@ def count_split(
     return found
 
 
-def _part(one: Outputs, task: Task, metrics: Sequence[Metric], drawing: Drawing | None, *, answers: bool) -> Any:
+def _part(
+    one: Outputs, task: Task, metrics: Sequence[Metric], drawing: Drawing | None, *, answers: bool, scores: bool
+) -> Any:
     """What a batch counts, as `as_json` takes it."""
     part: dict[str, Any] = {"images": len(one.batch), "patches": one.tokens}
     if one.batch.left_out:
@@ -97,6 +103,12 @@ def _part(one: Outputs, task: Task, metrics: Sequence[Metric], drawing: Drawing 
         if answers:
             judged = map(astuple, task.judged(one.outputs, one.batch))
             part["said"] = list(zip(one.batch.indices.tolist(), one.batch.names, judged, strict=False))
+        if scores:
+            part["scores"] = {
+                "logits": one.outputs.numpy(), "labels": one.batch.targets["labels"].numpy(),
+                "indices": one.batch.indices.numpy(), "names": one.batch.names,
+                "slices": [dict(slices) for slices in one.batch.slices],
+            }  # fmt: skip
         if drawing is not None:
             part["drawn"] = drawing.add(one)
     return part
@@ -108,6 +120,7 @@ def _together(
     metrics = [kind(task) for kind in kinds]
     drawing = Drawing.of(model, task)
     said: dict[int, tuple[str, Judged]] = {}
+    scores: list[dict[str, Any]] = []
     images = tokens = 0
     for part in parts.values(work):
         if source.allowance is not None:
@@ -118,10 +131,12 @@ def _together(
             seen.restore(state)
             whole.merge(seen)
         said |= {index: (name, Judged(*judged)) for index, name, judged in part.get("said", ())}
+        if "scores" in part:
+            scores.append(part["scores"])
         if drawing is not None:
             drawing.put(part.get("drawn", ()))
         images, tokens = images + part["images"], tokens + part["images"] * part["patches"]
     sheet = None if drawing is None else drawing.sheet()
     seconds, ranks = parts.took(work)
     parts.forget(work)
-    return Counted(metrics, said, sheet, images, tokens, seconds, ranks)
+    return Counted(metrics, said, sheet, scores, images, tokens, seconds, ranks)

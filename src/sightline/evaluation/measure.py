@@ -20,6 +20,7 @@ from sightline.encodings.base import Knob
 from sightline.errors import InputError
 from sightline.evaluation.counted import count_split
 from sightline.evaluation.drawn import picture_name
+from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
@@ -27,7 +28,7 @@ from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
-from sightline.results import INFERENCE, SQUARE, ResultRow
+from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
 
@@ -96,6 +97,16 @@ class EvaluateConfig:
     def shrinks(self, resolution: int | View, train_resolution: int) -> bool:
         """Whether a resolution is measured with shrunk images too."""
         return self.shrink and isinstance(resolution, int) and resolution > train_resolution
+
+    def settings(
+        self, split: str, resolution: int | View, knob: Knob | None, train_resolution: int
+    ) -> list[tuple[bool, int | None]]:
+        """How a split is measured at a resolution, in order: whether the knob is tuned, and the side that images are
+        shrunk to."""
+        tuned = [True] if self.tunes(split, knob) else []
+        usual = [] if tuned and self.knobs == "tuned" else [False]
+        small = [(False, train_resolution)] if self.shrinks(resolution, train_resolution) else []
+        return [*((one, None) for one in (*usual, *tuned)), *small]
 
     def tunes(self, split: str, knob: Knob | None) -> bool:
         """Whether a knob is searched for before a split is measured."""
@@ -186,6 +197,7 @@ def evaluate(
     answers: list[Prediction] | None = None,
     pictures: dict[str, Image] | None = None,
     parts: Parts | None = None,
+    keep: Callable[[str, StoredLogits], None] | None = None,
 ) -> list[ResultRow]:
     """Rows of every metric of the model's task at each resolution, at the knob's default and tuned.
 
@@ -196,6 +208,7 @@ def evaluate(
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
         parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
+        keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
 
     Raises:
         InputError: a split, a class or a resolution does not fit the model.
@@ -216,16 +229,15 @@ def evaluate(
         else:
             place["grid"] = model.config.grid_of(view)
         shown = (split, place["view"], place["resolution"])
-        settings: list[tuple[float | None, bool, int | None]] = [(own, False, None)]
+        best = own
         if config.tunes(split, model.knob):
             searched = some_images(source, "minival", _searched(source, config))
             tuning = functools.partial(
                 tune_knob, model, task, source, searched, view, precision=precision, advance=advance, ranks=parts.ranks
             )
             best = parts.once(json.dumps(["knob", *shown]), tuning)
-            settings = [*settings, (best, True, None)] if config.knobs == "both" else [(best, True, None)]
-        settings += [(own, False, side)] if config.shrinks(view, side) else []
-        for number, (knob, tuned, small) in enumerate(settings):
+        for number, (tuned, small) in enumerate(config.settings(split, view, model.knob, side)):
+            knob = best if tuned else own
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
             with knob_at(model, knob):
@@ -233,7 +245,7 @@ def evaluate(
                     model, task, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
                     workers=config.workers, advance=advance, answers=answers is not None and number == 0,
-                    drawn=pictures is not None and not tuned,
+                    scores=keep is not None, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
             if counted is None:
                 continue
@@ -241,21 +253,34 @@ def evaluate(
                 said = ((index, counted.said[index]) for index in indices if index in counted.said)
                 answers += [Prediction(*shown, index, name, **vars(line)) for index, (name, line) in said]
             place["patches"] = counted.tokens / counted.images if counted.images else math.nan
-            made: list[ResultRow] = [
-                ResultRow(
-                    **vars(measured), **where, **place, encoding=model.encoding.name, task=source.task, split=split,
-                    knob=knob, tuned=tuned, seconds=counted.seconds, shrunk=small, ranks=counted.ranks,
-                )
-                for metric in counted.metrics
-                for measured in metric.rows()
-                # Of shrunk images no parts, but however they were looked at.
-                if small is None or measured.slices.keys() <= {INFERENCE}
-            ]  # fmt: skip
+            measured = where | place | {
+                "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
+                "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
+            }  # fmt: skip
+            made = rows_of(counted.metrics, measured)
+            if keep is not None and counted.scores:
+                stored = StoredLogits.of(counted.scores, task_record(task), measured)
+                keep(logits_name(identity.data, split, view, tuned=tuned, small=small), stored)
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
             rows += made
     return rows
+
+
+def logits_name(data: str, split: str, view: int | View, *, tuned: bool, small: int | None) -> str:
+    """Of the file of a measurement's logits."""
+    shown = view.name if isinstance(view, View) else f"{view} px"
+    return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
+
+
+def planned_logits(source: Source, knob: Knob | None, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
+    """The names of all files of logits that `evaluate` keeps."""
+    side, names = identity.train_resolution, []
+    for split, view in measurements(source, config, side):
+        for tuned, small in config.settings(split, view, knob, side):
+            names.append(logits_name(identity.data, split, view, tuned=tuned, small=small))
+    return names
 
 
 def some_images(source: Source, split: str, count: int) -> Sequence[int]:

@@ -51,6 +51,11 @@ class Parts:
         self._here: dict[str, dict[int, tuple[float, Any]]] = {}
         self._counts: dict[str, int] = {}
 
+    @property
+    def identity(self) -> str:
+        """Tells the model's weights, and all else that decides the values, from any other; "" without a folder."""
+        return "" if self.folder is None else "-".join(self.folder.name.rsplit("-", 2)[1:])
+
     def each(
         self,
         work: str,

@@ -28,6 +28,7 @@ def evaluate(
     precision: options.Precision = "auto",
     out: Path | None = None,
     predictions: Path | None = None,
+    logits: Path | None = None,
     overwrite: bool = False,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -54,10 +55,14 @@ def evaluate(
         out: A file for the rows, instead of the run's own.
         predictions: A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the
             run, which holds those on the data of its training.
-        overwrite: Replace --out and --predictions if they exist, and of a run's rows those too that are of more images.
+        logits: A folder for the logits of each image, a file for each measurement of a classifier (.npz): sightline
+            rescore FOLDER measures them again with no model.
+        overwrite: Replace --out, --predictions and files in --logits if they exist, and of a run's rows those too that
+            are of more images.
         workers: Processes that read images ahead.
     """
     import contextlib
+    import shlex
     from dataclasses import replace
 
     from sightline import __version__, evaluation, runtime, signals
@@ -68,6 +73,7 @@ def evaluate(
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
+    from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.parts import kept_beside
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
@@ -109,13 +115,16 @@ def evaluate(
                     read_predictions(said)
                 task_options = apply_settings({}, settings)
                 task = task_of(run.model, task_options).on(run.source, run.data)
+                if logits is not None:
+                    task_record(task)
+                    output.claim_logits(logits, inputs=inputs)
                 if (
                     Drawing.of(run.model, task) is not None
                     and (place := kept.parent / drawn).exists()
                     and not place.is_dir()
                 ):
                     raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
-                output.check_writable(kept, *([] if said is None else [said]), kept.parent / drawn)
+                output.check_writable(kept, kept.parent / drawn, *(one for one in (said, logits) if one is not None))
                 usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
                 chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
                 shown = shown or (
@@ -158,16 +167,26 @@ def evaluate(
                     "identity": vars(run.identity),
                     "device": where.type,
                     "max_pixels": run.max_pixels,
+                    "logits": logits is not None,
                     "data": [source.fingerprint(name).digest for name in splits],
                 }
 
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
+            if logits is not None:
+                with ranks.agreeing():
+                    names = measure.planned_logits(source, run.model.knob, config, run.identity)
+                    output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite)
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}
+
+            def keep(name: str, stored: StoredLogits) -> None:
+                assert logits is not None
+                write_logits(logits, name, replace(stored, work=parts.identity))
+
             with signals.way_on("the same command"):
                 rows = evaluation.evaluate(
                     run.model, source, config, run.identity, advance=advance, answers=answers, pictures=pictures,
-                    parts=parts,
+                    parts=parts, keep=None if logits is None else keep,
                 )  # fmt: skip
             bars.say_left_out(source)
         with ranks.agreeing():
@@ -200,5 +219,7 @@ def evaluate(
     print(f"rows: {kept}")
     if said is not None:
         print(f"predictions: {said}")
+    if logits is not None:
+        print(f"logits: {logits} (sightline rescore {shlex.quote(str(logits))})")
     print(f"computed in {runtime.chosen_precision(precision, where)}")
     next_step.say_after_evaluation(run, data, shown, again=bool(resolutions))

@@ -1,0 +1,50 @@
+"""`sightline rescore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sightline.cli import options
+
+
+def rescore(
+    logits: Annotated[Path, Parameter(help="A folder that sightline evaluate --logits wrote, or a file of it.")],
+    *,
+    out: Path | None = None,
+    overwrite: bool = False,
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Measure again what was stored of each image: every metric of a classifier, with no model and no images.
+
+    Args:
+        out: A file for the rows.
+        overwrite: Replace --out if it exists.
+    """
+    from sightline import runtime
+    from sightline.cli import guard, output, progress
+    from sightline.evaluation.logits import find_logits, header_of, read_logits, rescored
+    from sightline.replacing import write_out
+    from sightline.reports.tables import print_accuracy
+    from sightline.results import ResultRow, dump_rows
+
+    runtime.set_threads(threads)
+    files = find_logits(logits)
+    if out is not None:
+        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
+        output.check_writable(out)
+    rows: list[ResultRow] = []
+    with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
+        for file in files:
+            rows += rescored(read_logits(file), advance)
+    if out is not None:
+        write_out(out, dump_rows(rows))
+    if json:
+        print(dump_rows(rows), end="")
+        return
+    print_accuracy(rows)
+    if out is not None:
+        print(f"rows: {out}")

@@ -1,0 +1,246 @@
+"""What a classifier gave for each image of a measurement, in a file: any measure is computed again with no model.
+
+A file is numpy's `.npz`: `logits` (float32 [images, classes]), `labels` (the model's number of the true class) and
+`indices` (in the split), both int64 [images], and `about`, the rest as JSON in UTF-8. Each has a checksum (CRC-32, as
+zip has it) to which it is held when it is read. Nothing in it is a pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sightline.data.batch import Batch
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.metrics.base import metrics_of
+from sightline.models import ViTConfig
+from sightline.reading import check_regular, nearest_file, parse_json
+from sightline.replacing import write_out
+from sightline.results import FRACTION, INFERENCE, Measured, ResultRow
+from sightline.tasks.base import Task, make_task
+from sightline.tasks.classification import Classification
+
+ENDING = ".npz"
+_FORMAT = 1
+# Images that are looked at together: of a thousand classes as much as a processor keeps near.
+_TOGETHER = 512
+_TEXTS = ("names", "slices", "task", "measured", "work")
+_WHAT_FAILS = (
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, MemoryError,
+    NotImplementedError, InputError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLogits:
+    """One measurement of a classifier.
+
+    Attributes:
+        logits: float32 [images, classes]; labels, indices: int64 [images]; names, slices: of each image, as `Batch`.
+        task: what makes its `Classification` again: the link of scores, its options, the names of classes and the
+            groups.
+        measured: what all its rows say, fields of `ResultRow`.
+        work: tells the weights and all that was asked from any other.
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    indices: np.ndarray
+    names: Sequence[str]
+    slices: Sequence[Mapping[str, str | float]]
+    task: Mapping[str, Any]
+    measured: Mapping[str, Any]
+    work: str = ""
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[Mapping[str, Any]], task: Mapping[str, Any], measured: Mapping[str, Any]
+    ) -> StoredLogits:
+        """From what is kept of each batch, as `Counted.scores`."""
+        logits, labels, indices = (
+            np.concatenate([part[name] for part in parts]) for name in ("logits", "labels", "indices")
+        )
+        names, slices = (list(itertools.chain(*(part[name] for part in parts))) for name in ("names", "slices"))
+        return cls(logits, labels, indices, names, slices, task, measured)
+
+
+def file_name(data: str, split: str, shown: str, *, tuned: bool) -> str:
+    """Of the logits of a measurement: one name for each of what rows tell apart."""
+    parts = [data, split, shown, "tuned" if tuned else ""]
+    told = "_".join(filter(None, (re.sub(r"[^0-9A-Za-z.,-]+", "_", part).strip("_.") for part in parts[1:])))
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{told[-80:]}_{digest}{ENDING}"
+
+
+def task_record(task: Task) -> dict[str, Any]:
+    """What `task` of `StoredLogits` is of a classifier on its data.
+
+    Raises:
+        InputError: it is no classifier, whose answers are more than scores of classes.
+    """
+    if not isinstance(task, Classification):
+        raise InputError(f"--logits: task {task.name} gives no scores of classes (expected task classification)")
+    return {
+        "score_link": task.config.score_link,
+        "options": asdict(task.options),
+        "classes": list(task.names),
+        "groups": {name: list(members) for name, members in task.groups.items()},
+    }
+
+
+def task_from(record: Mapping[str, Any]) -> Task:
+    """The classifier's task whose `task_record` this is.
+
+    Raises:
+        InputError: an option is not known.
+    """
+    config = ViTConfig(num_classes=len(record["classes"]), score_link=record["score_link"])
+    task: Any = make_task(Classification.name, config, record["options"])
+    task.names, task.groups = list(record["classes"]), dict(record["groups"])
+    return task
+
+
+def write_logits(folder: Path, name: str, stored: StoredLogits) -> None:
+    """Write a measurement whole or not at all.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    about = {"format": _FORMAT, **{key: getattr(stored, key) for key in _TEXTS}}
+    if not any(stored.slices):
+        about["slices"] = []
+    text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), np.uint8)
+    content = io.BytesIO()
+    np.savez_compressed(content, about=text, labels=stored.labels, indices=stored.indices, logits=stored.logits)
+    write_out(folder / name, content.getvalue())
+
+
+def header_of(path: Path) -> tuple[str, int]:
+    """Of which work a file of logits is, and of how many images; the logits are not read.
+
+    Raises:
+        InputError: as `read_logits`.
+    """
+    with _opened(path) as (about, _):
+        return str(about["work"]), len(about["names"])
+
+
+def read_logits(path: Path) -> StoredLogits:
+    """A measurement that `write_logits` wrote.
+
+    Raises:
+        InputError: it is missing, damaged, or something else.
+    """
+    with _opened(path) as (about, arrays):
+        names, slices = about["names"], about["slices"] or [{}] * len(about["names"])
+        logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
+        task, measured = about["task"], about["measured"]
+        measured = {key: tuple(one) if isinstance(one, list) else one for key, one in measured.items()}
+        stored = StoredLogits(logits, labels, indices, names, slices, task, measured, about["work"])
+        _check(stored)
+    return stored
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
+    """Its JSON and its arrays; what fails inside is an InputError."""
+    check_regular(path, "a file of logits")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            about: Any = parse_json(file["about"].tobytes())
+            if about["format"] != _FORMAT:
+                raise ValueError(f"format {about['format']!r}, expected {_FORMAT}")
+            yield about, file
+    except _WHAT_FAILS as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: cannot be read as logits ({said}), which `sightline evaluate` writes") from None
+
+
+def _check(stored: StoredLogits) -> None:
+    """Raise ValueError where the parts do not belong together."""
+    images, classes = len(stored.names), len(stored.task["classes"])
+    wanted = {
+        "logits": ((images, classes), np.float32),
+        "labels": ((images,), np.int64),
+        "indices": ((images,), np.int64),
+    }
+    for name, (shape, kind) in wanted.items():
+        array = getattr(stored, name)
+        if array.shape != shape or array.dtype != kind:
+            raise ValueError(f"{name}: {array.dtype} {list(array.shape)}, expected {np.dtype(kind)} {list(shape)}")
+    if len(stored.slices) != images:
+        raise ValueError(f"slices of {len(stored.slices)} images, expected {images}")
+    if not np.isfinite(stored.logits).all():
+        raise ValueError("logits: not all are finite")
+    if images and not 0 <= stored.labels.min() <= stored.labels.max() < classes:
+        raise ValueError(f"labels: expected 0 to {classes - 1}")
+    if not all(isinstance(one, dict) for one in stored.slices):
+        raise ValueError("slices: expected groups")
+    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
+    if stored.measured.keys() != made:
+        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(stored.measured.keys() ^ made))}")
+    # A row takes no value that does not fit.
+    ResultRow(**vars(Measured("top1", 0.0, FRACTION, images)), **stored.measured)
+    task_from(stored.task)
+
+
+def find_logits(place: Path) -> list[Path]:
+    """The files of logits at a place, itself one or the folder of some, by name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if place.is_file():
+        return [place]
+    found = sorted(place.glob(f"*{ENDING}")) if place.is_dir() else []
+    if not found:
+        near = "" if place.exists() else nearest_file(place)
+        raise InputError(f"{place}: holds no logits{near} (expected a folder that `sightline evaluate --logits` wrote)")
+    return found
+
+
+def rows_of(metrics: Iterable[Any], measured: Mapping[str, Any]) -> list[ResultRow]:
+    """The rows of some metrics of one measurement; of shrunk images no parts, but however they were looked at."""
+    found = (one for metric in metrics for one in metric.rows())
+    if measured["shrunk"] is not None:
+        found = (one for one in found if one.slices.keys() <= {INFERENCE})
+    return [ResultRow(**vars(one), **measured) for one in found]
+
+
+def rescored(stored: StoredLogits, advance: Callable[[int], None] | None = None) -> list[ResultRow]:
+    """Every metric of stored logits: the rows of the measurement itself, to the last bit.
+
+    Args:
+        advance: called with the number of images of each part.
+
+    Raises:
+        InputError: its options are not known to this version.
+    """
+    metrics = metrics_of(task_from(stored.task))
+    for start in range(0, len(stored.names), _TOGETHER):
+        these = slice(start, start + _TOGETHER)
+        logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])
+        labels, indices = (torch.from_numpy(one[these]) for one in (stored.labels, stored.indices))
+        # Metrics of scores look at no pixel.
+        layout = TokenLayout.uniform(Grid(1, 1), len(names))
+        batch = Batch(logits.new_empty(0), layout, {"labels": labels}, indices, names, list(stored.slices[these]))
+        for metric in metrics:
+            metric.update(logits, batch)
+        if advance is not None:
+            advance(len(names))
+    return rows_of(metrics, stored.measured)
