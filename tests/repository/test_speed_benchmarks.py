@@ -51,3 +51,16 @@ def test_our_loader_beside_others_and_a_run_that_goes_on(tmp_path):
         ("imagefolder", False), ("imagefolder", True), ("wds", False)
     }  # fmt: skip
     assert all((one["repeated"], one["missing"]) == (0, 0) and 0 < one["stopped_at"] < 1 for one in resumed)
+
+
+@pytest.mark.slow
+def test_what_the_measures_cost_beside_a_plain_pass_and_from_stored_logits(tmp_path):
+    rows, said = rows_of("measures.py", tmp_path / "rows.jsonl")
+    assert "[2/2" in said
+    beside, again = rows
+    assert (beside["part"], beside["subject"], beside["baseline"]) == ("pass", "measures", "accuracy")
+    assert beside["interval"][0] <= beside["ratio"] <= beside["interval"][1]
+    assert (again["part"], again["images"], again["classes"], again["wanted"]) == ("rescore", 500, 1000, 20.0)
+    # top1, top5, nll, brier, three calibration errors and aurc at least.
+    assert again["rows"] >= 8
+    assert 0 < again["megabytes"] < 2
