@@ -21,6 +21,9 @@ from sightline.training import saving
 from sightline.training.config import OptimizerConfig, TrainConfig
 
 INPUTS = Path(__file__).parent / "faults" / "inputs"
+# Of all images of a split, by a classifier that the softmax cross entropy trained; `ece_sigmoid` too, where BCE did.
+SOFTMAX_MEASURES = {"top1", "top5", "nll", "brier", "ece", "ece_30", "ece_adaptive", "aurc"}
+MEASURES = SOFTMAX_MEASURES | {"ece_sigmoid"}
 MODEL = {"depth": 1, "dim": 48, "heads": 4}
 
 

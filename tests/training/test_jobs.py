@@ -19,7 +19,7 @@ from sightline.training.config import OptimizerConfig
 from sightline.training.estimate import Expectation
 from sightline.training.jobs import Job, JobProgress, run_job, run_jobs
 from sightline.training.loop import train
-from tests.tiny import Stopped, fork_server, kill_me, killed, stop_at, tiny_config, tree, weights
+from tests.tiny import MEASURES, Stopped, fork_server, kill_me, killed, stop_at, tiny_config, tree, weights
 
 
 def job(out, name="a", *, resolutions=(16, 24), images=8, **changes):
@@ -43,8 +43,8 @@ def test_one_job_is_trained_measured_and_not_done_again(tmp_path):
     assert seen[0].loss is not None
     assert seen[-1].loss is None
     rows = read_rows(tmp_path / "a" / "results.jsonl")
-    assert {(row.run, row.resolution, row.metric) for row in rows} == {
-        ("a", side, metric) for side in (16, 24) for metric in ("top1", "top5")
+    assert {(row.run, row.resolution, row.metric) for row in rows if not row.slices} == {
+        ("a", side, metric) for side in (16, 24) for metric in MEASURES
     }
     before = tree(tmp_path)
     run_job(job(tmp_path), seen.append)
@@ -105,7 +105,7 @@ def test_two_jobs_at_once_are_as_two_alone(start, tmp_path):
     run_jobs([job(tmp_path), job(tmp_path, "b", encoding="rope_axial")], lambda at: None)
     train(tiny_config(encoding="rope_axial"), tmp_path / "alone")
     assert weights(tmp_path / "b") == weights(tmp_path / "alone")
-    assert [row.encoding for row in read_rows(tmp_path / "a" / "results.jsonl")] == ["lookhere_90"] * 6
+    assert {row.encoding for row in read_rows(tmp_path / "a" / "results.jsonl")} == {"lookhere_90"}
 
 
 def test_a_fault_in_a_job_is_the_callers(start, tmp_path):
