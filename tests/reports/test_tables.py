@@ -48,6 +48,16 @@ def test_intervals_stand_under_their_numbers():
     assert lines[place + 2].split() == ["54.9", "92.6"]
 
 
+def test_no_room_is_left_for_an_interval_that_is_not_known():
+    rows = [row(run, value, 64, metric="ece", unit="", better="lower") for run, value in (("a", 0.25), ("b", 0.5))]
+    rows += [row("b", 0.125, 64, metric="ece", unit="", better="lower", knob=0.75, tuned=True)]
+    lines = [line.split() for line in printed([*accuracy_rows({"a": [0.5], "b": [0.5]}, [64]), *rows]).splitlines()]
+    place = lines.index(["a", "0.25"])
+    assert lines[place + 1 : place + 6] == [
+        ["b", "0.5"], ["default", "knob"], ["b", "0.125*"], ["tuned", "knob"], ["its", "value", "0.75"],
+    ]  # fmt: skip
+
+
 def test_training_resolution_is_marked():
     header = [line for line in printed(accuracy_rows()).splitlines() if "px" in line or "trained" in line]
     top, bottom = header[0], header[1]

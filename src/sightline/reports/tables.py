@@ -86,9 +86,11 @@ def _numbers(table: TextTable, ascii_only: bool) -> Table:
         made.add_column(title.append(f"\n{heading.seen}" if heading.seen else ""), justify="right", no_wrap=True)
     for line in table.lines:
         name = _text(line.label, ascii_only, "" if line.colour else "dim")
+        # So many lines below the value, then that of a tuned knob.
+        depth = 2 if any(cell.limits for cell in line.cells) else 1 if line.colour and line.detail else 0
         if line.colour:
-            # Beside the two lines of an interval, and the value of a tuned knob.
-            for below in (line.detail, "", *(["its value"] if any(cell.knob for cell in line.cells) else [])):
+            tuned = any(cell.knob for cell in line.cells)
+            for below in (*(line.detail, "")[:depth], *(["its value"] if tuned else [])):
                 name.append(f"\n  {below}", style="dim")
         cells = []
         for cell in line.cells:
@@ -96,7 +98,8 @@ def _numbers(table: TextTable, ascii_only: bool) -> Table:
             value = "-" if cell.value == DASH else cell.value.replace(",", "")
             text = _text(value, ascii_only, "bold" if cell.best else "" if line.colour else "dim")
             text.append("*" if cell.best else " ")
-            for below in filter(None, (*cell.limits, cell.knob)):
+            knob = [*cell.limits, *[""] * (depth - len(cell.limits)), cell.knob] if cell.knob else cell.limits
+            for below in knob:
                 text.append(f"\n{below} ", style="not bold dim")
             cells.append(text)
         made.add_row(name, *cells)
