@@ -311,6 +311,9 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     assert tree(kept).keys() == before.keys()
     assert not rows.exists()
     assert cli(*other, "--overwrite")[0] == 0
+    refused(
+        *words[:-3], file, "--logits", kept, "--overwrite", says=[file.name, "is another file that is to be written"]
+    )
     elsewhere = [*words[:-3], tmp_path / "other.jsonl"]
     refused(*elsewhere, "--logits", run_copy / "checkpoint", says=["--logits", "checkpoint"])
     refused(*elsewhere, "--logits", rows, says=["is a file, expected a folder"])

@@ -153,8 +153,9 @@ def test_every_byte_counts(randomise, tmp_path):
     flipped[begins + 400] ^= 16
     for content in (flipped, whole[:-50], b"", b"words", pickle.dumps([1]), np.arange(3).tobytes()):
         file.write_bytes(content)
-        with pytest.raises(InputError, match="cannot be read as logits"):
+        with pytest.raises(InputError, match="cannot be read as logits") as refused:
             read_logits(file)
+        assert "unsafely" not in str(refused.value)
     with pytest.raises(InputError, match="no such file"):
         read_logits(tmp_path / "none.npz")
 

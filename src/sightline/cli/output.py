@@ -191,12 +191,21 @@ def claim_logits(folder: Path, *, inputs: Inputs) -> None:
     guard_folder(folder, inputs, option, deletes=False)
 
 
-def refuse_other_logits(folder: Path, names: Sequence[str], work: str, *, overwrite: bool) -> None:
+def refuse_other_logits(
+    folder: Path, names: Sequence[str], work: str, *, overwrite: bool, beside: Sequence[Path | None]
+) -> None:
     """Refuse a folder in which a file of such a name is of another work, unless it is to be replaced: what a killed
-    command wrote is its own."""
+    command wrote is its own.
+
+    Args:
+        beside: other files that the command writes, which may not be among them.
+    """
     from sightline.evaluation.logits import header_of
 
+    others = {os.path.realpath(file) for file in beside if file is not None}
     for place in (folder / name for name in names):
+        if os.path.realpath(place) in others:
+            raise InputError(f"--logits: {place} is another file that is to be written; give another name")
         if place.is_symlink() or (place.exists() and not place.is_file()):
             raise InputError(f"--logits: {place} is no regular file; give another folder")
         if place.exists() and not overwrite and header_of(place)[0] != work:

@@ -161,6 +161,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
     """Its JSON and its arrays; what fails inside is an InputError."""
     check_regular(path, "a file of logits")
     try:
+        # Numpy would speak of pickles, and how to load them.
+        if not zipfile.is_zipfile(path):
+            raise ValueError("is no whole archive")
         with np.load(path, allow_pickle=False) as file:
             about: Any = parse_json(file["about"].tobytes())
             if about["format"] != _FORMAT:

@@ -175,7 +175,7 @@ def evaluate(
             if logits is not None:
                 with ranks.agreeing():
                     names = measure.planned_logits(source, run.model.knob, config, run.identity)
-                    output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite)
+                    output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}
 
