@@ -109,7 +109,7 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.usual("measures", "fewer images and rounds, in seconds")
     asked = parser.begin()
-    images, rounds, stored = (8, 2, 500) if asked.quick else (64, 7, 50_000)
+    images, rounds, stored = (8, 2, 500) if asked.quick else (16, 31, 50_000)
     parts = [partial(compare_passes, images, rounds), partial(measure_again, stored)]
     rows = []
     for part, said in counted(parts):
