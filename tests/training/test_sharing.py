@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from sightline.checkpoint import read_folder
-from sightline.errors import InputError, StoppedError, StorageError
+from sightline.errors import InputError, RanksError, StoppedError, StorageError
 from sightline.load import load_model, save_model
 from sightline.models import create_model
 from sightline.ranks import Ranks
@@ -229,7 +229,8 @@ def test_a_place_that_cannot_be_written_is_said_by_all(tmp_path):
 
 def test_what_is_no_tensor_is_refused_before_it_is_written(tmp_path):
     said = together(2, written, tmp_path / "it", None, 3)
-    assert [type(one) for one in said] == [TypeError, TypeError]
+    # Nobody waits for the other: one may find that it ended already.
+    assert TypeError in {type(one) for one in said} <= {TypeError, RanksError}
     assert not (tmp_path / "it").exists()
 
 
