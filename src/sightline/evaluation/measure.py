@@ -21,6 +21,7 @@ from sightline.errors import InputError
 from sightline.evaluation.counted import count_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
+from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
@@ -45,6 +46,7 @@ class EvaluateConfig:
             resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
+        measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
     """
@@ -59,6 +61,7 @@ class EvaluateConfig:
     shrink: bool = True
     precision: str = "auto"
     workers: int = 0
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.resolutions:
@@ -72,6 +75,8 @@ class EvaluateConfig:
                 require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        for name in self.measures:
+            measure_class(name)
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -156,9 +161,10 @@ def planned_passes(
 def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
     """How many images one measurement passes through a model, the search for its knob included."""
     count = config.count(source.length(split), resolution)
+    each = count + sum(measure_class(name).passes(source, split, count) for name in config.measures)
     if knob is None or not config.tunes(split, knob):
-        return count
-    return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * count
+        return each
+    return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * each
 
 
 def _searched(source: Source, config: EvaluateConfig) -> int:
@@ -215,6 +221,7 @@ def evaluate(
     """
     check_sizes(model, config)
     task = task_of(model, config.task_options).on(source, identity.data)
+    measures = checked_measures(config.measures, model, task, source, config.splits)
     device = model.anchor.device
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
@@ -247,6 +254,11 @@ def evaluate(
                     workers=config.workers, advance=advance, answers=answers is not None and number == 0,
                     scores=keep is not None, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
+                beside = []
+                for one in measures if small is None else ():
+                    subject = Subject(model, task, source, split, indices, view, precision, config.workers)
+                    work = json.dumps([*shown, knob, tuned, one.name])
+                    beside += one.rows(subject, parts, work, advance)
             if counted is None:
                 continue
             if answers is not None:
@@ -264,7 +276,7 @@ def evaluate(
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
-            rows += made
+            rows += [*made, *(ResultRow(**vars(one), **measured) for one in beside)]
     return rows
 
 

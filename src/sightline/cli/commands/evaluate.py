@@ -22,6 +22,7 @@ def evaluate(
     no_shrink: bool = False,
     tune: bool = False,
     tune_images: int = 500,
+    measures: options.Words = (),
     settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
@@ -49,6 +50,7 @@ def evaluate(
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob on minival at each resolution.
         tune_images: Images of minival for that search.
+        measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
@@ -74,6 +76,7 @@ def evaluate(
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
+    from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
@@ -143,7 +146,9 @@ def evaluate(
                     task_options=task_options,
                     precision=precision,
                     workers=workers,
+                    measures=tuple(split_words(measures)),
                 )
+                checked_measures(config.measures, run.model, task, run.source, chosen)
                 # All that can be refused is refused before the first image is read; the plan refuses splits.
                 measure.check_sizes(run.model, config)
                 here: Any = {"what": str(model), "device": where}
