@@ -70,6 +70,8 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
         "cell 000-lookhere_90-seed0 (0 of 4 done)", "cell 001-lookhere_90-seed1 (1 of 4 done)",
         "cell 002-rope_axial-seed0 (2 of 4 done)", "cell 003-rope_axial-seed1 (3 of 4 done)",
     ]  # fmt: skip
+    # The table by another field than the one that is printed.
+    assert out.splitlines()[-1] == "next: sightline table swept --by seed"
     # Once more: nothing is run, the same is printed.
     code, out, err = cli("sweep", file, "--json")
     assert (code, err) == (0, "")
@@ -81,6 +83,13 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     assert json.loads(out) == {
         "sweep": "swept", "cells": 4, "waiting": 0, "running": 0, "finished": 4, "failed": 0, "runs": [], "faults": {}
     }  # fmt: skip
+
+
+def test_where_encodings_alone_differ_the_best_is_measured_next(written, stubbed, cli):
+    file = written(grid={"encoding": ["rope_axial", "lookhere_90"], "seed": [0]})
+    code, out, err = cli("sweep", file)
+    assert code == 0, err
+    assert out.splitlines()[-1] == "next: sightline evaluate swept/cells/001-lookhere_90-seed0"
 
 
 def test_cells_that_failed_twice_are_named_and_the_code_is_7(written, stubbed, cli):

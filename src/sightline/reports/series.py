@@ -135,19 +135,22 @@ class Study:
         Raises:
             InputError: two rows claim the same point.
         """
-        what = metric or self.main.metric, split or self.main.split, slices
-        chosen = [row for row in self.rows if (row.metric, row.split, row.slices) == what]
-        by_knob = _runs_with_several_knobs(chosen)
+        what = metric or self.main.metric, split or self.main.split
+        # A run has one name for all parts, of which some may be there for one of its knobs alone.
+        measured = [row for row in self.rows if (row.metric, row.split) == what]
+        by_knob = _runs_with_several_knobs(measured)
+        kinds = {(row.run, row.seed, row.tuned, row.shrunk or 0) for row in measured}
         groups: dict[tuple[str, int, bool, float | None, int], list[ResultRow]] = {}
-        for row in chosen:
-            fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
-            groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
+        for row in measured:
+            if row.slices == slices:
+                fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
+                groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
         made = []
         for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[4], key[2], key[3] or 0.0)):
             run, seed, tuned, fixed, shrunk = key
-            paired = any(other[:2] == (run, seed) and other[2] != tuned and other[4] == shrunk for other in groups)
+            paired = (run, seed, not tuned, shrunk) in kinds
             details = []
-            if any(other[0] == run and other[1] != seed for other in groups):
+            if any(other[0] == run and other[1] != seed for other in kinds):
                 details.append(f"seed {seed}")
             if fixed is not None:
                 details.append(f"knob {fixed:g}")
