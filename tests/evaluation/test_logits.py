@@ -49,7 +49,7 @@ def measure(randomise, folder, data="scenes", link="softmax", **config):
         write_logits(folder, name, dataclasses.replace(stored, work="this work"))
 
     rows = evaluate(model, source, config, identity, keep=keep)
-    return rows, planned_logits(source, model.knob, config, identity)
+    return rows, planned_logits(source, model, config, identity)
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])

@@ -39,6 +39,7 @@ ENDING = ".npz"
 _FORMAT = 1
 # Images that are looked at together: of a thousand classes as much as a processor keeps near.
 _TOGETHER = 512
+_LATER = {"tuning"}
 _TEXTS = ("names", "slices", "task", "measured", "work")
 _WHAT_FAILS = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, MemoryError,
@@ -195,8 +196,10 @@ def _check(stored: StoredLogits) -> None:
     if not all(isinstance(one, dict) for one in stored.slices):
         raise ValueError("slices: expected groups")
     made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
-    if stored.measured.keys() != made:
-        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(stored.measured.keys() ^ made))}")
+    # Fields that came later take what they are by default.
+    odd = (stored.measured.keys() ^ made) - _LATER
+    if odd:
+        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
     # A row takes no value that does not fit.
     ResultRow(**vars(Measured("top1", 0.0, FRACTION, images)), **stored.measured)
     task_from(stored.task)

@@ -48,7 +48,7 @@ def evaluate(
             times the training size unless given, and as it was trained where that was at native aspect.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
-        tune: Also search the encoding's knob on minival at each resolution.
+        tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
         measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
@@ -95,8 +95,9 @@ def evaluate(
             with ranks.agreeing():
                 where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
-                if tune and run.model.knob is None:
-                    raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
+                encoding = run.model.encoding
+                if tune and encoding.knob is None and encoding.rule is None:
+                    raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
                 patch = run.model.config.patch_size
                 shown = parse_resolutions(resolutions)
                 kept = guard.home_of(model) / RESULTS if out is None else out
@@ -179,7 +180,7 @@ def evaluate(
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
                 with ranks.agreeing():
-                    names = measure.planned_logits(source, run.model.knob, config, run.identity)
+                    names = measure.planned_logits(source, run.model, config, run.identity)
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}
