@@ -22,7 +22,7 @@ class _Heard:
     """What this process was told, and what it does about it."""
 
     first: int | None = None
-    # How many `deferred` are open; whether nothing has begun that would need an end; whether the process ends with it.
+    # How many `deferred` are open, or were left by what ends the process; whether nothing has begun that would need an end; whether the process ends with it.
     deferred = 0
     idle = False
     own_process = False
@@ -107,7 +107,8 @@ def begun() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt.
+    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; so it is for the
+    rest of a process that a StoppedError by a signal ends.
 
     Yields:
         Whether one came.
@@ -115,6 +116,10 @@ def deferred() -> Iterator[Callable[[], bool]]:
     _Heard.deferred += 1
     try:
         yield heard
+    except StoppedError as error:
+        # The process ends with that line: told again, as by a launcher whose other processes are gone, it does no less.
+        _Heard.deferred += _Heard.own_process and error.by_signal
+        raise
     finally:
         _Heard.deferred -= 1
 
@@ -126,7 +131,7 @@ def way_on(command: str) -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        raise StoppedError(f"{error}; {said}") from None
+        raise StoppedError(f"{error}; {said}", error.exit_code if error.by_signal else None) from None
     except KeyboardInterrupt as error:
         raise type(error)(said) from None
 

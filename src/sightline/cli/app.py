@@ -104,8 +104,8 @@ def _run(arguments: list[str]) -> int:
             sys.stdout.flush()
     except StoppedError as error:
         print(f"sightline: {error}", file=sys.stderr)
-        # Of several ranks another one may have been told.
-        return signals.exit_code() if signals.heard() else error.exit_code
+        # Of several ranks another one may have been told, whose signal all end by.
+        return error.exit_code if error.by_signal or not signals.heard() else signals.exit_code()
     except SightlineError as error:
         return _complain(error)
     except KeyboardInterrupt as error:
