@@ -22,7 +22,8 @@ class _Heard:
     """What this process was told, and what it does about it."""
 
     first: int | None = None
-    # How many `deferred` are open, or were left by what ends the process; whether nothing has begun that would need an end; whether the process ends with it.
+    # How many `deferred` are open, or were left by what ends the process; whether nothing has begun that would need an
+    # end; whether the process ends with it.
     deferred = 0
     idle = False
     own_process = False
@@ -107,8 +108,8 @@ def begun() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; so it is for the
-    rest of a process that a StoppedError by a signal ends.
+    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; also after it,
+    in a process that a StoppedError by a signal ends.
 
     Yields:
         Whether one came.
