@@ -2,11 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 
 from sightline import signals
+from sightline.cli import app
 from sightline.errors import StoppedError
 
 
@@ -46,3 +48,57 @@ def test_what_was_not_stopped_by_a_signal_can_still_be_ended(monkeypatch):
             raise StoppedError("stopped after step 3, which is saved")
         with pytest.raises(signals.Terminated):
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_an_interrupt_while_one_is_told_leaves_the_way_on(cli, monkeypatch):
+    def call(*_):
+        try:
+            with signals.way_on("sightline train --resume"):
+                os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            # As what was begun is being ended.
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(app, "_call", call)
+    assert cli("train") == (130, "", "sightline: interrupted; go on with: sightline train --resume\n")
+    monkeypatch.setattr(app, "_call", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    assert cli("train") == (130, "", "sightline: interrupted\n")
+
+
+def test_an_interrupt_as_the_line_is_written_is_no_traceback(cli, monkeypatch):
+    real = app._say_interrupted
+
+    def say():
+        monkeypatch.setattr(app, "_say_interrupted", real)
+        os.kill(os.getpid(), signal.SIGINT)
+        return real()
+
+    monkeypatch.setattr(app, "_say_interrupted", say)
+    monkeypatch.setattr(app, "_call", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    assert cli("train") == (130, "", "sightline: interrupted\n")
+
+
+WORKER = """
+import multiprocessing, os, signal, time
+from sightline import signals
+
+def told(*_):
+    raise RuntimeError("a worker is killed")
+
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+try:
+    with signals.listening(own_process=True):
+        signals.begun()
+        child.start()
+        # As torch's loaders have it.
+        signal.signal(signal.SIGCHLD, told)
+        os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    while child.is_alive():
+        time.sleep(0.01)
+"""
+
+
+def test_workers_that_are_killed_at_the_end_are_no_fault():
+    done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -27,6 +27,9 @@ class _Heard:
     deferred = 0
     idle = False
     own_process = False
+    # What goes on with the work that was ended; whether the line that says so is being written.
+    way_on = ""
+    telling = False
 
 
 def exit_code() -> int:
@@ -50,7 +53,16 @@ def words() -> str:
     return "terminated" if _Heard.first == signal.SIGTERM else "interrupted"
 
 
+def last_words() -> str:
+    """The line that such an end is told by, with the way on where there is one, also where another signal came before
+    that was told; from here on no signal does anything."""
+    _Heard.telling = True
+    return f"{words()}; {_Heard.way_on}" if _Heard.way_on else words()
+
+
 def _hear(number: int, _: object) -> None:
+    if _Heard.telling:
+        return
     again = _Heard.first is not None
     _Heard.first = _Heard.first or number
     if _Heard.own_process:
@@ -67,7 +79,7 @@ def _hear(number: int, _: object) -> None:
 
 def listen() -> dict[int, object]:
     """Heed both signals from here on; returns what was done about them before. In the main thread alone."""
-    _Heard.first = None
+    _Heard.first, _Heard.way_on, _Heard.telling = None, "", False
     if threading.current_thread() is not threading.main_thread():
         return {}
     # What started this process may have had it ignore one, as `nohup` does.
@@ -92,6 +104,8 @@ def listening(*, own_process: bool) -> Iterator[None]:
         _Heard.idle = _Heard.own_process = False
         if own_process and heard() and "multiprocessing" in sys.modules:
             # Workers leave signals to this process, which would wait for them where it was interrupted in ending them.
+            # Of their end nobody is told: torch's loaders raise it wherever this process is by then.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for child in sys.modules["multiprocessing"].active_children():
                 child.kill()
         for number, action in before.items():
@@ -134,6 +148,7 @@ def way_on(command: str) -> Iterator[None]:
     except StoppedError as error:
         raise StoppedError(f"{error}; {said}", error.exit_code if error.by_signal else None) from None
     except KeyboardInterrupt as error:
+        _Heard.way_on = said
         raise type(error)(said) from None
 
 
