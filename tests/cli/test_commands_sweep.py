@@ -240,18 +240,13 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     base = {**BASE, "images": 640, "batch_size": 16, "checkpoint_every": 32}
     rates = [5e-4, 1e-3, 2e-3, 4e-3]
     file = written(base=base, grid={"encoding": GRID["encoding"], "optimizer.lr": rates, "seed": [0, 1]})
-    first = worker("sweep", file, "--threads", 1)
+    # At once, so that there are cells for both.
+    first, second = (worker("sweep", file, "--threads", 1) for _ in range(2))
     cells = tmp_path / "swept" / "cells"
-    # In mid-cell: it has a checkpoint, and is not at its end.
-    until(lambda: list(cells.glob("000*/checkpoint/checksums.json")), first)
-    second = worker("sweep", file, "--threads", 1)
-    until(lambda: list(cells.glob("*/owner.json")), first, second)
-    other = until(lambda: [one for one in cells.glob("*/owner.json") if owned_by(one, second.pid)], first, second)
-    killed = other[0].parent
-    until(lambda: list(killed.glob("checkpoint/checksums.json")), first, second)
+    killed = until(lambda: stopped_in_mid_cell(second, cells), first, second)
     os.kill(second.pid, signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
-    assert read_record(last_good(killed))["training"]["step"] < 40
+    assert 0 < read_record(last_good(killed))["training"]["step"] < 40
     out, err = first.communicate(timeout=1200)
     assert first.returncode == 0, err
     rows = [line.split() for line in out.splitlines()]
@@ -265,6 +260,19 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     assert (found["finished"], found["failed"], found["running"], found["waiting"]) == (16, 0, 0, 0)
     lines = [json.loads(line) for line in cli("table", "swept", "--json")[1].splitlines()]
     assert [(line["encoding"], line["runs"]) for line in lines] == [("lookhere_90", 8), ("rope_axial", 8)]
+
+
+def stopped_in_mid_cell(process, cells):
+    """The folder of the cell that a worker is in, which has a checkpoint and is not at its end; the worker stands still
+    there, however long it takes to look. None where it is not in one, and goes on."""
+    process.send_signal(signal.SIGSTOP)
+    for file in cells.glob("*/owner.json"):
+        if owned_by(file, process.pid) and (file.parent / "checkpoint" / "checksums.json").exists():
+            last = last_good(file.parent)
+            if last is not None and 0 < read_record(last)["training"]["step"] < 40:
+                return file.parent
+    process.send_signal(signal.SIGCONT)
+    return None
 
 
 def owned_by(file, process):

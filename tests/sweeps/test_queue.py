@@ -62,7 +62,7 @@ def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join(600)
     codes = [worker.exitcode for worker in workers]
     begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
     finished = sorted(map(int, (tmp_path / "finished").read_text().split()))
@@ -78,7 +78,7 @@ def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_
 def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
     worker.start()
-    worker.join(120)
+    worker.join(600)
     assert worker.exitcode == -9
     mine, said = queue(tmp_path), []
     assert mine.state().running.keys() == {2}

@@ -103,7 +103,8 @@ class TrainConfig:
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         seed: of the first weights, the order of the images and their augmentation.
-        checkpoint_every: images between checkpoints; None saves twenty times in a run.
+        checkpoint_every: images between checkpoints; None saves twenty times in a run, or `validation.times` where that
+            is more.
         keep_last: how many checkpoints stay, the last one and those before it (`checkpoint.step-00000123`). While a run
             trains, one before the last is kept in any case.
         validation: on `minival` while training, where the data has it; None leaves it out.
@@ -150,6 +151,11 @@ class TrainConfig:
     workers: int = 0
     skip_unreadable: SkipUnreadable = 0
     max_pixels: int = MAX_PIXELS
+
+    @property
+    def checkpoints(self) -> int:
+        """How many a run saves where `checkpoint_every` does not say: it is validated at checkpoints alone."""
+        return max(20, 0 if self.validation is None else self.validation.times)
 
     def __post_init__(self) -> None:
         for names in (BUDGETS, ("model", "init_from")):
