@@ -151,7 +151,7 @@ def _load(place: str, config: str | None) -> Any:
     # The library raises nearly anything: of a network, of a cache, of files.
     except Exception as error:
         # Of an error while it converts files it says no more than that there was one; the cause says which.
-        first = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
+        first = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
         said = " ".join(str(first or error).split()) or type(error).__name__
         raise InputError(f"hf:{place}: cannot be loaded by datasets ({_shortened(said)})") from None
     finally:
