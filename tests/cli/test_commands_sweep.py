@@ -197,6 +197,14 @@ def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
     assert rows[0]["metric"] == "top1"
 
 
+def test_a_run_that_is_named_twice_counts_once(cli, run_copy, tmp_path):
+    (tmp_path / "link").symlink_to(run_copy)
+    code, out, err = cli("table", run_copy, f"{run_copy}/.", tmp_path / "link", "--json")
+    assert (code, err) == (0, "")
+    row = json.loads(out)
+    assert (row["runs"], row["best_run"]) == (1, run_copy.name)
+
+
 def test_a_run_that_is_not_finished_is_left_out_and_named(cli, run_copy, tmp_path):
     other = shutil.copytree(run_copy, tmp_path / "other")
     progress = json.loads((other / "progress.json").read_text())

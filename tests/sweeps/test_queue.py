@@ -336,6 +336,11 @@ def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
     with pytest.raises(InputError, match="holds no sweep s"):
         Queue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
     assert not (tmp_path / "none.db").exists()
+    # Asked where a sweep is, its tables are not made either.
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(InputError, match="holds no sweep s"):
+        Queue(GRID, f"sqlite:///{tmp_path / 'empty.db'}", "s", make=False)
+    assert (tmp_path / "empty.db").read_bytes() == b""
 
 
 def test_without_optuna(tmp_path, monkeypatch):
