@@ -42,12 +42,20 @@ def test_all_that_is_found(folder, cli, tmp_path):
     assert "truncated" in unreadable["test"][str(folder / "test/ant/cut.jpg")]
     assert record["across_splits"] == [[str(folder / "train/bee/3.png"), str(folder / "test/bee/twin.png")]]
     assert [str(folder / "train/ant/again.png"), str(folder / "train/bee/4.png")] in record["duplicates"]
+    assert record["under_several_classes"] == [[str(folder / "train/ant/again.png"), str(folder / "train/bee/4.png")]]
     assert (record["smallest"], record["largest"]) == ("20x12", "20x57")
     assert record["next"].startswith(f"sightline train --data imagefolder:{folder} --skip-unreadable 2 --out runs/")
     assert Image.open(tmp_path / "sheet.png").size[0] > 400
     code, out, _ = cli("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "all")
     assert code == 0
-    for word in ("about square", "2:1 to 3:1", "mean 0.", "3 images cannot be read", out.splitlines()[-1][:5]):
+    for word in (
+        "about square",
+        "2:1 to 3:1",
+        "mean 0.",
+        "3 images cannot be read",
+        "1 of them under several classes",
+        out.splitlines()[-1][:5],
+    ):
         assert word in out
     assert out.splitlines()[-1] == f"next: {record['next']}"
 
@@ -60,6 +68,7 @@ def test_one_is_said_as_one_and_equal_classes_once(cli, tmp_path):
     _, said, err = cli("data", "check", data)
     assert "\n1 image cannot be read\n" in said
     assert "\n1 content stands in several files, 0 of them in two splits" in said
+    assert "under several classes" not in said
     assert "sightline: error: " in err
     assert "1 image of a split cannot be read (allowed: 0;" in err
     data = pictures(tmp_path / "equal", count=4)

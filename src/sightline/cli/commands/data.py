@@ -136,8 +136,9 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     left_out = " (left out of the split that measures)" if cleaned else ""
     stand = "stands" if len(found.duplicates) == 1 else "stand"
     twice = f"{_counted(len(found.duplicates), 'content')} {stand} in several files"
-    print(f"{twice}, {len(found.across)} of them in two splits{left_out}")
-    shown = [*found.across, *(group for group in found.duplicates if group not in set(found.across))]
+    disputed = f", {len(found.disputed)} of them under several classes" if found.disputed else ""
+    print(f"{twice}, {len(found.across)} of them in two splits{left_out}{disputed}")
+    shown = list(dict.fromkeys([*found.across, *found.disputed, *found.duplicates]))
     _print_some([" = ".join(group[:4]) + (" = ..." if len(group) > 4 else "") for group in shown])
 
 
@@ -169,6 +170,7 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
         "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,
         "across_splits": found.across,
+        "under_several_classes": found.disputed,
         "smallest": smallest,
         "largest": largest,
         "median_side": found.summary.side,
