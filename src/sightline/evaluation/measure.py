@@ -167,6 +167,15 @@ def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str
     return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * each
 
 
+def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
+    """The splits whose images `evaluate` looks at: those measured, and those that anything is chosen by or learned
+    from."""
+    beside = [
+        name for one in config.measures for split in config.splits for name in measure_class(one).reads(source, split)
+    ]
+    return tuple(dict.fromkeys([*config.splits, *(["minival"] if config.knobs != "default" else []), *beside]))
+
+
 def _searched(source: Source, config: EvaluateConfig) -> int:
     """How many images of `minival` a knob is searched on."""
     return min(config.tune_images, source.length("minival") or config.tune_images)
