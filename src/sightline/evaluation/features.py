@@ -120,8 +120,9 @@ class FrozenMeasure(ModelMeasure):
         subject = replace(subject, source=subject.source.as_measured())
         others = self.reads(subject.source, subject.split)
         indices = {name: _chosen(subject.source, name) for name in others} | {subject.split: subject.indices}
-        works = {name: _work_of(subject, name) for name in indices}
-        parts.forget_others(_KIND, list(works.values()))
+        size = _size_of(subject)
+        works = {name: f"{size} {name}" for name in indices}
+        parts.forget_others(_KIND, size)
 
         def made(name: str) -> None:
             _make(subject, parts, works[name], name, indices[name], advance)
@@ -184,11 +185,11 @@ def _chosen(source: Source, split: str) -> Sequence[int]:
     return generator(f"frozen_features/{split}/1", 0).permutation(length)[:most].tolist()
 
 
-def _work_of(subject: Subject, split: str) -> str:
-    """The name of the features' parts: whichever measure asks for them, and whatever the knob was chosen by."""
+def _size_of(subject: Subject) -> str:
+    """How the names of the features' parts begin, whichever measure asks for them, and however the knob was chosen."""
     knob = None if subject.model.knob is None else subject.model.knob.value
     view = subject.view.name if isinstance(subject.view, View) else subject.view
-    return _KIND + json.dumps([split, view, knob])
+    return _KIND + json.dumps([view, knob])
 
 
 def _make(

@@ -142,9 +142,9 @@ class Parts:
         """Of a work whose result is there nothing is kept in memory."""
         self._here.pop(work, None)
 
-    def forget_others(self, kind: str, works: Sequence[str]) -> None:
-        """Of all works whose names begin with `kind` but these nothing is kept in memory."""
-        for name in [name for name in self._here if name.startswith(kind) and name not in works]:
+    def forget_others(self, kind: str, but: str) -> None:
+        """Of works whose names begin with `kind` those alone stay in memory whose names begin with `but`."""
+        for name in [name for name in self._here if name.startswith(kind) and not name.startswith(but)]:
             self.forget(name)
 
     def once(self, work: str, make: Callable[[], Any]) -> Any:
