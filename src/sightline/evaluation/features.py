@@ -164,11 +164,6 @@ def accuracy(metric: str, right: np.ndarray, **slices: int) -> Measured:
     return Measured(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")
 
 
-def best_strength(right: Sequence[int]) -> int:
-    """The number of the strength with the most right answers, of strengths that rise; of equals the strongest."""
-    return len(right) - 1 - int(np.argmax(np.asarray(right)[::-1]))
-
-
 def _same(source: Source, split: str, other: str) -> bool:
     """Whether two names are of one split: that of files is also asked for by its folder's name."""
     if split == other or other not in source.splits:

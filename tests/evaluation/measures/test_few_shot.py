@@ -51,12 +51,13 @@ def test_every_strength_is_scikit_learns_ridge_on_the_same_matrix(images, dim):
     x, fresh = (whitened(one.values, mean, deviation) for one in (learned, others))
     np.testing.assert_allclose(x, written_out(learned), rtol=1e-12, atol=1e-12)
     y = np.where(np.eye(4)[learned.labels] > 0, 1.0, -1.0)
+    wanted = np.where(np.eye(4)[others.labels] > 0, 1.0, -1.0)
     ridge = Ridge.of(x, y)
-    for strength, scores in zip(STRENGTHS, ridge.scores(fresh, STRENGTHS), strict=True):
+    for strength, error in zip(STRENGTHS, ridge.errors(fresh, wanted, STRENGTHS), strict=True):
         expected = Reference(alpha=strength, fit_intercept=False, solver="svd").fit(x, y)
-        np.testing.assert_allclose(scores, expected.predict(fresh), rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(ridge.weights(strength), expected.coef_.T, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(fresh @ ridge.weights(strength), scores, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(fresh @ ridge.weights(strength), expected.predict(fresh), rtol=1e-6, atol=1e-6)
+        assert error == pytest.approx(((expected.predict(fresh) - wanted) ** 2).mean(), rel=1e-6)
 
 
 def test_a_feature_that_does_not_vary_and_two_that_are_alike_decide_nothing_at_the_weakest_strength():
@@ -68,31 +69,30 @@ def test_a_feature_that_does_not_vary_and_two_that_are_alike_decide_nothing_at_t
     weights = ridge.weights(STRENGTHS[0])
     np.testing.assert_allclose(weights[7], 0, atol=1e-12)
     np.testing.assert_allclose(weights[0], weights[6], rtol=1e-6, atol=1e-9)
-    scores = next(ridge.scores(whitened(fresh, mean, deviation), STRENGTHS[:1]))
-    assert np.abs(scores).max() < 100
+    assert np.abs(whitened(fresh, mean, deviation) @ weights).max() < 100
 
 
-def test_the_strength_is_the_best_on_what_is_held_out_and_of_equals_the_strongest():
+def test_the_strength_is_that_of_the_least_squared_error_on_what_is_held_out():
     learned, others = drawn(30, 20, 3, apart=0.5), drawn(200, 20, 3, seed=1, apart=0.5)
     mean, deviation = whitening(learned.values)
     x, fresh = (whitened(one.values, mean, deviation) for one in (learned, others))
-    y = np.where(np.eye(3)[learned.labels] > 0, 1.0, -1.0)
-    right = [
-        (
-            Reference(alpha=one, fit_intercept=False, solver="svd").fit(x, y).predict(fresh).argmax(1) == others.labels
-        ).sum()
-        for one in STRENGTHS
-    ]
-    assert len(set(right)) > 1
+    y, wanted = (np.where(np.eye(3)[one.labels] > 0, 1.0, -1.0) for one in (learned, others))
+    made = [Reference(alpha=one, fit_intercept=False, solver="svd").fit(x, y) for one in STRENGTHS]
+    errors = [((one.predict(fresh) - wanted) ** 2).mean() for one in made]
+    best = int(np.argmin(errors))
+    assert 0 < best < 39
     found = fitted(learned, STRENGTHS, others)
-    assert found["strength"] == max(one for one, count in zip(STRENGTHS, right, strict=True) if count == max(right))
-    np.testing.assert_allclose(
-        found["weights"], Reference(alpha=found["strength"], fit_intercept=False, solver="svd").fit(x, y).coef_.T,
-        rtol=1e-6, atol=1e-8,
-    )  # fmt: skip
-    # All strengths answer alike on one image of the only class that there is.
-    one = Features(np.ones((1, 5), np.float32), np.array([7]))
-    assert fitted(one, STRENGTHS, one)["strength"] == STRENGTHS[-1]
+    assert found["strength"] == STRENGTHS[best]
+    np.testing.assert_allclose(found["weights"], made[best].coef_.T, rtol=1e-6, atol=1e-8)
+    # More than 500 are looked at only where more are learned from.
+    many, few = drawn(900, 20, 3, seed=1, apart=0.5), drawn(700, 20, 3, seed=2, apart=0.5)
+    for images, count in ((learned, 500), (few, 700)):
+        expected = fitted(images, STRENGTHS, many.part(np.arange(count)))
+        assert fitted(images, STRENGTHS, many)["strength"] == expected["strength"]
+        shifted = Features(np.where(np.arange(900)[:, None] < count, many.values, 1e6), many.labels)
+        assert fitted(images, STRENGTHS, shifted)["strength"] == expected["strength"]
+    # One alone is taken, whatever is held out.
+    assert fitted(learned, (2.0**10,), others.part(np.arange(0)))["strength"] == 2.0**10
 
 
 def test_the_first_of_each_class_in_their_order_or_none_where_a_class_has_fewer():

@@ -81,4 +81,4 @@ class NearestNeighbours(FrozenMeasure):
                 found.append(voted(learned.labels[nearest[:, :k]], similar[:, :k]))
         right = [np.concatenate(found) == images.labels for found in said]
         rows = [accuracy("knn_top1", one, k=k) for k, one in zip(counts, right, strict=True)]
-        return [*rows, Measured("knn_train_images", len(learned), "images", len(images))]
+        return [*rows, Measured("knn_train_images", len(learned), "", len(images))]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sightline.evaluation.features import Features, FrozenMeasure, accuracy, best_strength
+from sightline.evaluation.features import Features, FrozenMeasure, accuracy
 from sightline.evaluation.measures.few_shot import whitening
 from sightline.results import Measured
 
@@ -80,7 +80,7 @@ def fitted(train: Features, strengths: Sequence[float], held_out: Features) -> d
     for strength in reversed(strengths):
         found.insert(0, least(x, targets, len(classes), strength, found[0] if found else None))
     right = [int((classes[_scores(others, one).argmax(axis=1)] == held_out.labels).sum()) for one in found]
-    best = best_strength(right)
+    best = max(range(len(right)), key=lambda number: (right[number], number))
     return {
         "classes": classes, "mean": mean, "deviation": deviation, "weights": found[best],
         "strength": strengths[best], "images": len(train),
@@ -106,5 +106,5 @@ class LinearProbe(FrozenMeasure):
         return [
             accuracy("linear_probe_top1", right),
             Measured("linear_probe_l2", learned["strength"], "", len(images)),
-            Measured("linear_probe_train_images", learned["images"], "images", len(images)),
+            Measured("linear_probe_train_images", learned["images"], "", len(images)),
         ]
