@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from sightline.evaluation.features import Features
+from sightline.evaluation.measures import linear_probe
 from sightline.evaluation.measures.few_shot import whitening
 from sightline.evaluation.measures.linear_probe import STRENGTHS, LinearProbe, fitted, least, loss_of
 
@@ -24,16 +25,20 @@ def standard(train: Features, images: Features) -> np.ndarray:
     return (images.values - mean) / deviation
 
 
-def test_the_gradient_is_that_of_finite_differences():
+@pytest.mark.parametrize("together", [4, 2**13])
+def test_the_gradient_is_that_of_finite_differences(together, monkeypatch):
+    monkeypatch.setattr(linear_probe, "_TOGETHER", together)
     draws = np.random.default_rng(0)
     weights, x, targets = draws.standard_normal((5, 3)), draws.standard_normal((11, 4)), draws.integers(0, 3, 11)
-    _, gradient = loss_of(weights, x, targets, 0.3)
+    loss, gradient = loss_of(weights, x, targets, 0.3)
     for place in np.ndindex(*weights.shape):
         moved = [weights.copy() for _ in range(2)]
         moved[0][place] += 1e-6
         moved[1][place] -= 1e-6
         slope = (loss_of(moved[0], x, targets, 0.3)[0] - loss_of(moved[1], x, targets, 0.3)[0]) / 2e-6
         assert gradient[place] == pytest.approx(slope, abs=1e-8)
+    monkeypatch.undo()
+    assert loss == pytest.approx(loss_of(weights, x, targets, 0.3)[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("apart", [0.5, 4.0], ids=["mixed", "apart"])
