@@ -51,6 +51,9 @@ def test_an_image_of_train_that_cannot_be_read_counts_like_any_other(cli, tmp_pa
     code, _, err = cli(*words, 0, "--measures", "knn")
     assert code == 3
     assert "train/a/3.png: not an image" in err
+    # By its header, before anything is measured.
+    assert "reading headers of train" in err
+    assert "testing" not in err
     assert not (tmp_path / "rows").exists()
     code, out, err = cli(*words, 1, "--measures", ALL)
     assert code == 0

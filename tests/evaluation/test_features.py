@@ -125,6 +125,11 @@ def test_without_minival_and_at_any_view_features_stand_in_their_order(tmp_path,
     (_, train, held_out), (_, images, _) = measure.calls
     assert (len(train), len(held_out)) == (12, 2)
     assert images.labels.tolist() == [source.example("test", index, (16, 16)).target.label for index in (3, 0, 2)]
+    for index, values in zip((3, 0, 2), images.values, strict=True):
+        alone = Seen()
+        alone.rows(subject_of(model, source, view, indices=[index]), Parts(), "work")
+        np.testing.assert_allclose(values, alone.calls[1][1].values[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(images.values[0] - images.values[1:]).max(axis=1).min() > 1e-2
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 1)
     monkeypatch.setattr(predict, "TOKENS_A_PACK", 1)
     other = Seen()
