@@ -54,6 +54,16 @@ def test_our_loader_beside_others_and_a_run_that_goes_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_what_forty_strengths_cost_beside_one(tmp_path):
+    rows, said = rows_of("features.py", tmp_path / "rows.jsonl")
+    assert "[2/2" in said
+    assert [(one["shots"], one["strengths"], one["subject"], one["baseline"]) for one in rows] == [
+        (25, 40, "forty", "one"), (5, 40, "forty", "one")
+    ]  # fmt: skip
+    assert all(one["interval"][0] <= one["ratio"] <= one["interval"][1] and one["wanted"] == 0.667 for one in rows)
+
+
+@pytest.mark.slow
 def test_what_the_measures_cost_beside_a_plain_pass_and_from_stored_logits(tmp_path):
     rows, said = rows_of("measures.py", tmp_path / "rows.jsonl")
     assert "[2/2" in said

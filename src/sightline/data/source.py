@@ -56,6 +56,7 @@ class Source(ABC):
         splits: the names of the splits, `train` first where there is one.
         skipped: the files that were passed over or left out, and why.
         transform: how stored images are shown; None where they are shown in a way of their own.
+        still: training images are shown as those that are measured (`as_measured`).
         allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
             image that cannot be read is then refused.
     """
@@ -70,6 +71,7 @@ class Source(ABC):
     splits: tuple[str, ...]
     skipped: tuple[Unreadable, ...] = ()
     transform: Any = None  # an ImageTransform; a source that has one says so
+    still: bool = False
     allowance: Allowance | None = None
 
     @classmethod
@@ -136,17 +138,25 @@ class Source(ABC):
     ) -> tuple[np.ndarray, Target]:
         """A stored image, as `cut` takes it, and what is said of it, as `shown`."""
         assert self.transform is not None
-        if split == "train":
+        varied = split == "train" and not self.still
+        if varied:
             crop = self.transform.train_crop(size_of(image), image_size, seed=seed, epoch=epoch, index=index)
         else:
             crop = self.transform.measured(size_of(image), image_size)
-        moved = target.moved(crop) if split == "train" else target.measured(crop)
+        moved = target.moved(crop) if varied else target.measured(crop)
         return cut(image, crop, self.transform.interpolation), moved
 
     def _with(self, **changes: Any) -> Self:
         """The same data set, shown in another way; those that show images in a way of their own stay."""
         made = copy.copy(self)
         made.transform = None if self.transform is None else replace(self.transform, **changes)
+        return made
+
+    def as_measured(self) -> Self:
+        """The same data set, whose training images are shown as those that are measured: neither cut at random nor
+        mirrored nor moved. A source that shows them in a way of its own looks at `still`."""
+        made = copy.copy(self)
+        made.still = True
         return made
 
     def keeping_aspect(self) -> Self:

@@ -163,7 +163,7 @@ class StoredImages(Source):
             raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
         times = self.transform.most_enlarged
         # What is measured is decoded whole.
-        part = split == "train" and self.reduced
+        part = split == "train" and self.reduced and not self.still
         least = (times * image_size[0], times * image_size[1]) if part else None
         picture = read_picture(self.listing.image(row), max_pixels=self.max_pixels, least=least)
         target = self.target_of(row, size_of(picture))

@@ -180,6 +180,15 @@ def passes(source: Source, model: Model, config: EvaluateConfig, split: str, res
     return tuning_passes(searches, _searched(source, config)) + (2 if config.knobs == "both" else 1) * each
 
 
+def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
+    """The splits whose images `evaluate` looks at: those measured, and those that anything is chosen by or learned
+    from."""
+    beside = [
+        name for one in config.measures for split in config.splits for name in measure_class(one).reads(source, split)
+    ]
+    return tuple(dict.fromkeys([*config.splits, *(["minival"] if config.knobs != "default" else []), *beside]))
+
+
 def _searched(source: Source, config: EvaluateConfig) -> int:
     """On how many images of `minival` is searched."""
     return min(config.tune_images, source.length("minival") or config.tune_images)

@@ -143,6 +143,11 @@ class Parts:
         """Of a work whose result is there nothing is kept in memory."""
         self._here.pop(work, None)
 
+    def forget_others(self, kind: str, but: str) -> None:
+        """Of works whose names begin with `kind` those alone stay in memory whose names begin with `but`."""
+        for name in [name for name in self._here if name.startswith(kind) and not name.startswith(but)]:
+            self.forget(name)
+
     def once(self, work: str, make: Callable[[], Any]) -> Any:
         """What `make` gives, on each rank the same, or gave before; each rank must call it."""
         self._counts[work] = 1

@@ -56,6 +56,9 @@ def metric_words(metric: str) -> str:
         "nll": ": what the probability of the right answer costs, - log p, the mean over images",
         "brier": ": the squared distance between all probabilities and the truth, the mean over images (0 to 2)",
         "aurc": ": the share of wrong answers among the surest images, the mean over all numbers of them",
+        "few_shot_top1": ": of ridge regression on frozen features of so many images of each class",
+        "knn_top1": ": of a vote of the training images with the most similar frozen features",
+        "linear_probe_top1": ": of logistic regression on frozen features of training images",
         "top1_answered": ", where those that the model is least sure of are left unanswered",
     }
     return capital(title(metric)) + said.get(metric, "")

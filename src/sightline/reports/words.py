@@ -20,12 +20,17 @@ _NAMES = {
     "ece_adaptive": "expected calibration error of bins of as many images each",
     "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
     "aurc": "area under risk by coverage",
+    "few_shot_top1": "top-1 accuracy of a few shots", "few_shot_l2": "l2 of a few shots",
+    "few_shot_smallest_class": "images of the smallest class to take shots of",
+    "knn_top1": "top-1 accuracy of nearest neighbours", "knn_train_images": "images to find neighbours among",
+    "linear_probe_top1": "top-1 accuracy of a linear probe", "linear_probe_l2": "l2 of the linear probe",
+    "linear_probe_train_images": "images that the linear probe learned from",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what others say, and are left to the page.
 ASIDE = (
     "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
-    "nll", "brier", "aurc",
+    "nll", "brier", "aurc", "few_shot_l2", "knn_train_images", "linear_probe_l2", "linear_probe_train_images",
 )  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}

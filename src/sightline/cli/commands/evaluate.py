@@ -161,11 +161,11 @@ def evaluate(
                         run.model.config, view.patches, asked=f"resolution {view.name}", **here
                     )
                 measure.planned_images(run.source, run.model, config, run.side)
-                source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
+                read = measure.splits_read(run.source, config)
+                source = bars.read_headers(run.source, read, run.skip_unreadable)
                 advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
 
             def about() -> dict[str, Any]:
-                splits = (*chosen, *(("minival",) if tune else ()))
                 computed = replace(config, workers=0, precision=runtime.chosen_precision(precision, where))
                 return {
                     "command": f"evaluate {__version__} {runtime.commit()}",
@@ -174,7 +174,7 @@ def evaluate(
                     "device": where.type,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
-                    "data": [source.fingerprint(name).digest for name in splits],
+                    "data": [source.fingerprint(name).digest for name in read],
                 }
 
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))

@@ -82,7 +82,7 @@ class Digits(Source):
         self.check(split, index, image_size)
         member = int(self._members[split][index])
         centre_y, centre_x, reach = _MARGIN + _PIXELS / 2, _MARGIN + _PIXELS / 2, _PIXELS / 2
-        if split == "train":
+        if split == "train" and not self.still:
             y, x, zoom = generator("digits/train/1", seed, index, epoch=epoch).random(3).tolist()
             centre_y += (2 * y - 1) * _SHIFT
             centre_x += (2 * x - 1) * _SHIFT

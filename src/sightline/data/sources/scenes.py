@@ -120,7 +120,7 @@ class Scenes(Source):
             return Example(seen.image, Drawn(scene.label, seen=seen, things=things), name, group)
 
         unit = min(_SEARCHED, *image_size) if self.task == "search" else None
-        if split == "train" and self.transform.shows_parts:
+        if split == "train" and self.transform.shows_parts and not self.still:
             # Drawn so large that no part of it is enlarged.
             times = 1 / math.sqrt(self.transform.scale[0] * self.transform.aspect[0])
             large = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])

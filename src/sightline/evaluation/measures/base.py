@@ -63,6 +63,11 @@ class ModelMeasure(ABC):
         """How many images pass through the model to measure `count` images of a split, for the bar."""
         return count
 
+    @classmethod
+    def reads(cls, source: Source, split: str) -> tuple[str, ...]:
+        """The splits that it reads beside the one that is measured."""
+        return ()
+
     @abstractmethod
     def rows(
         self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
