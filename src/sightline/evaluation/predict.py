@@ -73,7 +73,7 @@ def plan_split(
     """
     if not isinstance(view, View):
         cells = model.config.grid_of(view).cells
-        return uniform(indices, (view, view), cells, _images_a_batch(model, cells, _TOKENS_A_BATCH))
+        return uniform(indices, (view, view), cells, images_a_batch(model, cells, view))
     patch = model.config.patch_size
     by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
     for index in indices:
@@ -82,14 +82,14 @@ def plan_split(
         by_grid[view.grid(size, patch)].append(index)
     batches = []
     for grid, members in sorted(by_grid.items()):
-        images = _images_a_batch(model, grid.cells, TOKENS_A_PACK)
+        images = images_a_batch(model, grid.cells, view)
         batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
     return batches
 
 
-def _images_a_batch(model: Model, cells: int, tokens: int) -> int:
+def images_a_batch(model: Model, cells: int, view: int | View) -> int:
     """How many images of so many patches are measured at once: at least one, by their tokens and by their outputs."""
-    values = getattr(model.head, "values", 0)
+    values, tokens = getattr(model.head, "values", 0), TOKENS_A_PACK if isinstance(view, View) else _TOKENS_A_BATCH
     return max(1, min(tokens // cells, _VALUES_A_BATCH // max(values * cells, 1)))
 
 
