@@ -56,6 +56,10 @@ def metric_words(metric: str) -> str:
         "nll": ": what the probability of the right answer costs, - log p, the mean over images",
         "brier": ": the squared distance between all probabilities and the truth, the mean over images (0 to 2)",
         "aurc": ": the share of wrong answers among the surest images, the mean over all numbers of them",
+        "throughput": ": images a second, of full batches whose pixels are at hand, on the machine that measured them",
+        "latency": ": one image alone whose pixels are at hand, the median of many passes, on that machine",
+        "peak_memory": ": the weights, and what a pass of a full batch takes beside them",
+        "flops": ", by its matrix products, two for a multiplication with its addition",
         "top1_answered": ", where those that the model is least sure of are left unanswered",
     }
     return capital(title(metric)) + said.get(metric, "")

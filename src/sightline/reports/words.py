@@ -20,12 +20,15 @@ _NAMES = {
     "ece_adaptive": "expected calibration error of bins of as many images each",
     "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
     "aurc": "area under risk by coverage",
+    "fgsm_top1": "top-1 accuracy under FGSM", "fgsm_top5": "top-5 accuracy under FGSM",
+    "pgd_top1": "top-1 accuracy under PGD", "pgd_top5": "top-5 accuracy under PGD",
+    "flops": "operations of an image",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what others say, and are left to the page.
 ASIDE = (
     "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
-    "nll", "brier", "aurc",
+    "nll", "brier", "aurc", "fgsm_top5", "pgd_top5",
 )  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}
