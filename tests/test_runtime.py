@@ -83,6 +83,23 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
     assert int(said) < 200 * 2**20
 
 
+def test_a_peak_is_forgotten_where_the_system_can():
+    known = runtime.forget_peak()
+    ballast = bytearray(200 * 2**20)
+    ballast[:: 2**12] = b"x" * len(ballast[:: 2**12])
+    high = runtime.peak_memory()
+    del ballast
+    assert runtime.forget_peak() is known
+    assert not known or runtime.peak_memory() < high - 100 * 2**20
+
+
+def test_a_system_that_only_seems_to_forget_is_seen(monkeypatch):
+    monkeypatch.setattr(runtime, "_told", lambda _: {"VmHWM": "9000 kB", "VmRSS": "5000 kB"})
+    assert not runtime.forget_peak()
+    monkeypatch.setattr(runtime, "_told", lambda _: {})
+    assert not runtime.forget_peak()
+
+
 def test_threads():
     before = torch.get_num_threads()
     try:

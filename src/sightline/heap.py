@@ -40,6 +40,12 @@ def give_back_at_once() -> None:
     getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(_MMAP_THRESHOLD, 1 << 20)
 
 
+def give_back() -> bool:
+    """Give back all that the heap holds without using it; whether this C library can."""
+    _trim()(0)
+    return hasattr(ctypes.CDLL(None), "malloc_trim")
+
+
 def _resident_bytes() -> int:
     """The memory of this process that is in use; 0 where it is not known."""
     try:

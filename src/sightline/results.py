@@ -260,8 +260,8 @@ def _translated(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
-    """All rows, without those of `before` that were measured again. What was measured of a model beside its answers, and
-    now was not asked for, stays where it is of the same images and setting.
+    """All rows, without those of `before` that were measured again. What was measured of a model beside its answers,
+    and now was not asked for, stays where it is of the same images and setting.
 
     Args:
         fewer: also where that was on fewer images; else those of `fresh` go.

@@ -191,6 +191,22 @@ def peak_memory(device: str | torch.device = "cpu") -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def forget_peak(device: str | torch.device = "cpu") -> bool:
+    """From here on `peak_memory` is the most that was in use since now; whether it can be: of this process Linux alone
+    says it, and where it lets a process ask."""
+    if str(device).startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+        return True
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    told = _told(Path("/proc/self/status"))
+    most, now = (int((told.get(name) or "0").split()[0]) for name in ("VmHWM", "VmRSS"))
+    # In kilobytes; some systems take what is written and do nothing.
+    return 0 < most <= now + 1024
+
+
 def available_memory(device: str | torch.device = "cpu") -> int | None:
     """The memory that can still be taken here, in bytes, or None where it is not known.
 

@@ -69,6 +69,21 @@ def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
     assert [(row.resolution, row.shrunk) for row in rows] == [(8, None), (24, None), (24, 16)]
 
 
+def test_what_is_measured_of_the_model_is_asked_for_by_name(cli, refused, run_copy, tmp_path):
+    words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW]
+    before = tree(run_copy)
+    refused(*words, "--measures", "fgms", says=["measure 'fgms' is not known", "fgsm", "pgd", "speed"])
+    assert tree(run_copy) == before
+    code, out, _ = cli(*words, "--measures", "fgsm,speed")
+    assert code == 0
+    assert "Top-1 accuracy under FGSM in %, loss bce, epsilon 3/255, split test" in out
+    assert "Throughput in images/s, split test" in out
+    rows = read_rows(run_copy / "results.jsonl")
+    found = {(row.resolution, row.slices["epsilon"], row.slices["loss"]) for row in rows if row.metric == "fgsm_top5"}
+    assert found == {(side, f"{epsilon}/255", loss) for side in (8, 24) for epsilon in (1, 3) for loss in ("ce", "bce")}
+    assert {row.resolution for row in rows if row.metric == "latency"} == {8, 24}
+
+
 def test_without_shrunk_images(cli, run_copy, tmp_path):
     words = ["evaluate", run_copy, "--resolutions", "24", *FEW, "--no-shrink", "--out", tmp_path / "rows"]
     code, _, err = cli(*words)

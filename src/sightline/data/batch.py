@@ -77,9 +77,11 @@ def is_finite(tree: Any) -> bool:
 
 
 def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Flat patches [..., channels * patch_size**2] of values from 0 to 255 as a model takes them: float32."""
-    shift, scale = (torch.tensor(values, device=inputs.device).unsqueeze(-1) for values in (mean, std))
-    channels = inputs.to(torch.float32, copy=True).unflatten(-1, (len(mean), -1))
+    """Flat patches [..., channels * patch_size**2] of values from 0 to 255 as a model takes them: float32, or float64
+    where they are. Gradients go through it."""
+    kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32
+    shift, scale = (torch.tensor(values, dtype=kind, device=inputs.device).unsqueeze(-1) for values in (mean, std))
+    channels = inputs.to(kind, copy=True).unflatten(-1, (len(mean), -1))
     return channels.div_(255).sub_(shift).div_(scale).flatten(-2)
 
 

@@ -73,7 +73,7 @@ def plan_split(
     """
     if not isinstance(view, View):
         cells = model.config.grid_of(view).cells
-        return uniform(indices, (view, view), cells, _images_a_batch(model, cells, _TOKENS_A_BATCH))
+        return uniform(indices, (view, view), cells, images_a_batch(model, cells, view))
     patch = model.config.patch_size
     by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
     for index in indices:
@@ -82,14 +82,14 @@ def plan_split(
         by_grid[view.grid(size, patch)].append(index)
     batches = []
     for grid, members in sorted(by_grid.items()):
-        images = _images_a_batch(model, grid.cells, TOKENS_A_PACK)
+        images = images_a_batch(model, grid.cells, view)
         batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
     return batches
 
 
-def _images_a_batch(model: Model, cells: int, tokens: int) -> int:
+def images_a_batch(model: Model, cells: int, view: int | View) -> int:
     """How many images of so many patches are measured at once: at least one, by their tokens and by their outputs."""
-    values = getattr(model.head, "values", 0)
+    values, tokens = getattr(model.head, "values", 0), TOKENS_A_PACK if isinstance(view, View) else _TOKENS_A_BATCH
     return max(1, min(tokens // cells, _VALUES_A_BATCH // max(values * cells, 1)))
 
 
@@ -124,14 +124,10 @@ def predict_split(
     Raises:
         NonFiniteError: an output is not finite.
     """
-    config, device = model.config, model.anchor.device
-    # As `predict` does, so that both say the same of a file.
-    whole = isinstance(view, View) and aspect == "native"
-    source = source.prepared(config.interpolation, None if whole else config.crop)
+    device = model.anchor.device
     chosen = plan_split(model, source, split, indices, view, aspect) if planned is None else planned
-    make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
     asked = time.perf_counter()
-    for batch in load(make, chosen, workers=workers):
+    for batch in read_split(model, task, source, split, chosen, view, aspect=aspect, workers=workers):
         reading = time.perf_counter() - asked
         if len(batch):
             there = batch.to(device)
@@ -157,6 +153,30 @@ def predict_split(
         elif planned is not None:
             yield Outputs(batch, None, 0, 0.0, reading)
         asked = time.perf_counter()
+
+
+def read_split(
+    model: Model,
+    task: Task,
+    source: Source,
+    split: str,
+    planned: Sequence[Sequence[Planned]],
+    view: int | View,
+    *,
+    aspect: Aspect = "native",
+    workers: int = 0,
+) -> Iterator[Batch]:
+    """Batches of `plan_split` as a model is shown them, on the CPU; those too of which no image can be read.
+
+    Args:
+        task, view, aspect, workers: as `predict_split`.
+    """
+    config = model.config
+    # As `predict` does, so that both say the same of a file.
+    whole = isinstance(view, View) and aspect == "native"
+    source = source.prepared(config.interpolation, None if whole else config.crop)
+    make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
+    return load(make, planned, workers=workers)
 
 
 def brought(outputs: Any) -> Any:

@@ -59,6 +59,10 @@ def metric_words(metric: str) -> str:
         "few_shot_top1": ": of ridge regression on frozen features of so many images of each class",
         "knn_top1": ": of a vote of the training images with the most similar frozen features",
         "linear_probe_top1": ": of logistic regression on frozen features of training images",
+        "throughput": ": images a second, of full batches whose pixels are at hand, on the machine that measured them",
+        "latency": ": one image alone whose pixels are at hand, the median of many passes, on that machine",
+        "peak_memory": ": the weights, and what a pass of a full batch takes beside them",
+        "flops": ", by its matrix products, two for a multiplication with its addition",
         "top1_answered": ", where those that the model is least sure of are left unanswered",
     }
     return capital(title(metric)) + said.get(metric, "")

@@ -20,8 +20,10 @@ _VIEWS = {
 # What metrics of which a group is known are broken down by, in words.
 BY = {
     "group": "group", "size_quintile": "object size", "class": "class", "confidence_bin": "confidence",
-    "coverage": "coverage",
+    "coverage": "coverage", "loss, epsilon": "loss and epsilon", "quartile": "quartile",
 }  # fmt: skip
+# What accuracy under attack is broken down by; each is shown at all sizes, as a metric is.
+ATTACK = "loss, epsilon"
 # Of `confidence_bin`, as `metrics.calibration` cuts them.
 _BINS = 15
 
@@ -99,6 +101,12 @@ class TextTable:
 def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTable | None:
     """A metric by run and resolution on one split; None where it was not measured."""
     chosen = [line for line in study.lines(metric, split=split) if line.points]
+    where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"
+    return _numbers(study, where, chosen, _sizes(study, chosen))
+
+
+def _sizes(study: Study, chosen: Sequence[Line]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
+    """A column for each resolution of some lines."""
     shape = series.grids(study.rows)
     columns = []
     for size in series.resolutions(chosen):
@@ -106,8 +114,7 @@ def by_resolution(study: Study, metric: str, split: str | None = None) -> TextTa
         grid = f"\u00a0{TIMES}\u00a0".join(map(str, shape.get(size, ())))
         heading = Heading(f"{size}\u00a0px", grid, seen=series.seen_at(size, chosen))
         columns.append((heading, _at(size, chosen)))
-    where = "fonts not seen in training" if split == HELD_OUT else f"split {split or study.main.split}"
-    return _numbers(study, where, chosen, columns)
+    return columns
 
 
 def held_out(study: Study) -> TextTable | None:
@@ -118,18 +125,35 @@ def held_out(study: Study) -> TextTable | None:
 def by_view(study: Study, metric: str) -> TextTable | None:
     """A metric by run and way of showing images, squares of one size left out; None where there is no other."""
     chosen = [line for line in study.lines(metric) if line.views]
+    return _numbers(study, f"split {study.main.split}, by view", chosen, _views(chosen))
+
+
+def _views(chosen: Sequence[Line]) -> list[tuple[Heading, Mapping[str, ResultRow]]]:
+    """A column for each view of some lines."""
     columns = []
     for view in dict.fromkeys(view for line in chosen for view in line.views):
         kind, _, number = view.partition(":")
         title, below = _VIEWS.get(kind, (view, ""))
         points = {line.label: line.views[view] for line in chosen if view in line.views}
         columns.append((Heading(title.format(number), below.format(number)), points))
-    return _numbers(study, f"split {study.main.split}, by view", chosen, columns)
+    return columns
+
+
+def by_attack(study: Study, metric: str) -> list[TextTable]:
+    """A metric under attack by run, resolution and view: a table for each loss and epsilon."""
+    tables = []
+    for part in study.parts(metric).get(ATTACK, []):
+        chosen = study.lines(metric, slices=part)
+        where = f"loss {part['loss']}, epsilon {part['epsilon']}, split {study.main.split}"
+        table = _numbers(study, where, chosen, [*_sizes(study, chosen), *_views(chosen)])
+        tables += [table] if table else []
+    return tables
 
 
 def of_metric(study: Study, metric: str) -> list[TextTable]:
     """All that was measured of a metric on the main split."""
-    parts = [table for by in study.parts(metric) for table in by_part(study, metric, by)]
+    parts = [table for by in study.parts(metric) if by != ATTACK for table in by_part(study, metric, by)]
+    parts += by_attack(study, metric)
     return [table for table in (by_resolution(study, metric), by_view(study, metric), *parts) if table is not None]
 
 

@@ -17,6 +17,7 @@ from sightline.published import paper
 from sightline.replacing import write_file
 from sightline.reports import (
     answers,
+    attack_plot,
     calibration_plot,
     explain,
     grids,
@@ -65,6 +66,8 @@ def render(report: Report) -> str:
     beside = {"top1_within_group"} if "group" in parts else set()
     calibrated = calibration_plot.is_there(study)
     beside |= {calibration_plot.RIGHT, calibration_plot.SURE} if calibrated else set()
+    attacked = attack_plot.metrics(study)
+    beside |= set(attacked)
     others = [one.metric for one in study.metrics()[1:] if one.metric not in beside]
     share, metric = main.unit == FRACTION, words.capital(words.title(main.metric))
     curve, by_size = partial(plots.by_resolution, study), partial(plots.by_object_size, study)
@@ -101,6 +104,12 @@ def render(report: Report) -> str:
         parts=[table for tables in parts.values() for table in tables],
         reliability=style.both(reliable, "sure", "Accuracy by confidence, one line a run") if calibrated else "",
         bins=grids.by_part(study, calibration_plot.RIGHT, calibration_plot.BIN) if calibrated else [],
+        attacks=style.both(
+            partial(attack_plot.by_resolution, study), "attacked", "Accuracy under attack by test resolution"
+        )
+        if attack_plot.panels_of(study)
+        else "",
+        attacked=[table for metric in attacked for table in grids.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],
         held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],

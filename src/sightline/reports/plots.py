@@ -50,7 +50,7 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         measured = series.resolutions(chosen)
-        _resolution_axis(axes, measured, sorted({*measured, *bounds}), narrow=narrow)
+        resolution_axis(axes, measured, sorted({*measured, *bounds}), narrow=narrow)
         for line, shift in zip(chosen, _apart(len(chosen)), strict=True):
             low, high = axes.get_xlim()
             moved = {resolution * (high / low) ** shift: point for resolution, point in line.points.items()}
@@ -177,7 +177,9 @@ def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: S
 _GUESSING = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
 
 
-def _resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float], *, narrow: bool) -> None:
+def resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float], *, narrow: bool) -> None:
+    """Sides in pixels, spaced by doublings, from the least to the greatest of `whole`; those that were measured are
+    labelled where there is room."""
     axes.set_xscale("log", base=2)
     low, high = min(whole), max(whole)
     room = (high / low) ** 0.035 if high > low else 1.4

@@ -47,8 +47,9 @@ def print_accuracy(
     metrics = [one.metric for one in study.metrics() if one.metric == study.main.metric or one.metric not in ASIDE]
     found = [grids.by_resolution(study, metric) for metric in metrics]
     found += [grids.held_out(study), *(grids.by_view(study, metric) for metric in metrics)]
+    found += [table for metric in metrics for table in grids.by_attack(study, metric)]
     found += [
-        table for metric in metrics for by in study.parts(metric) if by.split(", ")[0] not in grids.BY
+        table for metric in metrics for by in study.parts(metric) if not {by, by.split(", ")[0]} & grids.BY.keys()
         for table in grids.by_part(study, metric, by)
     ]  # fmt: skip
     shown = [table for table in found if table is not None]

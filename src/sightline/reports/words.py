@@ -25,12 +25,16 @@ _NAMES = {
     "knn_top1": "top-1 accuracy of nearest neighbours", "knn_train_images": "images to find neighbours among",
     "linear_probe_top1": "top-1 accuracy of a linear probe", "linear_probe_l2": "l2 of the linear probe",
     "linear_probe_train_images": "images that the linear probe learned from",
+    "fgsm_top1": "top-1 accuracy under FGSM", "fgsm_top5": "top-5 accuracy under FGSM",
+    "pgd_top1": "top-1 accuracy under PGD", "pgd_top5": "top-5 accuracy under PGD",
+    "flops": "operations of an image",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what others say, and are left to the page.
 ASIDE = (
     "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
     "nll", "brier", "aurc", "few_shot_l2", "knn_train_images", "linear_probe_l2", "linear_probe_train_images",
+    "fgsm_top5", "pgd_top5",
 )  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}

@@ -1,0 +1,186 @@
+"""How fast a model is on this machine, what memory a pass takes, and what it computes."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import Any, ClassVar
+
+import torch
+
+from sightline import heap, runtime
+from sightline.analysis.flops import forward_flops
+from sightline.attention.products import expected_shapes
+from sightline.data.batch import Batch
+from sightline.data.loader import Planned
+from sightline.data.source import Source
+from sightline.data.views import View
+from sightline.evaluation.measures.base import ModelMeasure, Subject
+from sightline.evaluation.parts import Parts
+from sightline.evaluation.predict import brought, images_a_batch, plan_split, read_split
+from sightline.models import Model
+from sightline.models.model import evaluation_mode
+from sightline.results import Measured
+from sightline.tasks.base import Task
+
+# So many passes of a batch and of one image are enough after a second; of slow ones three, where they took so long.
+_BATCHES, _SINGLES = 9, 15
+_SECONDS, _PATIENCE = 1.0, 20.0
+_LEAST, _MOST = 3, 200
+_MIB = 2**20
+
+
+class Speed(ModelMeasure):
+    """`throughput` of a full batch, `latency` of one image, `peak_memory` and `flops`, of whatever task.
+
+    A pass is from bytes of pixels that lie on the device to outputs on the CPU: reading images is no part of it. Times
+    are medians; their intervals of 95 % are order statistics, which ask for no distribution, and the quartiles of
+    `latency` are rows beside it. `peak_memory` is of the weights and of what a pass of a full batch takes beside them:
+    on a GPU by torch's allocator, on a CPU by how far the process grew beyond what it held, its heap emptied before;
+    where the system does not say so there is no row. `flops` (`analysis.flops`) is of a classifier alone.
+
+    Of several ranks the first measures and the others wait: those of one machine would share it.
+    """
+
+    name: ClassVar[str] = "speed"
+    tasks: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def check(cls, model: Model, task: Task, source: Source, splits: Sequence[str]) -> None:
+        """Every model and task has a speed."""
+
+    @classmethod
+    def passes(cls, source: Source, split: str, count: int) -> int:
+        """None of the bar's: how many hangs on the machine."""
+        return 0
+
+    def rows(
+        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+    ) -> list[Measured]:
+        ranks = parts.ranks
+        device = subject.model.anchor.device
+        # What another machine, or another number of threads, finished before is not this one's.
+        where = json.dumps([work, runtime.hardware(device), torch.get_num_threads()])
+
+        def made() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            ranks.by_the_first(lambda: found.extend(vars(one) for one in measured(subject)))
+            return found
+
+        return [Measured(**{**one, "interval": _pair(one["interval"])}) for one in parts.once(where, made)]
+
+
+def measured(subject: Subject) -> list[Measured]:
+    """The rows of `Speed` on this process; none where no image can be read.
+
+    Raises:
+        UnreadableDataError: as `predict_split`.
+    """
+    model, view = subject.model, subject.view
+    planned = plan_split(model, subject.source, subject.split, subject.indices, view)
+    usual = max(planned, key=len)
+    # Where the split is smaller than a batch, its images come again.
+    full = list(islice(cycle(usual), images_a_batch(model, usual[0].tokens, view)))
+    of = model, subject.task, subject.source, subject.split
+    many, one = list(read_split(*of, [full, full[:1]], view))
+    if not len(many) or not len(one):
+        return []
+    device = model.anchor.device
+    there = [batch.to(device) for batch in (many, one)]
+    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
+        passes = [_Pass(subject, batch) for batch in there]
+        batches, singles = (one.times(enough) for one, enough in zip(passes, (_BATCHES, _SINGLES), strict=True))
+        grown = passes[0].grown()
+    count = len(many)
+    low, high = median_limits(batches) or (None, None)
+    rows = [
+        Measured(
+            "throughput", count / statistics.median(batches), "images/s", count, better="higher",
+            counted="images a pass", interval=None if low is None or high is None else (count / high, count / low),
+        ),
+        *_latency([1000 * seconds for seconds in singles]),
+    ]  # fmt: skip
+    if grown is not None:
+        held = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+        memory = (held + grown) / _MIB
+        rows.append(Measured("peak_memory", memory, "MiB", count, better="lower", counted="images a pass"))
+    if model.config.has_classifier:
+        rows.append(_flops(model, planned))
+    return rows
+
+
+class _Pass:
+    """A batch on the device, through the model again and again."""
+
+    def __init__(self, subject: Subject, batch: Batch) -> None:
+        self.subject, self.batch, self.device = subject, batch, subject.model.anchor.device
+
+    def __call__(self) -> float:
+        """Seconds of one pass."""
+        if self.device.type == "cuda":
+            # What the device still does is not counted.
+            torch.cuda.synchronize(self.device)
+        began = time.perf_counter()
+        brought(self.subject.task.outputs(self.subject.model, self.batch, self.subject.precision))
+        return time.perf_counter() - began
+
+    def times(self, enough: int) -> list[float]:
+        """Seconds of passes, after one that makes kernels and tables."""
+        self()
+        found: list[float] = []
+        while len(found) < _LEAST or (len(found) < _MOST and sum(found) < _PATIENCE):
+            if len(found) >= enough and sum(found) >= _SECONDS:
+                break
+            found.append(self())
+        return found
+
+    def grown(self) -> int | None:
+        """Bytes that a pass takes for a moment; None where that is not known."""
+        if self.device.type == "cuda":
+            runtime.forget_peak(self.device)
+            held = torch.cuda.memory_allocated(self.device)
+        elif self.device.type != "cpu" or not heap.give_back() or not runtime.forget_peak():
+            return None
+        else:
+            held = runtime.peak_memory()
+        self()
+        return runtime.peak_memory(self.device) - held
+
+
+def _latency(milliseconds: Sequence[float]) -> list[Measured]:
+    """The median, and the quartiles that half of all passes lie between."""
+    first, middle, third = statistics.quantiles(milliseconds, n=4, method="inclusive")
+    said: dict[str, Any] = {"unit": "ms", "count": len(milliseconds), "counted": "passes", "better": "lower"}
+    return [
+        Measured("latency", middle, interval=median_limits(milliseconds), **said),
+        Measured("latency", first, slices={"quartile": 1}, **said),
+        Measured("latency", third, slices={"quartile": 3}, **said),
+    ]
+
+
+def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
+    """Where the median of what the values were drawn from lies with at least 95 %, whatever its distribution: the
+    smallest and the greatest but k values, as few as are left out of 1 in 20 draws; None of fewer than 6 values."""
+    count = len(values)
+    outside, left_out = 0, -1
+    # Half of all draws lie below the median: so many of them by the binomial distribution.
+    while 40 * (outside + math.comb(count, left_out + 1)) <= 2**count:
+        left_out += 1
+        outside += math.comb(count, left_out)
+    ordered = sorted(values)
+    return None if left_out < 0 else (ordered[left_out], ordered[-1 - left_out])
+
+
+def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> Measured:
+    """Operations of an image, in the mean over the images where they differ."""
+    lengths = [one.tokens for batch in planned for one in batch]
+    value = forward_flops(model.config, lengths) / len(lengths)
+    return Measured("flops", value, "FLOP", len(lengths), better="lower")
+
+
+def _pair(limits: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if limits is None else (limits[0], limits[1])

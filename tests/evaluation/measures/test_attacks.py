@@ -1,0 +1,251 @@
+"""Attacks: what they move by hand and by finite differences, and that nothing leaves the ball, whatever the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.attention import use_backend
+from sightline.data.batch import Batch, normalised, packed, stacked
+from sightline.evaluation.attacks import Attack, attacked, ball, gradient_of, inputs_alone, movable, random_start
+from sightline.grid import Grid
+from sightline.models import Model, create_model
+from sightline.patchify import Cutter, patchify
+from sightline.tasks.base import task_of
+from sightline.tasks.classification import Loss
+from tests.batches import labelled
+from tests.contract.randomise import randomise_parameters
+
+FGSM, STEPS = Attack("fgsm"), Attack("pgd", steps=10, share=0.25, random=True)
+ENCODINGS = ("lookhere_90", "alibi_2d", "rope_mixed", "sincos_2d", "rpe_learned", "lookhere_45+learned_2d")
+# Not square, and of 3 x 5 patches, so that a swapped axis shows.
+GRID = Grid(3, 5)
+
+
+def tiny(encoding: str = "lookhere_90", **options) -> Model:
+    options = {"depth": 2, "dim": 48, "heads": 4, "num_classes": 6, "image_size": 16, **options}
+    return randomise_parameters(create_model("vit_micro_patch4", encoding=encoding, **options))
+
+
+def images(count: int, grid: Grid = GRID, seed: int = 0) -> Tensor:
+    """uint8 rows of noise, 0 and 255 among them."""
+    draws = np.random.default_rng(seed)
+    pixels = draws.integers(0, 256, (count, 3, 4 * grid.rows, 4 * grid.cols), dtype=np.uint8)
+    pixels[:, :, :2], pixels[:, :, 2:4] = 0, 255
+    return patchify(torch.from_numpy(pixels), 4)
+
+
+def batch_of(rows: Tensor, grid: Grid = GRID, prefix: int = 1, labels=None) -> Batch:
+    inputs, layout = stacked(list(rows), [grid] * len(rows), [None] * len(rows), prefix)
+    return replace(labelled(labels or [number % 6 for number in range(len(rows))]), inputs=inputs, layout=layout)
+
+
+def moved_by(model: Model, batch: Batch, attack: Attack, epsilon: float, loss: Loss = "ce", **options) -> Tensor:
+    pixels = batch.inputs.float()
+    gradient = gradient_of(model, task_of(model), batch, loss)
+    with inputs_alone(model, recomputes=False):
+        return attacked(attack, pixels, epsilon, ball(pixels, epsilon), gradient, **options)
+
+
+class Linear:
+    """A classifier of the normalised pixels, without a trunk."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight, self.bias = weight, bias
+
+    def outputs(self, model: Model, batch: Batch, precision: str) -> Tensor:
+        config = model.config
+        return normalised(batch.inputs, config.mean, config.std).flatten(1) @ self.weight + self.bias
+
+
+def test_of_a_linear_classifier_the_attack_has_a_closed_form():
+    """Of two classes the gradient's sign is that of the difference of their weights, and the margin falls by epsilon
+    times its L1 norm over the deviations."""
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    model = SimpleNamespace(config=SimpleNamespace(mean=mean, std=std))
+    rows = images(4).double().clamp(3, 252)
+    weight, bias = 0.01 * torch.randn(rows[0].numel(), 2, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
+    labels = torch.tensor([0, 1, 1, 0])
+    batch = batch_of(rows, labels=labels.tolist())
+    gradient = gradient_of(model, Linear(weight, bias), batch, "ce")  # type: ignore[arg-type]
+    slope = gradient(rows)
+    deviation = torch.tensor(std, dtype=torch.float64).repeat_interleave(16).expand(15, 48).flatten()
+    x = (rows.unflatten(-1, (3, 16)) / 255 - torch.tensor(mean, dtype=torch.float64).unsqueeze(-1)).flatten(1)
+    logits = (x / deviation) @ weight + bias
+    wrong = logits.softmax(1)[torch.arange(4), 1 - labels]
+    towards = (weight[:, 1] - weight[:, 0]) * (1 - 2 * labels).unsqueeze(1)
+    torch.testing.assert_close(slope.flatten(1), wrong.unsqueeze(1) * towards / deviation / 255, rtol=1e-9, atol=1e-300)
+    for epsilon in (1, 3):
+        moved = attacked(FGSM, rows, epsilon, ball(rows, epsilon), gradient)
+        torch.testing.assert_close(moved, rows + epsilon * towards.sign().view_as(rows), rtol=0, atol=0)
+        after = Linear(weight, bias).outputs(model, replace(batch, inputs=moved), "float32")
+        of = torch.arange(4)
+        fall = (logits[of, labels] - logits[of, 1 - labels]) - (after[of, labels] - after[of, 1 - labels])
+        expected = epsilon / 255 * (towards.abs() / deviation).sum(1)
+        torch.testing.assert_close(fall, expected, rtol=1e-9, atol=0)
+        # No other step of the ball lowers a linear margin further.
+        other = attacked(replace(STEPS, random=False), rows, epsilon, ball(rows, epsilon), gradient)
+        torch.testing.assert_close(other, moved)
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_its_gradient_is_that_of_finite_differences_through_the_normalisation(encoding, loss, monkeypatch):
+    # Rotations are computed in float32 by rule, of which differences this small cannot be told.
+    monkeypatch.setattr(torch.Tensor, "float", lambda self: self)
+    model = tiny(encoding, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3)).double().eval()
+    batch = batch_of(images(2).double())
+    task, pixels = task_of(model), batch.inputs
+    slope = gradient_of(model, task, batch, loss)(pixels)
+    assert slope.shape == pixels.shape
+    assert slope.abs().min() > 0
+
+    def loss_at(values: Tensor) -> Tensor:
+        x = values.unflatten(-1, (3, 16)) / 255
+        x = (x - x.new_tensor(model.config.mean).unsqueeze(-1)) / x.new_tensor(model.config.std).unsqueeze(-1)
+        with torch.no_grad():
+            logits = model(x.flatten(-2), layout=batch.layout)
+        truth = torch.nn.functional.one_hot(batch.targets["labels"], 6).double()
+        if loss == "ce":
+            return -(truth * logits.log_softmax(1)).sum()
+        return -(truth * logits.sigmoid().log() + (1 - truth) * (-logits).sigmoid().log()).sum()
+
+    step = 1e-3
+    draws = np.random.default_rng(1)
+    for place in zip(*(draws.integers(0, size, 12) for size in pixels.shape), strict=True):
+        change = torch.zeros_like(pixels)
+        change[place] = step
+        found = (loss_at(pixels + change) - loss_at(pixels - change)) / (2 * step)
+        torch.testing.assert_close(slope[place], found, rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d"])
+def test_every_back_end_gives_the_same_gradient_on_a_grid_that_is_not_square(encoding):
+    grid = Grid(17, 9)
+    model, batch = tiny(encoding), batch_of(images(2, grid), grid)
+    found = []
+    for name in ("dense", "tiles"):
+        with use_backend(name), inputs_alone(model, recomputes=name == "tiles"):
+            found.append(gradient_of(model, task_of(model), batch, "ce")(batch.inputs.float()))
+    assert found[0].abs().mean() > 0
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6 * float(found[0].abs().max()))
+
+
+def exactly_within(moved: Tensor, pixels: Tensor, epsilon: int) -> bool:
+    """In [0, 1] and in the ball, as real numbers."""
+    pairs = zip(moved.flatten().tolist(), pixels.flatten().tolist(), strict=True)
+    share = Fraction(epsilon, 255)
+    return all(
+        0 <= Fraction(one) / 255 <= 1 and abs(Fraction(one) - Fraction(other)) / 255 <= share for one, other in pairs
+    )
+
+
+@pytest.mark.parametrize("attack", [FGSM, STEPS], ids=lambda one: one.name)
+@pytest.mark.parametrize("epsilon", [1, 3])
+def test_nothing_leaves_the_values_of_pixels_or_the_ball(attack, epsilon):
+    model, whole = tiny(), batch_of(images(3))
+    # Fitted images have values between, at which a sum is rounded.
+    draws = torch.from_numpy(np.random.default_rng(2).random(whole.inputs.shape, dtype=np.float32))
+    fitted = (255 * draws).clamp(0, 255)
+    fitted[0, 0, :4] = torch.tensor([0, 1e-30, 255, 127.99999])
+    for batch in (whole, replace(whole, inputs=fitted)):
+        pixels = batch.inputs.float()
+        start = random_start(batch) if attack.random else None
+        moved = moved_by(model, batch, attack, epsilon, start=start)
+        assert exactly_within(moved, pixels, epsilon)
+        assert float((moved - pixels).abs().mean()) > 0.5 * epsilon
+        if not attack.random and batch is whole:
+            steps = (moved - pixels).unique().tolist()
+            assert {-epsilon, epsilon} < set(steps) <= set(range(-epsilon, epsilon + 1))
+
+
+def test_one_step_from_the_image_is_the_fast_method():
+    model, batch = tiny(), batch_of(images(3))
+    one = Attack("pgd", steps=1)
+    assert torch.equal(moved_by(model, batch, one, 3), moved_by(model, batch, FGSM, 3))
+    many = moved_by(model, batch, replace(STEPS, random=False), 3)
+    assert not torch.equal(many, moved_by(model, batch, FGSM, 3))
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_the_loss_rises_and_more_so_by_more_steps(loss):
+    model, batch = tiny().eval(), batch_of(images(6))
+    task, layout = task_of(model, {"loss": loss}), batch.layout
+
+    def loss_of(inputs: Tensor) -> float:
+        with torch.no_grad():
+            return float(task.loss(task.outputs(model, replace(batch, inputs=inputs)), batch.targets, layout)[0])
+
+    before, once, often = (
+        loss_of(one) for one in (batch.inputs, moved_by(model, batch, FGSM, 3, loss),
+                                 moved_by(model, batch, STEPS, 3, loss, start=random_start(batch)))
+    )  # fmt: skip
+    assert before < once < often
+
+
+def test_a_random_start_is_the_images_own_in_any_batch_and_pack():
+    grids = [Grid(2, 3), Grid(1, 5), Grid(2, 2)]
+    rows = [images(1, grid, number)[0] for number, grid in enumerate(grids)]
+    inputs, layout = packed(rows, grids, [None] * 3, 1, padded=[20])
+    pack = replace(labelled([0, 1, 2]), inputs=inputs, layout=layout)
+    start = random_start(pack)
+    assert start.shape == inputs.shape == (1, 17, 48)
+    assert start.abs().max() <= 1
+    assert (start[:, 15:] == 0).all()
+    alone = replace(batch_of(rows[1][None], grids[1]), indices=torch.tensor([1]))
+    assert torch.equal(random_start(alone)[0], start[0, 6:11])
+    two = batch_of(images(2))
+    assert not torch.equal(*random_start(two))
+    # Over the whole ball.
+    assert 0.45 < float(random_start(two).abs().mean()) < 0.55
+
+
+def test_a_pack_is_attacked_as_its_images_are():
+    model, grids = tiny(), [Grid(2, 3), Grid(3, 5)]
+    rows = [images(1, grid, number)[0] for number, grid in enumerate(grids)]
+    inputs, layout = packed(rows, grids, [None] * 2, 1, padded=[32])
+    pack = replace(labelled([3, 4]), inputs=inputs, layout=layout)
+    found = moved_by(model, pack, FGSM, 3)
+    assert torch.equal(found[0, 21:], inputs[0, 21:].float())
+    for begin, row, grid, label in ((0, rows[0], grids[0], 3), (6, rows[1], grids[1], 4)):
+        alone = moved_by(model, batch_of(row[None], grid, labels=[label]), FGSM, 3)
+        assert torch.equal(found[0, begin : begin + grid.cells], alone[0])
+
+
+def test_padding_of_an_image_is_left_as_it_is():
+    there = movable(Cutter(4, fit="pad"), (6, 9))
+    assert there.shape == (1, 6, 48)
+    assert there[0, 0].all()
+    # The last patch has the first column of its first two rows of pixels.
+    assert there[0, 5].view(3, 4, 4).sum((1, 2)).tolist() == [2, 2, 2]
+    assert there[0, 5].view(3, 4, 4)[:, :2, 0].all()
+    for fit in ("exact", "crop", "resize"):
+        assert movable(Cutter(4, fit=fit), (8, 12)).all()
+    assert movable(Cutter(4, fit="resize"), (7, 9)).all()
+    pixels = torch.rand(2, 6, 48) * 255
+    low, high = ball(pixels, 3, there)
+    moved = attacked(STEPS, pixels, 3, (low, high), lambda values: torch.ones_like(values), torch.ones_like(pixels))
+    hidden = (~there).expand_as(pixels)
+    assert torch.equal(moved[hidden], pixels[hidden])
+    assert (moved[~hidden] > pixels[~hidden]).all()
+
+
+def test_the_model_is_left_as_it_was():
+    model = tiny(drop_path=0.9).train()
+    model.blocks[0].eval()
+    model.cls_token.requires_grad_(False)
+    before = [(one.requires_grad, one.grad) for one in model.parameters()]
+    modes = [part.training for part in model.modules()]
+    assert torch.equal(moved_by(model, batch_of(images(1)), FGSM, 3), moved_by(model, batch_of(images(1)), FGSM, 3))
+    with pytest.raises(StopIteration), inputs_alone(model, recomputes=True):
+        next(iter(() if model.blocks.recomputes else (1,)))
+    assert [(one.requires_grad, one.grad) for one in model.parameters()] == before
+    assert before[0][1] is None
+    assert [part.training for part in model.modules()] == modes
+    assert not model.blocks.recomputes
