@@ -28,10 +28,11 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.metrics.base import metrics_of
+from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import ViTConfig
 from sightline.reading import check_regular, nearest_file, parse_json
 from sightline.replacing import write_out
-from sightline.results import FRACTION, INFERENCE, Measured, ResultRow
+from sightline.results import FITTED, FRACTION, INFERENCE, Measured, ResultRow
 from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
 
@@ -140,6 +141,16 @@ def header_of(path: Path) -> tuple[str, int]:
         return str(about["work"]), len(about["names"])
 
 
+def measured_of(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """Of which work a file of logits is, and what all its rows say; the logits are not read.
+
+    Raises:
+        InputError: as `read_logits`.
+    """
+    with _opened(path) as (about, _):
+        return str(about["work"]), dict(about["measured"])
+
+
 def read_logits(path: Path) -> StoredLogits:
     """A measurement that `write_logits` wrote.
 
@@ -221,20 +232,23 @@ def rows_of(metrics: Iterable[Any], measured: Mapping[str, Any]) -> list[ResultR
     """The rows of some metrics of one measurement; of shrunk images no parts, but however they were looked at."""
     found = (one for metric in metrics for one in metric.rows())
     if measured["shrunk"] is not None:
-        found = (one for one in found if one.slices.keys() <= {INFERENCE})
+        found = (one for one in found if one.slices.keys() <= {INFERENCE, FITTED})
     return [ResultRow(**vars(one), **measured) for one in found]
 
 
-def rescored(stored: StoredLogits, advance: Callable[[int], None] | None = None) -> list[ResultRow]:
+def rescored(
+    stored: StoredLogits, advance: Callable[[int], None] | None = None, temperature: Temperature | None = None
+) -> list[ResultRow]:
     """Every metric of stored logits: the rows of the measurement itself, to the last bit.
 
     Args:
         advance: called with the number of images of each part.
+        temperature: that the logits are measured over too.
 
     Raises:
         InputError: its options are not known to this version.
     """
-    metrics = metrics_of(task_from(stored.task))
+    metrics = metrics_of(tempered(task_from(stored.task), temperature))
     for start in range(0, len(stored.names), _TOGETHER):
         these = slice(start, start + _TOGETHER)
         logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])

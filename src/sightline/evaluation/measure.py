@@ -24,7 +24,9 @@ from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_r
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
+from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
+from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
@@ -43,6 +45,9 @@ class EvaluateConfig:
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
         knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
             resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
+        temperature: measure `minival` in each of these ways too, before any other split, and fit on it the temperature
+            of what is measured in the same way (`temperature.fit_temperature`); of a classifier. temperature_images:
+            how many of it, unless it is one of `splits`.
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
@@ -55,6 +60,8 @@ class EvaluateConfig:
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
+    temperature: bool = False
+    temperature_images: int = 1000
     task_options: Mapping[str, Any] = field(default_factory=dict)
     shrink: bool = True
     precision: str = "auto"
@@ -67,7 +74,7 @@ class EvaluateConfig:
         for side in self.sides:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
-        for name in ("images", "tune_images"):
+        for name in ("images", "tune_images", "temperature_images"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
@@ -110,7 +117,9 @@ class EvaluateConfig:
 
     def tunes(self, split: str, knob: Knob | None) -> bool:
         """Whether a knob is searched for before a split is measured."""
-        return self.knobs != "default" and split == "test" and knob is not None
+        # As the images of the test are, so are those that its temperature is fitted on.
+        likewise = split == SPLIT and self.temperature and "test" in self.splits
+        return self.knobs != "default" and (split == "test" or likewise) and knob is not None
 
 
 @dataclass(frozen=True)
@@ -149,16 +158,27 @@ def planned_passes(
     for split, resolution in measurements(source, config, train_resolution):
         planned.append((resolution, passes(source, knob, config, split, resolution)))
         if config.shrinks(resolution, train_resolution):
-            planned.append((train_resolution, config.count(source.length(split), resolution)))
+            planned.append((train_resolution, count_of(source, config, split, resolution)))
     return planned
 
 
 def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
     """How many images one measurement passes through a model, the search for its knob included."""
-    count = config.count(source.length(split), resolution)
+    count = count_of(source, config, split, resolution)
     if knob is None or not config.tunes(split, knob):
         return count
+    if split == "test" and config.tunes(SPLIT, knob):
+        # The search was before, for minival.
+        return (2 if config.knobs == "both" else 1) * count
     return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * count
+
+
+def count_of(source: Source, config: EvaluateConfig, split: str, resolution: int | View) -> int:
+    """How many images of a split are measured at a resolution."""
+    length = source.length(split)
+    if split == SPLIT and split not in config.splits:
+        return min(config.temperature_images, config.temperature_images if length is None else length)
+    return config.count(length, resolution)
 
 
 def _searched(source: Source, config: EvaluateConfig) -> int:
@@ -167,7 +187,8 @@ def _searched(source: Source, config: EvaluateConfig) -> int:
 
 
 def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
-    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone.
+    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone, `minival` first where
+    a temperature is fitted on it.
 
     Raises:
         InputError: there is no such split, or no such view of it.
@@ -180,11 +201,16 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
     if config.knobs != "default" and "minival" not in source.splits:
         raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
-    return [
+    if config.temperature and SPLIT not in source.splits:
+        raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
+    asked = [
         (split, resolution)
         for split in config.splits
         for resolution in (config.resolutions if split != "heldout_fonts" else (train_resolution,))
     ]
+    if not config.temperature:
+        return asked
+    return list(dict.fromkeys([*((SPLIT, resolution) for _, resolution in asked), *asked]))
 
 
 def evaluate(
@@ -216,12 +242,16 @@ def evaluate(
     check_sizes(model, config)
     task = task_of(model, config.task_options).on(source, identity.data)
     device = model.anchor.device
+    if config.temperature:
+        check_task(task)
+    # By how images are shown: what was fitted on those of minival.
+    fitted: dict[tuple[object, ...], Temperature] = {}
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
     parts = parts or Parts()
     for split, view in measurements(source, config, identity.train_resolution):
-        indices = some_images(source, split, config.count(source.length(split), view))
+        indices = some_images(source, split, count_of(source, config, split, view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
         place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
         if isinstance(view, View):
@@ -235,18 +265,24 @@ def evaluate(
             tuning = functools.partial(
                 tune_knob, model, task, source, searched, view, precision=precision, advance=advance, ranks=parts.ranks
             )
-            best = parts.once(json.dumps(["knob", *shown]), tuning)
+            best = parts.once(json.dumps(["knob", *shown[1:]]), tuning)
         for number, (tuned, small) in enumerate(config.settings(split, view, model.knob, side)):
             knob = best if tuned else own
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
+            way = (*shown[1:], tuned, small)
+            heats = config.temperature and split == SPLIT
+            measuring = tempered(task, None if heats else fitted.get(way))
             with knob_at(model, knob):
                 counted = count_split(
-                    model, task, source if small is None else shrunk(source, small), split, indices, view,
+                    model, measuring, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
-                    workers=config.workers, advance=advance, answers=answers is not None and number == 0,
-                    scores=keep is not None, drawn=pictures is not None and not tuned,
+                    workers=config.workers, advance=advance,
+                    answers=answers is not None and number == 0 and split in config.splits,
+                    scores=keep is not None or heats, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
+            if heats:
+                fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
             if counted is None:
                 continue
             if answers is not None:

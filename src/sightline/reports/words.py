@@ -19,13 +19,19 @@ _NAMES = {
     "ece": "expected calibration error", "ece_30": "expected calibration error of 30 bins",
     "ece_adaptive": "expected calibration error of bins of as many images each",
     "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
+    "temperature": "fitted temperature", "temperature_sigmoid": "fitted temperature of sigmoids",
+    "nll_tempered": "negative log-likelihood at the fitted temperature",
+    "brier_tempered": "Brier score at the fitted temperature",
+    "ece_tempered": "expected calibration error at the fitted temperature",
+    "ece_sigmoid_tempered": "expected calibration error of sigmoids at their fitted temperature",
     "aurc": "area under risk by coverage",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what others say, and are left to the page.
 ASIDE = (
     "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
-    "nll", "brier", "aurc",
+    "nll", "brier", "aurc", "temperature", "temperature_sigmoid", "nll_tempered", "brier_tempered",
+    "ece_sigmoid_tempered",
 )  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}

@@ -22,6 +22,8 @@ def evaluate(
     no_shrink: bool = False,
     tune: bool = False,
     tune_images: int = 500,
+    temperature: bool = False,
+    temperature_images: int = 1000,
     settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
@@ -49,6 +51,9 @@ def evaluate(
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob on minival at each resolution.
         tune_images: Images of minival for that search.
+        temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
+            are divided by: nll, brier and ece after it are rows of their own.
+        temperature_images: Images of minival for that.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
@@ -75,6 +80,7 @@ def evaluate(
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.parts import kept_beside
+    from sightline.evaluation.temperature import check_task
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.ranks import joined
@@ -115,6 +121,8 @@ def evaluate(
                     read_predictions(said)
                 task_options = apply_settings({}, settings)
                 task = task_of(run.model, task_options).on(run.source, run.data)
+                if temperature:
+                    check_task(task)
                 if logits is not None:
                     task_record(task)
                     output.claim_logits(logits, inputs=inputs)
@@ -139,6 +147,8 @@ def evaluate(
                     images=measure.usual_images(run.source) if images is None else images,
                     knobs="both" if tune else "default",
                     tune_images=tune_images,
+                    temperature=temperature,
+                    temperature_images=temperature_images,
                     shrink=not no_shrink,
                     task_options=task_options,
                     precision=precision,
@@ -155,11 +165,11 @@ def evaluate(
                         run.model.config, view.patches, asked=f"resolution {view.name}", **here
                     )
                 measure.planned_images(run.source, run.model, config, run.side)
-                source = bars.read_headers(run.source, (*chosen, *(("minival",) if tune else ())), run.skip_unreadable)
+                read = (*chosen, *(("minival",) if tune or temperature else ()))
+                source = bars.read_headers(run.source, read, run.skip_unreadable)
                 advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
 
             def about() -> dict[str, Any]:
-                splits = (*chosen, *(("minival",) if tune else ()))
                 computed = replace(config, workers=0, precision=runtime.chosen_precision(precision, where))
                 return {
                     "command": f"evaluate {__version__} {runtime.commit()}",
@@ -168,7 +178,7 @@ def evaluate(
                     "device": where.type,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
-                    "data": [source.fingerprint(name).digest for name in splits],
+                    "data": [source.fingerprint(name).digest for name in read],
                 }
 
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
