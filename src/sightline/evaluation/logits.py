@@ -148,7 +148,23 @@ def measured_of(path: Path) -> tuple[str, Mapping[str, Any]]:
         InputError: as `read_logits`.
     """
     with _opened(path) as (about, _):
-        return str(about["work"]), dict(about["measured"])
+        return str(about["work"]), _fields(about)
+
+
+def images_of(
+    path: Path,
+) -> tuple[Sequence[str], np.ndarray, np.ndarray, Mapping[str, Any], Mapping[str, Any]]:
+    """Names, indices and labels of the images of a file, its `task` and what all its rows say; no logits are read.
+
+    Raises:
+        InputError: as `read_logits`.
+    """
+    with _opened(path) as (about, arrays):
+        names, indices, labels, task = about["names"], arrays["indices"], arrays["labels"], about["task"]
+        task_from(task)
+        if not indices.shape == labels.shape == (len(names),):
+            raise ValueError(f"indices {list(indices.shape)} and labels {list(labels.shape)} of {len(names)} images")
+        return names, indices, labels, task, _fields(about)
 
 
 def read_logits(path: Path) -> StoredLogits:
@@ -160,11 +176,20 @@ def read_logits(path: Path) -> StoredLogits:
     with _opened(path) as (about, arrays):
         names, slices = about["names"], about["slices"] or [{}] * len(about["names"])
         logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
-        task, measured = about["task"], about["measured"]
-        measured = {key: tuple(one) if isinstance(one, list) else one for key, one in measured.items()}
-        stored = StoredLogits(logits, labels, indices, names, slices, task, measured, about["work"])
+        stored = StoredLogits(logits, labels, indices, names, slices, about["task"], _fields(about), about["work"])
         _check(stored)
     return stored
+
+
+def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What all rows say, as their fields: JSON has no tuples. ValueError where it is something else."""
+    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
+    measured = {key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()}
+    if measured.keys() != made:
+        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(measured.keys() ^ made))}")
+    # A row takes no value that does not fit.
+    ResultRow(**vars(Measured("top1", 0.0, FRACTION, 1)), **measured)
+    return measured
 
 
 @contextlib.contextmanager
@@ -205,11 +230,6 @@ def _check(stored: StoredLogits) -> None:
         raise ValueError(f"labels: expected 0 to {classes - 1}")
     if not all(isinstance(one, dict) for one in stored.slices):
         raise ValueError("slices: expected groups")
-    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
-    if stored.measured.keys() != made:
-        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(stored.measured.keys() ^ made))}")
-    # A row takes no value that does not fit.
-    ResultRow(**vars(Measured("top1", 0.0, FRACTION, images)), **stored.measured)
     task_from(stored.task)
 
 
