@@ -180,7 +180,8 @@ def largest(effects: Sequence[ClassEffect], most: int) -> dict[str, list[ClassEf
     found: dict[str, list[ClassEffect]] = {}
 
     def put(name: str, some: Iterable[ClassEffect], size: Callable[[float], float]) -> None:
-        ordered = sorted(some, key=lambda one: -size(one.value))
+        # What is equal but for rounding is equal.
+        ordered = sorted(some, key=lambda one: -round(size(one.value), 12))
         found[name] = [one for one in ordered if size(one.value) > _NOTHING][:most]
 
     for metric in METRICS:

@@ -184,7 +184,9 @@ def read_logits(path: Path) -> StoredLogits:
 def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
     """What all rows say, as their fields: JSON has no tuples. ValueError where it is something else."""
     made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
-    measured = {key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()}
+    measured: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
+    }
     if measured.keys() != made:
         raise ValueError(f"measured: missing or unknown: {', '.join(sorted(measured.keys() ^ made))}")
     # A row takes no value that does not fit.
