@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     logits, labels = drawn(8, 5, 3)
     file = store(tmp_path, logits, labels)
     with np.load(file) as held:
-        arrays = dict(held)
+        arrays: dict[str, Any] = dict(held)
     for change in ({"labels": labels[:4]}, {"indices": np.zeros((5, 1), np.int64)}, {"about": arrays["about"][:9]}):
         np.savez(file, **(arrays | change))
         with pytest.raises(InputError, match="cannot be read as logits"):
