@@ -99,7 +99,7 @@ def _where_zero(slope: Callable[[float], float]) -> float:
     if rises or falls:
         return 1.0 if rises and falls else MOST if rises else 1 / MOST
     ends = np.log(1 / MOST), np.log(MOST)
-    found: Any = brentq(lambda log: slope(float(np.exp(log))), *ends, xtol=1e-13)
+    found: Any = brentq(lambda log: slope(float(np.exp(log))), *ends, xtol=1e-11)
     return float(np.exp(-found))
 
 
