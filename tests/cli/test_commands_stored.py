@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from sightline.evaluation.logits import read_logits, write_logits
 from sightline.results import read_rows
 from tests.stored import store
 
@@ -38,6 +40,18 @@ def test_a_temperature_is_fitted_on_minival_and_again_from_stored_logits(cli, ru
     code, out, _ = cli("rescore", file, "--json")
     assert code == 0
     assert not {key for key in by_metric(out) if "temper" in key[2]}
+
+
+def test_minival_may_be_stored_by_a_command_of_its_own(cli, run_copy, tmp_path):
+    kept, rows = tmp_path / "kept", ["--out", tmp_path / "rows.jsonl", "--overwrite"]
+    few = ["--resolutions", 8, "--threads", 1, *rows, "--logits", kept]
+    assert cli("evaluate", run_copy, *few, "--images", 6)[0] == 0
+    assert "temperature" not in cli("rescore", kept, "--json")[1]
+    assert cli("evaluate", run_copy, *few, "--split", "minival", "--images", 40)[0] == 0
+    code, out, _ = cli("rescore", kept, "--json")
+    found = by_metric(out)
+    assert code == 0
+    assert (found["test", 8, "temperature"]["images"], found["test", 8, "ece_tempered"]["images"]) == (40, 6)
 
 
 def test_a_temperature_without_held_out_images_or_scores_is_refused(refused, run_copy, tmp_path):
@@ -114,6 +128,14 @@ def test_one_run_or_one_size(cli, kept, refused):
     assert {json.loads(line)["kind"] for line in said.splitlines()} == {
         "extrapolation", "change", "spread_of_sizes", "confusion",
     }  # fmt: skip
+    file = runs[0][0]
+    odd = dataclasses.replace(read_logits(file), task=read_logits(file).task | {"classes": ["cat", "dog", "\udcff"]})
+    write_logits(kept.parent / "odd", "odd.npz", odd)
+    other = dataclasses.replace(odd, measured=odd.measured | {"run": "c"}, logits=odd.logits[:, ::-1].copy())
+    write_logits(kept.parent / "odd", "other.npz", other)
+    code, said, _ = cli("classes", kept.parent / "odd", "--out", kept.parent / "page")
+    assert code == 0
+    assert "?" in (kept.parent / "page" / "classes.html").read_text()
     code, said, _ = cli("classes", *(files[0] for files in runs), "--out", kept.parent / "out")
     assert code == 0
     assert "Largest gaps of accuracy at" in said

@@ -119,6 +119,8 @@ def test_lines_splits_and_shrunk_images(tmp_path):
         "a (seed 0)", "a (seed 1)", "b (default knob)", "b (tuned knob)", "c",
     ]  # fmt: skip
     assert [one.shown for one in tables] == ["16 px"] * 4 + ["tokens:64"]
+    (named,) = stored_tables([store(tmp_path / "mean", logits, labels, run="mean")])
+    assert named.table.line == "mean (seed 0)"
     (held,) = stored_tables(files, split="minival")
     assert held.measured["split"] == "minival"
     with pytest.raises(InputError, match="--split 'tets' is not known"):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sightline.class_rows import ClassTable
+from sightline.class_rows import MEAN, ClassTable
 from sightline.errors import InputError, choose
 from sightline.evaluation.logits import StoredLogits, images_of, read_logits
 from sightline.metrics.by_class import class_measures, distinct
@@ -133,7 +133,8 @@ def _lines(headers: Sequence[_Header]) -> list[str]:
     lines = []
     for one in headers:
         run, seed, tuned = (one.measured[name] for name in ("run", "seed", "tuned"))
-        told = [f"seed {seed}"] if several("seed", run) else []
+        # What stands for all of them has a name of its own.
+        told = [f"seed {seed}"] if several("seed", run) or run == MEAN else []
         if several("tuned", run):
             told.append("tuned knob" if tuned else "default knob")
         lines.append(f"{run} ({', '.join(told)})" if told else str(run))

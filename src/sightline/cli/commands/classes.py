@@ -82,7 +82,9 @@ def classes(
         again = command("classes", *logits, *words, "--most", most, "--out", out)
         chosen = f"those with an ILSVRC number of at most {first:,}" if first is not None else ""
         page = classes_page.render(study, effects, rows[0], again, most=most, chosen=chosen)
-        for place, text in zip(written, (dump_rows(rows), dump_effects(effects), page), strict=True):
+        # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
+        texts = (dump_rows(rows), dump_effects(effects), page.encode("utf-8", "replace"))
+        for place, text in zip(written, texts, strict=True):
             write_out(place, text)
     if json:
         print(dump_effects(effects), end="")
