@@ -25,6 +25,8 @@ IMAGES = "images"
 SQUARE = "square"
 INFERENCE = "inference"
 """The slice that says how images were looked at, where that was not once and whole: a measurement of its own."""
+FITTED = "fitted_on"
+"""The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # What a row of 0.1 lacks, which knew accuracies alone.
 _OLD = {"unit": FRACTION, "better": "higher"}

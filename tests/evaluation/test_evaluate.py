@@ -17,13 +17,13 @@ from sightline.data.preprocessing import preprocessing
 from sightline.data.views import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.as_trained import views_as_trained
 from sightline.evaluation.measure import (
     RunIdentity,
     check_sizes,
     planned_images,
     some_images,
     usual_images,
-    views_as_trained,
 )
 from sightline.evaluation.shrunk import shrunk
 from sightline.models import create_model

@@ -20,6 +20,7 @@ from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.parts import Parts, kept_beside, weights_digest
 from sightline.load import load_model, save_model
 from sightline.metrics.base import metrics_of
+from sightline.metrics.tempered import Temperature, tempered
 from sightline.ranks import Ranks
 from sightline.results import as_written
 from sightline.tasks.base import task_of
@@ -41,6 +42,7 @@ CASES = {
     "seven": ("scenes", {}, config_of(16, 24, images=7)),
     "one": ("scenes", {}, config_of(16, images=1)),
     "knob": ("scenes", {"encoding": "lookhere_90"}, config_of(16, images=5, knobs="both", tune_images=9)),
+    "temperature": ("scenes", {}, config_of(16, 24, images=5, temperature=True, temperature_images=7)),
     "tokens": ("scenes", {}, config_of(View("tokens", 16), images=9)),
     "segmentation": (
         "scenes:pairs", {"task": "segmentation", "task_options": {"head": "pix"}}, config_of(16, 24, images=7)
@@ -255,7 +257,8 @@ def test_what_a_metric_saw_is_told_to_the_last_bit(name, saved):
     """Each metric by its state, through a file, and merged batch by batch: the rows of one that saw all."""
     place, data, _ = saved(name)
     model, source = load_model(place), open_source(data)
-    task = task_of(model).on(source, data)
+    # Without a temperature there is nothing to measure at one.
+    task = tempered(task_of(model).on(source, data), Temperature("minival", 3, 1.5))
     whole, merged = metrics_of(task), metrics_of(task)
     for start in range(0, 12, 5):
         for one in predict.predict_split(model, task, source, "test", range(start, min(start + 5, 12)), 16):

@@ -76,14 +76,14 @@ def test_likelihoods(case):
             assert one.stderr == pytest.approx(np.std(values, ddof=1) / math.sqrt(len(values)), rel=1e-6, abs=1e-9)
 
 
+def in_bin(confidence, number, bins):
+    return number / bins < confidence <= (number + 1) / bins or (number == 0 and confidence == 0)
+
+
 def written_out(right, confidence, bins):
     total = 0.0
     for number in range(bins):
-        inside = [
-            one
-            for one in range(len(right))
-            if number / bins < confidence[one] <= (number + 1) / bins or (number == 0 and confidence[one] == 0)
-        ]
+        inside = [one for one in range(len(right)) if in_bin(confidence[one], number, bins)]
         if inside:
             accuracy = sum(right[one] for one in inside) / len(inside)
             sure = sum(confidence[one] for one in inside) / len(inside)
@@ -106,6 +106,14 @@ def test_calibration(case, link):
         assert found[("ece_sigmoid",)].value == pytest.approx(written_out(right, sigmoid, 15), abs=1e-9)
     else:
         assert ("ece_sigmoid",) not in found
+    for number in range(15):
+        inside = [one for one in range(len(labels)) if in_bin(softmax[one], number, 15)]
+        part = ("confidence_bin", number + 1)
+        assert (("top1_in_bin", part) in found) == (("confidence", part) in found) == bool(inside)
+        for name, values in (("top1_in_bin", right), ("confidence", softmax)) if inside else ():
+            one = found[name, part]
+            assert one.value == pytest.approx(sum(values[k] for k in inside) / len(inside), abs=1e-9)
+            assert one.count == len(inside)
     by_bin = [(dict(key[1:])["confidence_bin"], one) for key, one in found.items() if key[0] == "top1_in_bin"]
     assert sum(one.count for _, one in by_bin) == len(labels)
     apart = sum(
@@ -128,6 +136,24 @@ def test_bins_of_as_many_images_each(count, classes):
         if inside:
             total += abs(sum(right for _, right in inside) - sum(sure for sure, _ in inside))
     assert found.value == pytest.approx(total / count, abs=1e-9)
+
+
+@given(DRAWS)
+def test_bins_of_as_many_images_each_where_images_are_alike(case):
+    """Whichever of those that are alike comes first: each is as right as all of them are."""
+    logits, labels = drawn(*case)
+    found = measured(Calibration, logits, labels, cuts=(2, 9))[("ece_adaptive",)]
+    right = [answer_of(row) == label for row, label in zip(logits, labels, strict=True)]
+    sure = [round(max(chances_of(row)), 6) for row in logits]
+    apart = []
+    for one in sorted(set(sure)):
+        alike = [k for k in range(len(labels)) if sure[k] == one]
+        apart += [sum(right[k] - max(chances_of(logits[k])) for k in alike) / len(alike)] * len(alike)
+    small, more, total, start = len(labels) // 15, len(labels) % 15, 0.0, 0
+    for number in range(15):
+        inside = apart[start : start + small + (number < more)]
+        start, total = start + len(inside), total + abs(sum(inside))
+    assert found.value == pytest.approx(total / len(labels), abs=1e-6)
 
 
 def test_edges():
@@ -161,6 +187,28 @@ def test_selection_is_the_mean_over_all_orders_of_images_that_are_alike(seed, co
     half = found[("top1_answered", ("coverage", 0.5))]
     assert half.value == pytest.approx(sum(halves) / len(halves), abs=1e-9)
     assert half.count == math.ceil(count / 2)
+
+
+@given(DRAWS, st.sampled_from(["softmax", "sigmoid"]))
+def test_selection_of_any_classes(case, link):
+    """One image, one class, confidences of exactly 1: the expected share of wrong answers among the k surest, where
+    those that are alike are drawn by lot."""
+    logits, labels = drawn(*case)
+    found = measured(Selection, logits, labels, link, cuts=(4,))
+    score = [max(row) if link == "sigmoid" else round(max(chances_of(row)), 6) for row in logits]
+    wrong = [answer_of(row) != label for row, label in zip(logits, labels, strict=True)]
+    risks = []
+    for k in range(1, len(labels) + 1):
+        last = sorted(score, reverse=True)[k - 1]
+        surer = [one for one in range(len(labels)) if score[one] > last]
+        alike = [one for one in range(len(labels)) if score[one] == last]
+        lost = sum(wrong[one] for one in surer) + (k - len(surer)) * sum(wrong[one] for one in alike) / len(alike)
+        risks.append(lost / k)
+    assert found[("aurc",)].value == pytest.approx(sum(risks) / len(risks), abs=1e-9)
+    for share in (0.5, 0.8, 0.9):
+        count = next(k for k in range(1, len(labels) + 1) if k / len(labels) >= share - 1e-12)
+        one = found[("top1_answered", ("coverage", share))]
+        assert (one.value, one.count) == (pytest.approx(1 - risks[count - 1], abs=1e-9), count)
 
 
 @pytest.mark.parametrize("kind", [Likelihood, Calibration, Selection])

@@ -61,6 +61,22 @@ def test_a_bin_of_one_knob_alone_is_of_that_knob():
     assert ">a<" not in re.sub(r"\s", "", calibration_plot.reliability(study))
 
 
+def test_a_fitted_temperature_stands_by_resolution_on_the_page():
+    """What it was fitted on is no part of the images."""
+    fitted = {"slices": {"fitted_on": "minival"}, "unit": ""}
+    rows = accuracy_rows(VALUES, SIZES)
+    for size in SIZES:
+        rows.append(row("a", 1.0625 + size, size, metric="temperature", better="", count=30, **fitted))
+        rows.append(row("a", 0.0625, size, metric="ece_tempered", better="lower", **fitted))
+    text = render(Report("t", "c", [], rows))
+    assert 'id="parts"' not in text
+    for words in ("Fitted temperature", "33.06", "65.06", "calibration error at the fitted temperature", "0.0625"):
+        assert words in Page(text).text, words
+    shown = printed(rows)
+    assert "calibration error at the fitted temperature, split test" in " ".join(shown.split())
+    assert "33.06" not in shown
+
+
 def test_bins_of_one_kind_alone_are_no_figure():
     rows = [one for one in calibrated() if one.metric != "confidence"]
     assert not calibration_plot.is_there(Study.of(rows))

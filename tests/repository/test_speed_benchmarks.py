@@ -71,6 +71,7 @@ def test_what_the_measures_cost_beside_a_plain_pass_and_from_stored_logits(tmp_p
     assert (beside["part"], beside["subject"], beside["baseline"]) == ("pass", "measures", "accuracy")
     assert beside["interval"][0] <= beside["ratio"] <= beside["interval"][1]
     assert (again["part"], again["images"], again["classes"], again["wanted"]) == ("rescore", 500, 1000, 20.0)
-    # top1, top5, nll, brier, three calibration errors and aurc at least.
-    assert again["rows"] >= 8
+    # top1, top5, nll, brier, three calibration errors, aurc, four of a temperature, and of each class at least.
+    assert again["rows"] >= 12 + 500
+    assert 0 <= again["temperature_seconds"] + again["classes_seconds"] <= again["seconds"] + 0.02
     assert 0 < again["megabytes"] < 2

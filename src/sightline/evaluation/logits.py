@@ -28,10 +28,11 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.metrics.base import metrics_of
+from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import ViTConfig
 from sightline.reading import check_regular, nearest_file, parse_json
 from sightline.replacing import write_out
-from sightline.results import FRACTION, INFERENCE, Measured, ResultRow
+from sightline.results import FITTED, FRACTION, INFERENCE, Measured, ResultRow
 from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
 
@@ -144,6 +145,32 @@ def header_of(path: Path) -> tuple[str, int]:
         return str(about["work"]), len(about["names"])
 
 
+def measured_of(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """Of which work a file of logits is, and what all its rows say; the logits are not read.
+
+    Raises:
+        InputError: as `read_logits`.
+    """
+    with _opened(path) as (about, _):
+        return str(about["work"]), _fields(about)
+
+
+def images_of(
+    path: Path,
+) -> tuple[Sequence[str], np.ndarray, np.ndarray, Mapping[str, Any], Mapping[str, Any]]:
+    """Names, indices and labels of the images of a file, its `task` and what all its rows say; no logits are read.
+
+    Raises:
+        InputError: as `read_logits`.
+    """
+    with _opened(path) as (about, arrays):
+        names, indices, labels, task = about["names"], arrays["indices"], arrays["labels"], about["task"]
+        task_from(task)
+        if not indices.shape == labels.shape == (len(names),):
+            raise ValueError(f"indices {list(indices.shape)} and labels {list(labels.shape)} of {len(names)} images")
+        return names, indices, labels, task, _fields(about)
+
+
 def read_logits(path: Path) -> StoredLogits:
     """A measurement that `write_logits` wrote.
 
@@ -153,11 +180,24 @@ def read_logits(path: Path) -> StoredLogits:
     with _opened(path) as (about, arrays):
         names, slices = about["names"], about["slices"] or [{}] * len(about["names"])
         logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
-        task, measured = about["task"], about["measured"]
-        measured = {key: tuple(one) if isinstance(one, list) else one for key, one in measured.items()}
-        stored = StoredLogits(logits, labels, indices, names, slices, task, measured, about["work"])
+        stored = StoredLogits(logits, labels, indices, names, slices, about["task"], _fields(about), about["work"])
         _check(stored)
     return stored
+
+
+def _fields(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What all rows say, as their fields: JSON has no tuples. ValueError where it is something else."""
+    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
+    measured: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in about["measured"].items()
+    }
+    # Fields that came later take what they are by default.
+    odd = (measured.keys() ^ made) - _LATER
+    if odd:
+        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
+    # A row takes no value that does not fit.
+    ResultRow(**vars(Measured("top1", 0.0, FRACTION, 1)), **measured)
+    return measured
 
 
 @contextlib.contextmanager
@@ -203,13 +243,6 @@ def _check(stored: StoredLogits) -> None:
         raise ValueError(f"labels: expected 0 to {classes - 1}")
     if not all(isinstance(one, dict) for one in stored.slices):
         raise ValueError("slices: expected groups")
-    made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
-    # Fields that came later take what they are by default.
-    odd = (stored.measured.keys() ^ made) - _LATER
-    if odd:
-        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
-    # A row takes no value that does not fit.
-    ResultRow(**vars(Measured("top1", 0.0, FRACTION, images)), **stored.measured)
     task_from(stored.task)
 
 
@@ -232,7 +265,7 @@ def rows_of(metrics: Iterable[Any], measured: Mapping[str, Any]) -> list[ResultR
     """The rows of some metrics of one measurement; of shrunk images no parts, but however they were looked at."""
     found = (one for metric in metrics for one in metric.rows())
     if measured["shrunk"] is not None:
-        found = (one for one in found if one.slices.keys() <= {INFERENCE})
+        found = (one for one in found if one.slices.keys() <= {INFERENCE, FITTED})
     return [ResultRow(**vars(one), **measured) for one in found]
 
 
@@ -253,16 +286,19 @@ def refuse_twice(stored: Mapping[Path, Mapping[str, Any]]) -> None:
         known[told] = file
 
 
-def rescored(stored: StoredLogits, advance: Callable[[int], None] | None = None) -> list[ResultRow]:
+def rescored(
+    stored: StoredLogits, advance: Callable[[int], None] | None = None, temperature: Temperature | None = None
+) -> list[ResultRow]:
     """Every metric of stored logits: the rows of the measurement itself, to the last bit.
 
     Args:
         advance: called with the number of images of each part.
+        temperature: that the logits are measured over too.
 
     Raises:
         InputError: its options are not known to this version.
     """
-    metrics = metrics_of(task_from(stored.task))
+    metrics = metrics_of(tempered(task_from(stored.task), temperature))
     for start in range(0, len(stored.names), _TOGETHER):
         these = slice(start, start + _TOGETHER)
         logits, names = torch.from_numpy(stored.logits[these]), list(stored.names[these])

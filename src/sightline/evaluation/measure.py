@@ -6,14 +6,13 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from PIL.Image import Image
 
 from sightline import runtime
 from sightline.checks import require, require_whole
-from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import PositionEncoding
@@ -25,7 +24,9 @@ from sightline.evaluation.measures.base import Subject, checked_measures, measur
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
+from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
+from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
@@ -48,6 +49,9 @@ class EvaluateConfig:
         knobs: `default` measures with the model's encoding as it stands; `tuned` with what is best on `minival` at each
             resolution, where the encoding has anything to choose; `both` with each of these. tune_images: how many of
             it; tuned: what is chosen, the `knob`, the `rule` by which tables are resized, or both.
+        temperature: measure `minival` in each of these ways too, before any other split, and fit on it the temperature
+            of what is measured in the same way (`temperature.fit_temperature`); of a classifier. temperature_images:
+            how many of it, unless it is one of `splits`.
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
         measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
@@ -62,6 +66,8 @@ class EvaluateConfig:
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
     tuned: tuple[str, ...] = KINDS
+    temperature: bool = False
+    temperature_images: int = 1000
     task_options: Mapping[str, Any] = field(default_factory=dict)
     shrink: bool = True
     precision: str = "auto"
@@ -75,7 +81,7 @@ class EvaluateConfig:
         for side in self.sides:
             if isinstance(side, bool) or not isinstance(side, int) or side < 1:
                 raise InputError(f"resolutions: {side!r} is not a side in pixels (expected whole numbers of 1 or more)")
-        for name in ("images", "tune_images"):
+        for name in ("images", "tune_images", "temperature_images"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
@@ -121,9 +127,13 @@ class EvaluateConfig:
         return [*((one, None) for one in (*usual, *tuned)), *small]
 
     def tunes(self, split: str, encoding: PositionEncoding) -> bool:
-        """Whether anything is searched for before a split is measured: never on that split itself."""
+        """Whether anything is searched for before a split is measured: never for what is searched on itself, but where
+        its temperature is for splits that are tuned."""
         there = {"knob": encoding.knob, "rule": encoding.rule}
-        return self.knobs != "default" and split not in _UNTUNED and any(there[kind] is not None for kind in self.tuned)
+        measured = split not in _UNTUNED or (
+            split == SPLIT and self.temperature and any(one not in _UNTUNED for one in self.splits)
+        )
+        return self.knobs != "default" and measured and any(there[kind] is not None for kind in self.tuned)
 
     def searches(self, encoding: PositionEncoding, split: str, view: int | View, patch_size: int) -> list[Search]:
         """What is searched before a split is measured at a size or view."""
@@ -166,18 +176,24 @@ def planned_passes(
     for split, resolution in measurements(source, config, train_resolution):
         planned.append((resolution, passes(source, model, config, split, resolution)))
         if config.shrinks(resolution, train_resolution):
-            planned.append((train_resolution, config.count(source.length(split), resolution)))
+            planned.append((train_resolution, count_of(source, config, split, resolution)))
     return planned
 
 
 def passes(source: Source, model: Model, config: EvaluateConfig, split: str, resolution: int | View) -> int:
     """How many images one measurement passes through a model, the search for its knob and rule included."""
-    count = config.count(source.length(split), resolution)
-    each = count + sum(measure_class(name).passes(source, split, count) for name in config.measures)
+    count = each = count_of(source, config, split, resolution)
+    if split in config.splits:
+        each += sum(measure_class(name).passes(source, split, count) for name in config.measures)
     if not config.tunes(split, model.encoding):
         return each
+    each *= 2 if config.knobs == "both" else 1
+    order = (*((SPLIT,) if config.temperature else ()), *config.splits)
+    if split != next(one for one in order if config.tunes(one, model.encoding)):
+        # What was found for the first holds for all.
+        return each
     searches = config.searches(model.encoding, split, resolution, model.config.patch_size)
-    return tuning_passes(searches, _searched(source, config)) + (2 if config.knobs == "both" else 1) * each
+    return tuning_passes(searches, _searched(source, config)) + each
 
 
 def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
@@ -186,7 +202,16 @@ def splits_read(source: Source, config: EvaluateConfig) -> tuple[str, ...]:
     beside = [
         name for one in config.measures for split in config.splits for name in measure_class(one).reads(source, split)
     ]
-    return tuple(dict.fromkeys([*config.splits, *(["minival"] if config.knobs != "default" else []), *beside]))
+    chosen = [SPLIT] if config.knobs != "default" or config.temperature else []
+    return tuple(dict.fromkeys([*config.splits, *chosen, *beside]))
+
+
+def count_of(source: Source, config: EvaluateConfig, split: str, resolution: int | View) -> int:
+    """How many images of a split are measured at a resolution."""
+    length = source.length(split)
+    if split == SPLIT and split not in config.splits:
+        return min(config.temperature_images, config.temperature_images if length is None else length)
+    return config.count(length, resolution)
 
 
 def _searched(source: Source, config: EvaluateConfig) -> int:
@@ -195,7 +220,8 @@ def _searched(source: Source, config: EvaluateConfig) -> int:
 
 
 def measurements(source: Source, config: EvaluateConfig, train_resolution: int) -> list[tuple[str, int | View]]:
-    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone.
+    """(split, size or view) of each, in order; `heldout_fonts` at the training resolution alone, `minival` first where
+    a temperature is fitted on it.
 
     Raises:
         InputError: there is no such split, or no such view of it.
@@ -215,11 +241,16 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
                 f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
                 f"(splits that are measured with what was found: {others})"
             )
-    return [
+    if config.temperature and SPLIT not in source.splits:
+        raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
+    asked = [
         (split, resolution)
         for split in config.splits
         for resolution in (config.resolutions if split != "heldout_fonts" else (train_resolution,))
     ]
+    if not config.temperature:
+        return asked
+    return list(dict.fromkeys([*((SPLIT, resolution) for _, resolution in asked), *asked]))
 
 
 def evaluate(
@@ -252,12 +283,16 @@ def evaluate(
     task = task_of(model, config.task_options).on(source, identity.data)
     measures = checked_measures(config.measures, model, task, source, config.splits)
     device = model.anchor.device
+    if config.temperature:
+        check_task(task)
+    # By how images are shown: what was fitted on those of minival.
+    fitted: dict[tuple[object, ...], Temperature] = {}
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
     parts = parts or Parts()
     for split, view in measurements(source, config, identity.train_resolution):
-        indices = some_images(source, split, config.count(source.length(split), view))
+        indices = some_images(source, split, count_of(source, config, split, view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
         place: dict[str, Any] = {"view": SQUARE, "resolution": view, "grid": None}
         if isinstance(view, View):
@@ -271,7 +306,7 @@ def evaluate(
             searched = some_images(source, "minival", _searched(source, config))
             with tuned_at(model, best):
                 found = parts.once(
-                    json.dumps([search.kind, *shown]),
+                    json.dumps([search.kind, *shown[1:]]),
                     functools.partial(
                         tune, model, task, source, searched, view, search, precision=precision, advance=advance,
                         ranks=parts.ranks,
@@ -284,18 +319,24 @@ def evaluate(
             knob = chosen.get("knob", own)
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
+            way = (*shown[1:], tuned, small)
+            heats = config.temperature and split == SPLIT
+            measuring = tempered(task, None if heats else fitted.get(way))
             with tuned_at(model, chosen):
                 counted = count_split(
-                    model, task, source if small is None else shrunk(source, small), split, indices, view,
+                    model, measuring, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
-                    workers=config.workers, advance=advance, answers=answers is not None and number == 0,
-                    scores=keep is not None, drawn=pictures is not None and not tuned,
+                    workers=config.workers, advance=advance,
+                    answers=answers is not None and number == 0 and split in config.splits,
+                    scores=keep is not None or heats, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
                 beside = []
-                for one in measures if small is None else ():
+                for one in measures if small is None and split in config.splits else ():
                     subject = Subject(model, task, source, split, indices, view, precision, config.workers)
                     work = json.dumps([*shown, knob, tuned, one.name])
                     beside += one.rows(subject, parts, work, advance)
+            if heats:
+                fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
             if counted is None:
                 continue
             if answers is not None:
@@ -339,32 +380,3 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     if length is None or count >= length or source.name == "scenes":
         return range(count)
     return [number * length // count for number in range(count)]
-
-
-def views_as_trained(
-    packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
-) -> tuple[View, ...]:
-    """How a packed run at native aspect saw its images, the most usual view first: it is tested so, and not on squares
-    alone. None for every other run.
-
-    Images that were shown at their own size are tested so, up to the most patches of the training; those of drawn
-    sizes with the patches of the training's `resolution` (the middle of the range where it lies outside), of its
-    lowest and of its highest side.
-
-    Args:
-        packing: of the run; as its saved record too.
-        resolution: of the run, in pixels.
-    """
-    if isinstance(packing, dict):
-        known = {field.name for field in fields(PackingConfig)}
-        packing = PackingConfig(**{name: value for name, value in packing.items() if name in known})
-    if packing is None or packing.aspect != "native":
-        return ()
-    most = packing.most_tokens or packing.tokens
-    if packing.resolutions is None:
-        # What is drawn at any size has none of its own: the training scaled it to the most patches.
-        return (View("tokens" if is_drawn(source, split) else "native", most),)
-    low, high = packing.resolutions
-    usual = resolution if low <= resolution <= high else (low + high) // 2
-    counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))
-    return tuple(dict.fromkeys(View("tokens", count) for count in counts))

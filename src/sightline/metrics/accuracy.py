@@ -14,7 +14,9 @@ from sightline.results import FRACTION, Measured
 
 class Accuracy(Metric):
     """`top1` and `top5` of all; where the images have groups, `top1` by group and `top1_within_group` (the best of the
-    classes of the true group alone); where they have sizes, `top1` by fifths of equal count, 1 the smallest."""
+    classes of the true group alone); where they have sizes, `top1` by fifths of equal count, 1 the smallest (LookHere
+    figure 7); of equal sizes the image that comes first in the split is the smaller, in whatever order they are seen.
+    """
 
     name: ClassVar[str] = "accuracy"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
@@ -23,8 +25,8 @@ class Accuracy(Metric):
     def __init__(self, task: Any) -> None:
         super().__init__(task)
         # For each image how many classes score higher than its own, whether it is the best of its group, which that
-        # is, and its size.
-        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+        # is, its size, and its place in the split.
+        self._seen: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
 
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logits, labels = outputs.numpy(), batch.targets["labels"].numpy()
@@ -34,10 +36,10 @@ class Accuracy(Metric):
         groups = np.array([slices.get("group", "") for slices in batch.slices])
         masked = np.full_like(logits, -np.inf)
         for group, classes in self.task.groups.items():
-            inside = np.ix_(np.flatnonzero(groups == group), np.asarray(classes))
+            inside = np.ix_(np.flatnonzero(groups == group), np.asarray(classes, np.int64))
             masked[inside] = logits[inside]
         sizes = np.array([slices.get("size", np.nan) for slices in batch.slices], np.float32)
-        self._seen.append((above, masked.argmax(axis=1) == labels, groups, sizes))
+        self._seen.append((above, masked.argmax(axis=1) == labels, groups, sizes, batch.indices.numpy()))
 
     def merge(self, other: Any) -> None:
         self._seen += other._seen
@@ -45,7 +47,7 @@ class Accuracy(Metric):
     def rows(self) -> list[Measured]:
         if not sum(len(above) for above, *_ in self._seen):
             return []
-        above, within, groups, sizes = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
+        above, within, groups, sizes, indices = (np.concatenate(parts) for parts in zip(*self._seen, strict=True))
         right = above == 0
         rows = [_share("top1", right), _share("top5", above < 5)]
         rows += [
@@ -54,7 +56,7 @@ class Accuracy(Metric):
         if (groups != "").any():
             rows.append(_share("top1_within_group", within[groups != ""]))
         if np.isfinite(sizes).all() and len(sizes) >= 5:
-            fifths = np.array_split(np.argsort(sizes, kind="stable"), 5)
+            fifths = np.array_split(np.lexsort((indices, sizes)), 5)
             rows += [_share("top1", right[part], size_quintile=number) for number, part in enumerate(fifths, start=1)]
         return rows
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
-from sightline.results import Measured
+from sightline.results import Measured, Slices
 
 
 class Likelihood(Metric):
@@ -29,11 +31,7 @@ class Likelihood(Metric):
 
     def update(self, outputs: Tensor, batch: Batch) -> None:
         logs = outputs.double().log_softmax(-1)
-        own = logs.gather(1, batch.targets["labels"].long()[:, None])[:, 0]
-        chances = logs.exp()
-        # The sum over classes of (p - true)^2, where true is 1 of one class.
-        brier = chances.square().sum(-1) - 2 * own.exp() + 1
-        self._seen.append(np.stack((-own.numpy(), brier.numpy()), axis=1))
+        self._seen.append(torch.stack(likelihoods(logs, batch.targets["labels"].long()), dim=1).numpy())
 
     def merge(self, other: Any) -> None:
         self._seen += other._seen
@@ -42,9 +40,21 @@ class Likelihood(Metric):
         seen = np.concatenate(self._seen) if self._seen else np.empty((0, 2))
         if not len(seen):
             return []
-        return [_mean("nll", seen[:, 0], "nats"), _mean("brier", seen[:, 1], "")]
+        return [mean_of("nll", seen[:, 0], "nats"), mean_of("brier", seen[:, 1], "")]
 
 
-def _mean(metric: str, values: np.ndarray, unit: str) -> Measured:
+def likelihoods(logs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The negative log-likelihood and the Brier score of each image: float64 [images] each.
+
+    Args:
+        logs: log-probabilities, float64 [images, classes]; labels: int64 [images].
+    """
+    own = logs.gather(1, labels[:, None])[:, 0]
+    # The sum over classes of (p - true)^2, where true is 1 of one class.
+    return -own, logs.exp().square().sum(-1) - 2 * own.exp() + 1
+
+
+def mean_of(metric: str, values: np.ndarray, unit: str, slices: Slices = MappingProxyType({})) -> Measured:
+    """A mean over images, the lower the better, with its standard error."""
     stderr = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Measured(metric, float(values.mean()), unit, len(values), stderr=stderr, better="lower")
+    return Measured(metric, float(values.mean()), unit, len(values), stderr=stderr, slices=dict(slices), better="lower")

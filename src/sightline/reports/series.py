@@ -12,7 +12,7 @@ from types import MappingProxyType
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
 from sightline.reports.words import printable
-from sightline.results import INFERENCE, ResultRow, Slices
+from sightline.results import FITTED, INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
 _DEFAULTS = ("default knob", "default rule", "default knob and rule")
@@ -196,7 +196,10 @@ def _searched(rows: Iterable[ResultRow], run: str, seed: int) -> str:
 
 
 def _looked(row: ResultRow) -> ResultRow:
-    """A row whose slices are parts of the images alone: how these were looked at stands with the run."""
+    """A row whose slices are parts of the images alone: how these were looked at stands with the run, what was fitted
+    elsewhere in the metric's name."""
+    if FITTED in row.slices:
+        row = replace(row, slices={key: value for key, value in row.slices.items() if key != FITTED})
     if INFERENCE not in row.slices:
         return row
     slices = {key: value for key, value in row.slices.items() if key != INFERENCE}

@@ -19,6 +19,11 @@ _NAMES = {
     "ece": "expected calibration error", "ece_30": "expected calibration error of 30 bins",
     "ece_adaptive": "expected calibration error of bins of as many images each",
     "ece_sigmoid": "expected calibration error of sigmoids", "nll": "negative log-likelihood", "brier": "Brier score",
+    "temperature": "fitted temperature", "temperature_sigmoid": "fitted temperature of sigmoids",
+    "nll_tempered": "negative log-likelihood at the fitted temperature",
+    "brier_tempered": "Brier score at the fitted temperature",
+    "ece_tempered": "expected calibration error at the fitted temperature",
+    "ece_sigmoid_tempered": "expected calibration error of sigmoids at their fitted temperature",
     "aurc": "area under risk by coverage",
     "few_shot_top1": "top-1 accuracy of a few shots", "few_shot_l2": "l2 of a few shots",
     "few_shot_smallest_class": "images of the smallest class to take shots of",
@@ -34,7 +39,8 @@ _NAMES = {
 ASIDE = (
     "top5", "top1_within_group", "top1_answered", "top1_in_bin", "confidence", "ece_30", "ece_adaptive", "ece_sigmoid",
     "nll", "brier", "aurc", "few_shot_l2", "knn_train_images", "linear_probe_l2", "linear_probe_train_images",
-    "fgsm_top5", "pgd_top5",
+    "fgsm_top5", "pgd_top5", "temperature", "temperature_sigmoid", "nll_tempered", "brier_tempered",
+    "ece_sigmoid_tempered",
 )  # fmt: skip
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}

@@ -12,7 +12,8 @@ from sightline.checks import is_finite_number, require
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import UnreadableDataError
-from sightline.evaluation.measure import some_images, views_as_trained
+from sightline.evaluation.as_trained import views_as_trained
+from sightline.evaluation.measure import some_images
 from sightline.evaluation.predict import predict_split
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model

@@ -23,6 +23,8 @@ def evaluate(
     tune: bool = False,
     tune_images: int = 500,
     measures: options.Words = (),
+    temperature: bool = False,
+    temperature_images: int = 1000,
     settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
@@ -51,6 +53,9 @@ def evaluate(
         tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
         measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
+        temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
+            are divided by: nll, brier and ece after it are rows of their own.
+        temperature_images: Images of minival for that.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
@@ -74,10 +79,12 @@ def evaluate(
     from sightline.cli.resolutions import parse_resolutions, split_words
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
+    from sightline.evaluation.as_trained import views_as_trained
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
     from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
+    from sightline.evaluation.temperature import check_task
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.ranks import joined
@@ -119,6 +126,8 @@ def evaluate(
                     read_predictions(said)
                 task_options = apply_settings({}, settings)
                 task = task_of(run.model, task_options).on(run.source, run.data)
+                if temperature:
+                    check_task(task)
                 if logits is not None:
                     task_record(task)
                     output.claim_logits(logits, inputs=inputs)
@@ -133,9 +142,7 @@ def evaluate(
                 chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
                 shown = shown or (
                     *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-                    *sorted(
-                        measure.views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])
-                    ),
+                    *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
                 )
                 config = measure.EvaluateConfig(
                     shown,
@@ -143,6 +150,8 @@ def evaluate(
                     images=measure.usual_images(run.source) if images is None else images,
                     knobs="both" if tune else "default",
                     tune_images=tune_images,
+                    temperature=temperature,
+                    temperature_images=temperature_images,
                     shrink=not no_shrink,
                     task_options=task_options,
                     precision=precision,

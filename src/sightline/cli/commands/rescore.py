@@ -20,13 +20,16 @@ def rescore(
 ) -> None:
     """Measure again what was stored of each image: every metric of a classifier, with no model and no images.
 
+    Where logits of minival are among the files, a temperature is fitted on them for what was shown in the same way.
+
     Args:
         out: A file for the rows.
         overwrite: Replace --out if it exists.
     """
     from sightline import runtime
     from sightline.cli import guard, output, progress
-    from sightline.evaluation.logits import find_logits, header_of, read_logits, refuse_twice, rescored
+    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescored
+    from sightline.evaluation.temperature import fitted_on_stored
     from sightline.replacing import write_out
     from sightline.reports.tables import print_accuracy
     from sightline.results import ResultRow, dump_rows
@@ -37,13 +40,14 @@ def rescore(
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []
+    fitted = fitted_on_stored(files)
     measured = {}
     with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
         for file in files:
             stored = read_logits(file)
             measured[file] = stored.measured
             refuse_twice(measured)
-            rows += rescored(stored, advance)
+            rows += rescored(stored, advance, fitted.of(*measured_of(file)))
     if out is not None:
         write_out(out, dump_rows(rows))
     if json:

@@ -1,0 +1,191 @@
+"""How classes fare between sizes and between models (LookHere appendix A.9): falls, rises, spreads, confused pairs.
+
+The paper prints no formula but that of confused pairs; the others are said in `ClassEffect`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sightline.class_rows import MEAN, METRICS, ClassEffect, ClassStudy, ClassTable, Kind, Metric
+from sightline.errors import choose
+
+_TOGETHER = 512
+
+
+def class_effects(study: ClassStudy, against: str | None = None) -> list[ClassEffect]:
+    """Every effect of a study; of classes without an image only how often they are named.
+
+    Args:
+        against: the line from which gaps are measured; the other one of two, else the mean of all, unless given.
+
+    Raises:
+        InputError: there is no such line.
+    """
+    effects = []
+    if study.grows:
+        effects += extrapolations(study)
+    if len(study.lines) > 1:
+        effects += gaps(study, against)
+    for metric in METRICS:
+        effects += changes(study, metric) if study.grows else []
+        effects += spreads(study, metric)
+    return effects + (confusions(study) if study.grows else [])
+
+
+def extrapolations(study: ClassStudy) -> list[ClassEffect]:
+    """`extrapolation` of each line at each size but `since` (figure 28)."""
+    made = []
+    for size in study.sizes:
+        if size == study.since:
+            continue
+        for before, after in zip(study.at(study.since), study.at(size), strict=True):
+            value, stderr = _mean(after.right.astype(float) - before.right)
+            made.append(
+                ClassEffect(
+                    kind="extrapolation", metric="top1", value=value, stderr=stderr, count=len(after.labels),
+                    line=after.line, shown=size, since=study.since,
+                )
+            )  # fmt: skip
+    return made
+
+
+def gaps(study: ClassStudy, against: str | None = None) -> list[ClassEffect]:
+    """`gap` of each line and class at `shown`; as `class_effects`."""
+    if against is None:
+        against = study.lines[1] if len(study.lines) == 2 else MEAN
+    if against != MEAN and against not in study.lines:
+        raise choose("--against: line", against, [*study.lines, MEAN])
+    tables = study.at(study.shown)
+    right = {table.line: table.right.astype(float) for table in tables}
+    other = right.get(against, np.mean(list(right.values()), axis=0))
+    made = []
+    for table in tables:
+        if table.line == against:
+            continue
+        values, stderrs = _by_class(right[table.line] - other, table)
+        for number in np.flatnonzero(table.counts).tolist():
+            made.append(
+                ClassEffect(
+                    kind="gap", metric="top1", value=float(values[number]), stderr=_known(stderrs[number]),
+                    count=int(table.counts[number]), line=table.line, name=table.classes[number], shown=study.shown,
+                    against=against,
+                )
+            )  # fmt: skip
+    return made
+
+
+def changes(study: ClassStudy, metric: Metric) -> list[ClassEffect]:
+    """`change` of each class from `since` to `shown`, of the mean of all lines, and of each where there are several."""
+    before, after = study.at(study.since), study.at(study.shown)
+    groups: dict[str, list[int]] = {MEAN: list(range(len(before)))}
+    if len(study.lines) > 1:
+        groups |= {line: [place] for place, line in enumerate(study.lines)}
+    table, made = study.one, []
+    for line, members in groups.items():
+        pair = [before[one] for one in members], [after[one] for one in members]
+        if metric == "top1":
+            right = [np.mean([one.right for one in tables], axis=0) for tables in pair]
+            values, stderrs = _by_class(right[1] - right[0], table)
+            there, counts = np.flatnonzero(table.counts), table.counts
+        else:
+            values, stderrs = _named(*pair)
+            counts = np.full(len(values), len(table.labels))
+            # Named by none at either size, and no image: nothing happened.
+            there = np.flatnonzero(table.counts + sum(one.predicted for tables in pair for one in tables))
+        for number in there.tolist():
+            made.append(
+                ClassEffect(
+                    kind="change", metric=metric, value=float(values[number]), stderr=_known(stderrs[number]),
+                    count=int(counts[number]), line=line, name=table.classes[number], shown=study.shown,
+                    since=study.since,
+                )
+            )  # fmt: skip
+    return made
+
+
+def spreads(study: ClassStudy, metric: Metric) -> list[ClassEffect]:
+    """`spread_of_models` where there are several lines, `spread_of_sizes` where there are several sizes."""
+    table, made = study.one, []
+    of_models = np.array([getattr(one, metric) for one in study.at(study.shown)])
+    means = np.array([np.mean([getattr(one, metric) for one in study.at(size)], axis=0) for size in study.sizes])
+    counts = table.counts if metric == "top1" else np.full(len(table.classes), len(table.labels))
+    kinds: tuple[tuple[Kind, np.ndarray], ...] = (("spread_of_models", of_models), ("spread_of_sizes", means))
+    for kind, values in kinds:
+        if len(values) < 2:
+            continue
+        wide = np.ptp(values, axis=0)
+        # nan where a class has no image.
+        there = np.isfinite(wide) & ((values > 0).any(axis=0) | (table.counts > 0))
+        for number in np.flatnonzero(there).tolist():
+            made.append(
+                ClassEffect(
+                    kind=kind, metric=metric, value=float(wide[number]), count=int(counts[number]),
+                    name=table.classes[number], shown=study.shown if kind == "spread_of_models" else study.sizes[-1],
+                    since="" if kind == "spread_of_models" else study.sizes[0],
+                )
+            )  # fmt: skip
+    return made
+
+
+def confusions(study: ClassStudy) -> list[ClassEffect]:
+    """`confusion` of each class that has an image, with the other class that it gives most to; the first of equals."""
+    before, after = (np.mean([one.chances for one in study.at(size)], axis=0) for size in (study.since, study.shown))
+    table, moved = study.one, after - before
+    if len(table.classes) < 2:
+        return []
+    made = []
+    for number in np.flatnonzero(table.counts).tolist():
+        gains = np.where(np.arange(len(moved)) == number, -np.inf, moved[number])
+        other = int(gains.argmax())
+        made.append(
+            ClassEffect(
+                kind="confusion", metric="probability", value=float(gains[other] - moved[number, number]),
+                count=int(table.counts[number]), name=table.classes[number], other=table.classes[other],
+                shown=study.shown, since=study.since,
+            )
+        )  # fmt: skip
+    return made
+
+
+def _mean(values: np.ndarray) -> tuple[float, float | None]:
+    stderr = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
+    return float(values.mean()), stderr
+
+
+def _known(stderr: float) -> float | None:
+    return float(stderr) if math.isfinite(stderr) else None
+
+
+def _by_class(values: np.ndarray, table: ClassTable) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of what is known of each image, over those of each true class, and its standard error; nan where there
+    is none."""
+    classes = len(table.classes)
+    sums, squares = (np.bincount(table.labels, one, minlength=classes) for one in (values, values**2))
+    return _moments(sums, squares, table.counts)
+
+
+def _named(before: Sequence[ClassTable], after: Sequence[ClassTable]) -> tuple[np.ndarray, np.ndarray]:
+    """By how much the share of all images that are named as each class grows, in the mean of all lines, and the
+    standard error of that mean over images."""
+    images, classes = len(before[0].labels), len(before[0].classes)
+    sums, squares = np.zeros(classes), np.zeros(classes)
+    for start in range(0, images, _TOGETHER):
+        these = slice(start, start + _TOGETHER)
+        count = len(before[0].labels[these])
+        each = np.zeros((count, classes))
+        for tables, sign in ((before, -1), (after, 1)):
+            for one in tables:
+                each[np.arange(count), one.answers[these]] += sign / len(tables)
+        sums, squares = sums + each.sum(axis=0), squares + (each**2).sum(axis=0)
+    return _moments(sums, squares, np.full(classes, images))
+
+
+def _moments(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = sums / counts
+        deviations = np.maximum(squares - counts * means**2, 0) / (counts - 1)
+        return means, np.where(counts > 1, np.sqrt(deviations / counts), np.nan)

@@ -1,0 +1,204 @@
+"""Falls, rises, spreads, gaps and confused pairs against definitions that are written out, image by image."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sightline.class_rows import MEAN, ClassStudy, ClassTable, dump_effects, largest
+from sightline.errors import InputError
+from sightline.evaluation.class_effects import class_effects
+
+SIZES = {"16 px": 16.0, "24 px": 36.0, "tokens:64": 64.0}
+
+
+def table(line, shown, labels, answers, classes, chances=None, trained="16 px"):
+    names = [f"class {number}" for number in range(classes)]
+    chances = np.zeros((classes, classes)) if chances is None else chances
+    return ClassTable(line, shown, SIZES[shown], trained, names, np.array(labels), np.array(answers), chances)
+
+
+def drawn(seed, images, classes, lines):
+    """Tables of lines at all sizes, in an order that says nothing; answers are right half of the time."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, classes, images)
+    made = []
+    for shown in ("tokens:64", "16 px", "24 px"):
+        for line in lines:
+            answers = np.where(draw.random(images) < 0.5, labels, draw.integers(0, classes, images))
+            chances = draw.dirichlet(np.ones(classes), classes) * (np.bincount(labels, minlength=classes) > 0)[:, None]
+            made.append(table(line, shown, labels, answers, classes, chances))
+    return made
+
+
+def found_in(effects):
+    made = {(one.kind, one.metric, one.line, one.name, one.shown): one for one in effects}
+    assert len(made) == len(effects)
+    return made
+
+
+def close(one, values):
+    """Whether an effect is the mean of what is said of each image."""
+    assert one.value == pytest.approx(fmean(values), abs=1e-9)
+    if len(values) == 1:
+        assert one.stderr is None
+    else:
+        assert one.stderr == pytest.approx(stdev(values) / math.sqrt(len(values)), abs=1e-9)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 25), st.sampled_from([1, 2, 3, 8]), st.sampled_from(["a", "ab", "abc"]))
+def test_every_effect_is_what_it_says(seed, images, classes, lines):
+    tables = drawn(seed, images, classes, lines)
+    at = {(one.line, one.shown): one for one in tables}
+    labels, names = tables[0].labels.tolist(), tables[0].classes
+    found = found_in(effects := class_effects(ClassStudy(tables)))
+    big, small = "tokens:64", "16 px"
+    there = [number for number in range(classes) if number in labels]
+    expected = set()
+
+    def right(line, shown, image):
+        return float(at[line, shown].answers[image] == labels[image])
+
+    def named(line, shown, image, number):
+        return float(at[line, shown].answers[image] == number)
+
+    def of(number):
+        return [image for image in range(images) if labels[image] == number]
+
+    for line in lines:
+        for shown in (big, "24 px"):
+            expected.add(key := ("extrapolation", "top1", line, "", shown))
+            close(found[key], [right(line, shown, image) - right(line, small, image) for image in range(images)])
+    against = MEAN if len(lines) > 2 else "b"
+    for line in lines if len(lines) > 1 else ():
+        for number in there if line != against else ():
+            expected.add(key := ("gap", "top1", line, names[number], big))
+            others = lines if against == MEAN else against
+            each = [right(line, big, image) - fmean(right(one, big, image) for one in others) for image in of(number)]
+            close(found[key], each)
+            assert (found[key].against, found[key].count) == (against, len(each))
+    for line, members in {MEAN: lines, **({one: one for one in lines} if len(lines) > 1 else {})}.items():
+        for number in there:
+            expected.add(key := ("change", "top1", line, names[number], big))
+            each = [fmean(right(one, big, image) - right(one, small, image) for one in members) for image in of(number)]
+            close(found[key], each)
+            assert (found[key].since, found[key].count) == (small, len(each))
+        for number in range(classes):
+            asked = any(named(one, size, image, number) for one in members for size in (big, small)
+                        for image in range(images))  # fmt: skip
+            if number in there or asked:
+                expected.add(key := ("change", "predicted", line, names[number], big))
+                each = [
+                    fmean(named(one, big, image, number) - named(one, small, image, number) for one in members)
+                    for image in range(images)
+                ]
+                close(found[key], each)
+    for metric in ("top1", "predicted"):
+        for number in range(classes):
+
+            def share(line, shown, metric=metric, number=number):
+                if metric == "top1":
+                    return fmean(right(line, shown, image) for image in of(number))
+                return fmean(named(line, shown, image, number) for image in range(images))
+
+            if number not in there and metric == "top1":
+                continue
+            alike = [share(line, big) for line in lines]
+            means = [fmean(share(line, size) for line in lines) for size in SIZES]
+            for kind, values in (("spread_of_models", alike), ("spread_of_sizes", means)):
+                if (number in there or any(values)) and len(values) > 1:
+                    expected.add(key := (kind, metric, MEAN, names[number], big))
+                    assert found[key].value == pytest.approx(max(values) - min(values), abs=1e-9)
+    for number in there if classes > 1 else ():
+        expected.add(key := ("confusion", "probability", MEAN, names[number], big))
+
+        def chance(other, shown, number=number):
+            return fmean(at[line, shown].chances[number, other] for line in lines)
+
+        gains = [
+            (chance(number, small) - chance(number, big) + chance(other, big) - chance(other, small), -other)
+            for other in range(classes) if other != number
+        ]  # fmt: skip
+        assert found[key].value == pytest.approx(max(gains)[0], abs=1e-9)
+        assert found[key].other == names[-max(gains)[1]]
+        assert found[key].count == len(of(number))
+    assert found.keys() == expected
+    assert all(json.loads(line) for line in dump_effects(effects).splitlines())
+
+
+def by_hand():
+    """Three classes of two images each. Line a loses class 0 to class 2, line b stays; both are wrong of one of class 1
+    at first, and right in the end."""
+    labels = [0, 0, 1, 1, 2, 2]
+    answers = {
+        ("a", "16 px"): [0, 0, 1, 0, 2, 2], ("a", "tokens:64"): [2, 2, 1, 1, 2, 2],
+        ("b", "16 px"): [0, 0, 1, 0, 2, 2], ("b", "tokens:64"): [0, 0, 1, 1, 2, 2],
+    }  # fmt: skip
+    before, after = np.eye(3) * 0.8 + 0.1 * (1 - np.eye(3)), np.array([[0.2, 0.1, 0.7], [0, 1, 0], [0, 0, 1.0]])
+    chances = {"16 px": before, "tokens:64": after}
+    return [table(line, shown, labels, some, 3, chances[shown]) for (line, shown), some in answers.items()]
+
+
+def test_by_hand():
+    effects = class_effects(ClassStudy(by_hand()))
+    found = found_in(effects)
+    assert found["extrapolation", "top1", "a", "", "tokens:64"].value == pytest.approx(4 / 6 - 5 / 6)
+    assert found["extrapolation", "top1", "b", "", "tokens:64"].value == pytest.approx(1 / 6)
+    fall = found["change", "top1", MEAN, "class 0", "tokens:64"]
+    assert (fall.value, fall.stderr, fall.count) == (-0.5, 0, 2)
+    assert found["change", "top1", "a", "class 0", "tokens:64"].value == -1
+    assert found["change", "predicted", MEAN, "class 2", "tokens:64"].value == pytest.approx((2 / 6) / 2)
+    assert found["gap", "top1", "a", "class 0", "tokens:64"].value == -1
+    assert found["spread_of_models", "top1", MEAN, "class 0", "tokens:64"].value == 1
+    assert found["spread_of_sizes", "top1", MEAN, "class 1", "tokens:64"].value == 0.5
+    pair = found["confusion", "probability", MEAN, "class 0", "tokens:64"]
+    assert (pair.other, pair.value) == ("class 2", pytest.approx(0.6 + 0.6))
+    assert found["confusion", "probability", MEAN, "class 2", "tokens:64"].value == pytest.approx(-0.2 - 0.1)
+    top = largest(effects, 1)
+    assert [(name, [one.name for one in some]) for name, some in top.items()] == [
+        ("top1 falls", ["class 0"]), ("top1 rises", ["class 1"]), ("top1 spread_of_models", ["class 0"]),
+        ("top1 spread_of_sizes", ["class 0"]), ("predicted falls", ["class 0"]), ("predicted rises", ["class 1"]),
+        ("predicted spread_of_models", ["class 0"]), ("predicted spread_of_sizes", ["class 0"]), ("gap", ["class 0"]),
+        ("confusion", ["class 0"]),
+    ]  # fmt: skip
+    assert len(largest(effects, 5)["top1 falls"]) == 1
+    assert ClassStudy(by_hand()).curves("top1", "class 1") == {"a": [0.5, 1], "b": [0.5, 1]}
+    assert ClassStudy(by_hand()).crossing("class 0", "class 2")["a"] == [(0.8, pytest.approx(0.1)), (0.2, 0.7)]
+
+
+def test_against_another_line_and_between_other_sizes():
+    tables = drawn(0, 30, 3, "abc")
+    gaps = [one for one in class_effects(ClassStudy(tables), against="c") if one.kind == "gap"]
+    assert {(one.line, one.against) for one in gaps} == {("a", "c"), ("b", "c")}
+    means = [one for one in class_effects(ClassStudy(tables), against=MEAN) if one.kind == "gap"]
+    assert {one.line for one in means} == set("abc")
+    with pytest.raises(InputError, match=r"--against: line 'd' is not known.*\(allowed: a, b, c, mean\)"):
+        class_effects(ClassStudy(tables), against="d")
+    study = ClassStudy(tables, ("24 px", "16 px"))
+    changes = [one for one in class_effects(study) if one.kind in ("change", "confusion")]
+    assert {(one.since, one.shown) for one in changes} == {("24 px", "16 px")}
+    with pytest.raises(InputError, match="--between: size '23 px' is not known; did you mean '24 px'"):
+        ClassStudy(tables, ("23 px", "16 px"))
+
+
+def test_which_sizes_are_compared():
+    """Those that all lines have; since the one of the training where that is one, else the smallest."""
+    tables = drawn(0, 5, 2, "ab")
+    assert ClassStudy(tables).sizes == ["16 px", "24 px", "tokens:64"]
+    fewer = [one for one in tables if (one.line, one.shown) != ("b", "tokens:64")]
+    assert ClassStudy(fewer).sizes == ["16 px", "24 px"]
+    trained = [table(one.line, one.shown, one.labels, one.answers, 2, trained="24 px") for one in tables]
+    assert ClassStudy(trained).since == "24 px"
+    mixed = [table(one.line, one.shown, one.labels, one.answers, 2, trained=f"{len(one.line)} px") for one in tables]
+    assert (ClassStudy(mixed).since, ClassStudy(mixed).shown) == ("16 px", "tokens:64")
+    alone = [one for one in tables if one.shown == "24 px"]
+    assert not ClassStudy(alone).grows
+    assert {one.kind for one in class_effects(ClassStudy(alone))} == {"gap", "spread_of_models"}
+    with pytest.raises(InputError, match="no size at which all of a, b were measured"):
+        ClassStudy([tables[0], tables[3]])
