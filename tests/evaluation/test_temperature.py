@@ -154,7 +154,7 @@ def measure(randomise, tmp_path, monkeypatch):
 
         rows = evaluate(model, source, config, identity, keep=keep, advance=seen.append)
         assert sum(seen) == planned_images(source, model, config, 16)
-        return rows, planned_logits(source, model.knob, config, identity)
+        return rows, planned_logits(source, model, config, identity)
 
     return made
 

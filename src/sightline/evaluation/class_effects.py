@@ -163,9 +163,12 @@ def _known(stderr: float) -> float | None:
 def _by_class(values: np.ndarray, table: ClassTable) -> tuple[np.ndarray, np.ndarray]:
     """The mean of what is known of each image, over those of each true class, and its standard error; nan where there
     is none."""
-    classes = len(table.classes)
-    sums, squares = (np.bincount(table.labels, one, minlength=classes) for one in (values, values**2))
-    return _moments(sums, squares, table.counts)
+    classes, counts = len(table.classes), table.counts
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = np.bincount(table.labels, values, minlength=classes) / counts
+        # From the mean: a difference of squares would make an error of what does not vary.
+        squares = np.bincount(table.labels, (values - means[table.labels]) ** 2, minlength=classes)
+        return means, np.where(counts > 1, np.sqrt(squares / (counts - 1) / counts), np.nan)
 
 
 def _named(before: Sequence[ClassTable], after: Sequence[ClassTable]) -> tuple[np.ndarray, np.ndarray]:
@@ -176,16 +179,13 @@ def _named(before: Sequence[ClassTable], after: Sequence[ClassTable]) -> tuple[n
     for start in range(0, images, _TOGETHER):
         these = slice(start, start + _TOGETHER)
         count = len(before[0].labels[these])
+        # Whole numbers, whose sums are exact.
         each = np.zeros((count, classes))
         for tables, sign in ((before, -1), (after, 1)):
             for one in tables:
-                each[np.arange(count), one.answers[these]] += sign / len(tables)
+                each[np.arange(count), one.answers[these]] += sign
         sums, squares = sums + each.sum(axis=0), squares + (each**2).sum(axis=0)
-    return _moments(sums, squares, np.full(classes, images))
-
-
-def _moments(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = sums / counts
-        deviations = np.maximum(squares - counts * means**2, 0) / (counts - 1)
-        return means, np.where(counts > 1, np.sqrt(deviations / counts), np.nan)
+    lines, spread = len(before), images * squares - sums**2
+    if images < 2:
+        return sums / images / lines, np.full(classes, np.nan)
+    return sums / images / lines, np.sqrt(spread / (images - 1)) / images / lines
