@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from sightline import runtime
 from sightline.checkpoint import write_folder
+from sightline.evaluation.measures import speed
 from sightline.load import load_model, model_files
 from sightline.predictions import read_predictions
 from sightline.results import read_rows
@@ -69,7 +70,8 @@ def test_a_list_of_resolutions(words, cli, run_copy, tmp_path):
     assert [(row.resolution, row.shrunk) for row in rows] == [(8, None), (24, None), (24, 16)]
 
 
-def test_what_is_measured_of_the_model_is_asked_for_by_name(cli, refused, run_copy, tmp_path):
+def test_what_is_measured_of_the_model_is_asked_for_by_name(cli, refused, run_copy, monkeypatch):
+    monkeypatch.setattr(speed, "_SECONDS", 0.0)
     words = ["evaluate", run_copy, "--resolutions", "8,24", *FEW]
     before = tree(run_copy)
     refused(*words, "--measures", "fgms", says=["measure 'fgms' is not known", "fgsm", "pgd", "speed"])

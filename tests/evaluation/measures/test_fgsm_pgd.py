@@ -16,6 +16,7 @@ from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, attacks, evaluate, predict
 from sightline.evaluation.attacks import movable
 from sightline.evaluation.measure import RunIdentity, planned_images, some_images
+from sightline.evaluation.measures import speed
 from sightline.evaluation.measures.fgsm import FGSM
 from sightline.evaluation.measures.pgd import PGD
 from sightline.evaluation.parts import kept_beside
@@ -138,6 +139,25 @@ def test_batches_and_views_change_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(predict, "TOKENS_A_PACK", 48)
     monkeypatch.setattr(attacks, "_TOKENS_A_GRADIENT", 24)
     assert attacked_rows(measured(model, data, 16, NATIVE, measures=("pgd",))) == whole
+
+
+def test_images_that_cannot_be_read_are_left_out_of_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "_SECONDS", 0.0)
+    data = pictures(tmp_path, count=2)
+    model, config = tiny(data), EvaluateConfig((16,), precision="float32", measures=("fgsm", "speed"))
+    file = tmp_path / "test" / "a" / "0.png"
+    file.write_bytes(file.read_bytes()[:-40])
+    source, _ = open_source(data).check_readable("test", skip_unreadable=1)
+    rows = evaluate(model, source, config, RunIdentity("one", data, 16, 0))
+    assert {row.count for row in rows if row.metric in ("top1", "fgsm_top1", "fgsm_top5")} == {3}
+    full = predict._TOKENS_A_BATCH // 16
+    assert {row.count for row in rows if row.metric == "throughput"} == {full * 3 // 4}
+    assert {row.metric for row in rows} > {"throughput", "latency", "flops"}
+    file.with_name("1.png").write_bytes(b"")
+    shutil.rmtree(tmp_path / "test" / "b")
+    monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 16)
+    source, _ = open_source(data).check_readable("test", skip_unreadable="all")
+    assert not [row for row in evaluate(model, source, config, RunIdentity("one", data, 16, 0)) if row.count]
 
 
 def test_padding_is_not_moved(monkeypatch):

@@ -86,11 +86,13 @@ def measured(subject: Subject) -> list[Measured]:
     # Where the split is smaller than a batch, its images come again.
     full = list(islice(cycle(usual), images_a_batch(model, usual[0].tokens, view)))
     of = model, subject.task, subject.source, subject.split
-    many, one = list(read_split(*of, [full, full[:1]], view))
-    if not len(many) or not len(one):
+    (many,) = read_split(*of, [full], view)
+    if not len(many):
         return []
+    # The first that can be read.
+    (single,) = read_split(*of, [[next(one for one in full if one.index == many.indices[0])]], view)
     device = model.anchor.device
-    there = [batch.to(device) for batch in (many, one)]
+    there = [batch.to(device) for batch in (many, single)]
     with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=isinstance(view, View)):
         passes = [_Pass(subject, batch) for batch in there]
         batches, singles = (one.times(enough) for one, enough in zip(passes, (_BATCHES, _SINGLES), strict=True))
