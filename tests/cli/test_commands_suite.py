@@ -1,0 +1,315 @@
+"""`sightline evaluate --suite`: into one folder, again and again, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.convert import export_weights, import_weights, timm_build
+from sightline.data.image_file import read_image
+from sightline.data.preprocessing import preprocessing
+from sightline.errors import StorageError
+from sightline.evaluation import suite as suite_module
+from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.evaluation.preparations.base import preparation_class
+from sightline.export.program import export_model
+from sightline.load import load_model, save_model
+from sightline.results import read_rows
+from sightline.runtime import import_timm
+from tests.evaluation.suite_data import answering, model_folder, validation
+from tests.tiny import pictures
+
+SMALL = "vit_tiny_patch16_224"
+DEPTH = {"model_args": {"depth": 2}}
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The words of a command on two classes of pictures, at two sizes."""
+    data = pictures(tmp_path / "data", ("a", "b"), 3)
+    model = model_folder(tmp_path / "model", 2)
+    out = tmp_path / "out"
+    words = ("evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--precision", "float32")
+    return words, out
+
+
+def test_rows_logits_and_tables(given, cli):
+    words, out = given
+    code, said, err = cli(*words)
+    assert code == 0, err
+    rows = read_rows(out / "results.jsonl")
+    assert {row.resolution for row in rows} == {16, 24}
+    assert {row.preparation for row in rows} == {"model"}
+    assert {row.data for row in rows} == {words[3]}
+    assert [row for file in find_logits(out / "logits") for row in rescored(read_logits(file))] == rows
+    assert f"rows: {out / 'results.jsonl'}" in said
+    assert "Top-1 accuracy" in said
+    code, said, _ = cli(*words, "--json")
+    assert [json.loads(line) for line in said.splitlines()] == [
+        json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()
+    ]
+    code, said, _ = cli("rescore", out / "logits", "--json")
+    assert said == (out / "results.jsonl").read_text()
+
+
+def test_another_preparation_stands_beside_it(given, cli):
+    words, out = given
+    assert cli(*words)[0] == 0
+    for name in ("paper", "navit", "navit_vit_baseline"):
+        assert cli(*words, "--preparation", name)[0] == 0
+    rows = read_rows(out / "results.jsonl")
+    shown = {(row.preparation, row.view, row.resolution) for row in rows}
+    assert shown == {
+        ("model", "square", 16), ("model", "square", 24), ("paper", "square", 16), ("paper", "square", 24),
+        ("navit", "tokens:16", None), ("navit", "tokens:36", None),
+        ("navit_vit_baseline", "square", 16), ("navit_vit_baseline", "square", 24),
+    }  # fmt: skip
+    assert len(find_logits(out / "logits")) == 8
+
+
+def test_what_is_finished_is_not_measured_again(given, cli, monkeypatch, tmp_path):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    whole = read_rows(out / "results.jsonl")
+    assert {row.value for row in whole if row.metric == "top1"} == {1.0}
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    # One size of them is gone: it alone is measured again.
+    file = next(file for file in find_logits(out / "logits") if "24" in file.name)
+    file.unlink()
+    assert cli(*words)[0] == 0
+    assert len(shown) == 18
+    assert [dataclasses.replace(row, seconds=0) for row in read_rows(out / "results.jsonl")] == [
+        dataclasses.replace(row, seconds=0) for row in whole
+    ]
+
+
+def test_a_suite_that_was_stopped_goes_on(given, cli, monkeypatch):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    write, sizes = suite_module.write_logits, []
+
+    def failing(folder, name, stored):
+        if sizes:
+            raise StorageError("the disk is full")
+        sizes.append(name)
+        write(folder, name, stored)
+
+    monkeypatch.setattr(suite_module, "write_logits", failing)
+    assert cli(*words)[0] == 5
+    # The first size is whole, its rows too; of the second the parts are kept.
+    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16}
+    assert len(shown) == 12
+    monkeypatch.setattr(suite_module, "write_logits", write)
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16, 24}
+    assert sorted(one.name for one in out.iterdir() if not one.name.startswith(".")) == ["logits", "results.jsonl"]
+    assert not [one for one in (out / "logits").iterdir() if one.is_dir()]
+
+
+def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
+    words, out = given
+    assert cli(*words)[0] == 0
+    before = (out / "results.jsonl").read_text()
+    other = model_folder(tmp_path / "other", 2, norm_eps=1e-3)
+    code, _, err = cli("evaluate", other, *words[2:])
+    assert code == 2
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert (out / "results.jsonl").read_text() == before
+    assert cli("evaluate", other, *words[2:], "--overwrite")[0] == 0
+    assert {row.run for row in read_rows(out / "results.jsonl")} == {"other"}
+
+
+def test_limits(given, cli):
+    words, out = given
+    assert cli(*words, "--limit", 3)[0] == 0
+    assert {row.count for row in read_rows(out / "results.jsonl") if not row.slices} == {3}
+    labels = read_logits(find_logits(out / "logits")[0]).labels
+    assert set(labels.tolist()) == {0, 1}
+
+
+def test_the_embedded_scenes(cli, tmp_path):
+    from sightline.data.discovery import open_source
+
+    classes = tuple(open_source("scenes").classes)
+    model = model_folder(tmp_path / "model", len(classes), class_names=classes)
+    words = ("evaluate", model, "--suite", "scenes", "--out", tmp_path / "out", "--limit", 8, "--resolutions", "16")
+    assert cli(*words)[0] == 0
+    rows = read_rows(tmp_path / "out" / "results.jsonl")
+    assert {row.split for row in rows} == {"test", "heldout_fonts"}
+    assert {row.count for row in rows if not row.slices} == {8}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "digits"], "--data: goes without --suite alone"),
+        (["--tune"], "--tune: goes without --suite alone"),
+        (["--images", "3"], "--images: goes without --suite alone"),
+        (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
+        (["--limit", "0"], "--limit"),
+        (["--num-classes", "3"], "--num-classes: goes with timm:NAME alone"),
+        (["--no-pretrained"], "--no-pretrained: goes with timm:NAME alone"),
+        (["--weights", "w.pt"], "--weights: goes with timm:NAME alone"),
+        (["--resolutions", "18"], "resolution 18: must be a multiple of patch_size 4"),
+        (["--resolutions", "1:3"], "--resolutions 1:3: expected LOW:HIGH in pixels with a multiple of the patch, 4"),
+    ],
+)
+def test_wrong_options(options, said, given, refused):
+    words, out = given
+    kept = words[:6] if "--resolutions" in options else words
+    refused(*kept, *options, says=[said])
+    assert not out.exists()
+
+
+def test_wrong_places(given, refused, tmp_path):
+    words, _ = given
+    data = tmp_path / "data"
+    refused(*words[:4], says=["--suite: needs a folder for its rows and logits: --out DIR"])
+    refused(*words[:5], data / "test", says=["lies in", "a folder of the data"])
+    (tmp_path / "file").write_text("")
+    refused(*words[:5], tmp_path / "file", says=["is a file, expected a folder"])
+    refused(*words[:2], "--limit", 3, says=["--limit: goes with --suite SUITE alone"])
+    refused("evaluate", tmp_path / "nowhere", *words[2:], says=["nowhere"])
+    refused(*words[:2], "--suite", data, "--out", tmp_path / "out", says=[f"did you mean imagefolder:{data}?"])
+
+
+def test_ranges_of_sizes():
+    from sightline.cli.resolutions import parse_resolutions_of
+    from sightline.data.views import View
+
+    assert parse_resolutions_of(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
+    assert parse_resolutions_of(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
+    assert parse_resolutions_of(["16:16"], 4) == (16,)
+    assert parse_resolutions_of(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
+    assert parse_resolutions_of(["32,16"], 4) == (16, 32)
+    assert parse_resolutions_of([], 4) == ()
+
+
+def of_timm(seed=0, classes=4):
+    """A small model of timm's whose weights are spread, and which tells images apart."""
+    timm = import_timm()
+    torch.manual_seed(seed)
+    model = timm.create_model(SMALL, num_classes=classes, depth=2).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(torch.randn_like(value) * 0.2)
+    return model
+
+
+def said_by_timm(model, files):
+    """timm's own logits of files at 224 px, by its own transform."""
+    from PIL import Image
+
+    data = import_timm().data
+    transform = data.create_transform(**data.resolve_data_config(model=model), is_training=False)
+    with torch.inference_mode():
+        return [model(transform(Image.open(file).convert("RGB"))[None])[0].numpy() for file in files]
+
+
+def photos(folder, classes="abcd", count=2):
+    """Waves of other directions and sizes, so that answers differ: photos of odd sizes."""
+    from PIL import Image
+
+    draws = np.random.default_rng(3)
+    for place, name in enumerate(classes):
+        for number in range(count):
+            height, width = draws.integers(60, 420, 2).tolist()
+            y, x = np.mgrid[:height, :width] / (6 + 9 * place + number)
+            waves = [np.sin(x * (1 + channel) + y * (place - channel)) for channel in range(3)]
+            pixels = 127 + 90 * np.stack(waves, axis=-1) + draws.normal(0, 20, (height, width, 3))
+            file = folder / "test" / name / f"{number}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=95)
+    return f"imagefolder:{folder}"
+
+
+@pytest.mark.slow
+def test_vit_small_without_weights_says_what_timms_says(tmp_path, cli):
+    """The command of the documentation: random weights, drawn as timm draws them, four classes, three sizes."""
+    data, name = photos(tmp_path / "data"), "vit_small_patch16_224"
+    words = ("--suite", data, "--resolutions", "160,224,320", "--out", tmp_path / "out", "--precision", "float32")
+    assert cli("evaluate", f"timm:{name}", "--no-pretrained", "--num-classes", 4, *words)[0] == 0
+    stored = {
+        read_logits(file).measured["resolution"]: read_logits(file) for file in find_logits(tmp_path / "out" / "logits")
+    }
+    assert sorted(stored) == [160, 224, 320]
+    torch.manual_seed(0)
+    theirs = import_timm().create_model(name, num_classes=4).eval()
+    expected = np.stack(said_by_timm(theirs, stored[224].names))
+    assert np.abs(stored[224].logits - expected).max() < 1e-5
+    assert (stored[224].logits.argmax(1) == expected.argmax(1)).all()
+
+
+@pytest.mark.slow
+def test_one_state_dict_says_the_same_everywhere(tmp_path, cli, monkeypatch):
+    """timm's own model and transform, ours from the same file, a converted copy, and its ONNX: image by image."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    # Of two blocks, for the time that it takes; the command knows no arguments of timm's.
+    build = timm_build.build
+    for module in ("sightline.convert.timm", "sightline.convert.timm_build"):
+        monkeypatch.setattr(f"{module}.build", lambda given, **more: build({**given, "depth": 2}, **more))
+    # What was built for other tests is remembered by its name, and so would this be.
+    monkeypatch.setattr("sightline.convert.timm.built", timm_build._on_meta)
+    data = photos(tmp_path / "data", count=3)
+    theirs = of_timm()
+    files = sorted((tmp_path / "data" / "test").glob("*/*.jpg"))
+    with torch.no_grad():
+        # No class is answered everywhere.
+        theirs.head.bias -= torch.from_numpy(np.stack(said_by_timm(theirs, files))).mean(0)
+    torch.save(theirs.state_dict(), tmp_path / "w.pt")
+    words = ("--suite", data, "--resolutions", "224", "--precision", "float32")
+    assert cli("evaluate", f"timm:{SMALL}", "--weights", tmp_path / "w.pt", *words, "--out", tmp_path / "out")[0] == 0
+    stored = read_logits(find_logits(tmp_path / "out" / "logits")[0])
+    expected = np.stack(said_by_timm(theirs, stored.names))
+    # The weights spread: images are told apart, and not all have one answer.
+    assert len(set(expected.argmax(1).tolist())) > 1
+    assert expected.std(axis=0).min() > 1e-2
+    assert np.abs(stored.logits - expected).max() < 1e-4 * np.abs(expected).max()
+    assert (stored.logits.argmax(1) == expected.argmax(1)).all()
+
+    # A converted copy: the same rows, but for its name.
+    model = import_weights("timm", theirs.state_dict(), {"model": SMALL, "num_classes": 4, "depth": 2})
+    save_model(model, tmp_path / "copy")
+    assert cli("evaluate", tmp_path / "copy", *words, "--out", tmp_path / "copied")[0] == 0
+    named = [
+        [dataclasses.replace(row, run="", seconds=0) for row in read_rows(tmp_path / out / "results.jsonl")]
+        for out in ("out", "copied")
+    ]
+    assert named[0] == named[1]
+
+    # Its ONNX, by the export's own runner: of the same images the same answers, and so the same rows.
+    export_model(load_model(tmp_path / "copy"), tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    prepare = preprocessing(model)
+    own = preparation_class("model").of(model.config)
+    pixels = [read_image(file) for file in stored.names]
+    shown = [own.cut(one, own.measured(one.shape[:2], (224, 224))) for one in pixels]
+    given = np.stack([prepare.normalise(one).numpy() for one in shown])
+    (logits,) = session.run(None, {"images": given})
+    assert np.abs(logits - stored.logits).max() < 1e-4 * np.abs(expected).max()
+    for row, other in zip(rescored(stored), rescored(dataclasses.replace(stored, logits=logits)), strict=True):
+        assert (row.metric, row.slices, row.count) == (other.metric, other.slices, other.count)
+        exact = row.unit == "fraction"
+        assert other.value == (row.value if exact else pytest.approx(row.value, abs=1e-3))
+    back, _ = export_weights(model, "timm")
+    assert all(torch.equal(back[key], value) for key, value in theirs.state_dict().items())
+
+
+def test_numbers_of_classes_are_said(tmp_path, refused):
+    data = pictures(tmp_path / "data")
+    words = ("--suite", data, "--out", tmp_path / "out", "--resolutions", 224)
+    named = ("evaluate", f"timm:{SMALL}", "--no-pretrained", "--num-classes", 4)
+    refused(*named, *words, says=["has 2 classes", "head 4"])
+    refused("evaluate", "timm:vit_tinny_patch16_224", "--no-pretrained", *words, says=["did you mean"])
+    root = validation(tmp_path / "root" / "val", {4: 809}).parent
+    words = ("--suite", f"imagenet:{root}", "--out", tmp_path / "out")
+    said = ["suite imagenet", "has 1,000 classes, the model's head 4"]
+    refused(*named, *words, says=said)
