@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from sightline.convert import export_weights, import_weights, timm_build
+from sightline.data.discovery import open_source
 from sightline.data.image_file import read_image
 from sightline.data.preprocessing import preprocessing
 from sightline.errors import StorageError
@@ -18,8 +21,10 @@ from sightline.evaluation.logits import find_logits, read_logits, rescored
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.export.program import export_model
 from sightline.load import load_model, save_model
+from sightline.models import create_model
 from sightline.results import read_rows
 from sightline.runtime import import_timm
+from sightline.tasks.segmentation import Segmentation
 from tests.evaluation.suite_data import answering, model_folder, validation
 from tests.tiny import pictures
 
@@ -127,6 +132,21 @@ def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
     assert {row.run for row in read_rows(out / "results.jsonl")} == {"other"}
 
 
+def test_a_damaged_file_is_named_and_replaced(given, cli):
+    words, out = given
+    assert cli(*words)[0] == 0
+    before = (out / "results.jsonl").read_text()
+    file = find_logits(out / "logits")[0]
+    file.write_bytes(file.read_bytes()[:-40])
+    code, _, err = cli(*words)
+    assert code == 2
+    assert f"{file}: cannot be read as logits" in err
+    code, _, err = cli(*words, "--overwrite")
+    assert code == 0, err
+    assert read_logits(file).labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len((out / "results.jsonl").read_text().splitlines()) == len(before.splitlines())
+
+
 def test_limits(given, cli):
     words, out = given
     assert cli(*words, "--limit", 3)[0] == 0
@@ -136,8 +156,6 @@ def test_limits(given, cli):
 
 
 def test_the_embedded_scenes(cli, tmp_path):
-    from sightline.data.discovery import open_source
-
     classes = tuple(open_source("scenes").classes)
     model = model_folder(tmp_path / "model", len(classes), class_names=classes)
     words = ("evaluate", model, "--suite", "scenes", "--out", tmp_path / "out", "--limit", 8, "--resolutions", "16")
@@ -313,3 +331,80 @@ def test_numbers_of_classes_are_said(tmp_path, refused):
     words = ("--suite", f"imagenet:{root}", "--out", tmp_path / "out")
     said = ["suite imagenet", "has 1,000 classes, the model's head 4"]
     refused(*named, *words, says=said)
+
+
+SUITE = '''
+"""Somebody's own test set: of two answers both are right."""
+from sightline.data.discovery import open_source
+from sightline.evaluation.scoring import Scoring
+from sightline.evaluation.suites.base import Opened, Part, Suite
+
+
+class Mine(Suite):
+    name = "mine"
+
+    @classmethod
+    def open(cls, argument):
+        source = open_source(f"imagefolder:{argument}")
+        either = Scoring("either", [[0, 1]] * source.length("test"))
+        return Opened((Part("mine", source, "test", (Scoring("mine"), either)),))
+'''
+PREPARATION = '''
+"""The upper left corner, as it is."""
+from sightline.evaluation.preparations.base import Preparation
+from sightline.targets import Crop
+
+
+class Corner(Preparation):
+    name = "corner"
+
+    def measured(self, size, image_size):
+        return Crop((0, 0, min(size[0], image_size[0]), min(size[1], image_size[1])), image_size)
+'''
+
+
+@pytest.mark.slow
+def test_a_suite_and_a_preparation_of_somebody_else(given, tmp_path):
+    """Files in a folder of their own, found by `--plugins`: in a process of its own, which knows no other."""
+    words, out = given
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "my_suite.py").write_text(SUITE)
+    (mine / "my_corner.py").write_text(PREPARATION)
+    options = ("--preparation", "corner", "--plugins", mine)
+    command = [*words[:2], "--suite", f"mine:{tmp_path / 'data'}", *words[4:], *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", *map(str, command)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(out / "results.jsonl")
+    assert {row.data for row in rows} == {"mine", "either"}
+    assert {row.preparation for row in rows} == {"corner"}
+    assert {row.value for row in rows if row.data == "either" and row.metric == "top1"} == {1.0}
+
+
+def test_a_task_without_scores_keeps_its_rows(cli, tmp_path, monkeypatch):
+    shown = []
+    seen = Segmentation.outputs
+    monkeypatch.setattr(
+        Segmentation, "outputs", lambda *given, **more: shown.append(len(given[2])) or seen(*given, **more)
+    )
+    source = open_source("scenes:pairs")
+    options = {"task": "segmentation", **Segmentation.model_options(source, Segmentation.Options())}
+    model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, encoding="lookhere_90", **options)
+    save_model(model, tmp_path / "model")
+    words = ("evaluate", tmp_path / "model", "--suite", "scenes:pairs", "--out", tmp_path / "out", "--limit", 4)
+    code, _, err = cli(*words)
+    assert code == 0, err
+    count, before = len(shown), (tmp_path / "out" / "results.jsonl").read_text()
+    assert "miou" in before
+    assert cli(*words)[0] == 0
+    assert len(shown) == count
+    assert (tmp_path / "out" / "results.jsonl").read_text() == before
+    model.set_knob(model.knob.value * 2)
+    save_model(model, tmp_path / "model")
+    code, _, err = cli(*words)
+    assert code == 2
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert cli(*words, "--overwrite")[0] == 0
+    assert len(list((tmp_path / "out" / "logits").iterdir())) == 1

@@ -96,7 +96,8 @@ class StoredLogits:
             inside = {name: [place[one] for one in some if one in place] for name, some in task["groups"].items()}
             task |= {"classes": [task["classes"][one] for one in chosen], "groups": inside}
         measured = {**self.measured, "data": scoring.data, "classes": logits.shape[1]}
-        names, slices = [self.names[one] for one in kept.tolist()], [self.slices[one] for one in kept.tolist()]
+        places: list[int] = kept.tolist()
+        names, slices = [self.names[one] for one in places], [self.slices[one] for one in places]
         return StoredLogits(logits, labels, self.indices[kept], names, slices, task, measured, self.work)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +14,22 @@ from sightline import runtime
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
-from sightline.evaluation.logits import StoredLogits, file_name, header_of, read_logits, rescored, write_logits
-from sightline.evaluation.measure import EvaluateConfig, RunIdentity, check_sizes, evaluate, planned_images
+from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescored, write_logits
+from sightline.evaluation.measure import (
+    EvaluateConfig,
+    RunIdentity,
+    check_sizes,
+    evaluate,
+    planned_images,
+    usual_images,
+)
 from sightline.evaluation.parts import kept_beside
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.evaluation.suites.base import Part
 from sightline.models import Model
 from sightline.ranks import Ranks
-from sightline.results import ResultRow
+from sightline.replacing import write_out
+from sightline.results import ResultRow, dump_rows, read_rows
 from sightline.tasks.classification import Classification
 
 
@@ -45,8 +54,7 @@ class SuiteConfig:
     def of(self, part: Part, view: int | View, patch_size: int) -> EvaluateConfig:
         """One measurement of a part."""
         shown = preparation_class(self.preparation).view(view, patch_size)
-        drawn = 2000 if part.source.name == "scenes" else None
-        images = drawn if self.limit is None else self.limit
+        images = usual_images(part.source) if self.limit is None else self.limit
         return EvaluateConfig(
             (shown,), (part.split,), images=images, shrink=False, task_options=self.task_options or {},
             precision=self.precision, workers=self.workers,
@@ -130,7 +138,8 @@ def measure(
     overwrite: bool = False,
     advance: Callable[[int], None] | None = None,
 ) -> list[ResultRow]:
-    """One measurement: its logits in a file of the folder, its rows on the first rank; each rank must call it.
+    """One measurement: its logits in a file of the folder (of what gives no scores of classes, its rows), its rows on
+    the first rank; each rank must call it.
 
     What a file of these weights and options is there of is not measured again, and what was stopped goes on.
 
@@ -143,8 +152,7 @@ def measure(
         InputError: such a file is there; or as `evaluate`.
     """
     part, source = one.part, one.part.source
-    name = file_of(one, config)
-    device = model.anchor.device
+    name, device = file_of(one, config), model.anchor.device
     classifier = gives_scores(model)
     precision = runtime.chosen_precision(config.precision, device)
 
@@ -162,18 +170,22 @@ def measure(
         }
 
     with kept_beside(folder / name, model, about, ranks) as parts:
-        there = False
+        # Of what gives no scores the rows themselves are kept, by the name of what made them.
+        rows_file = folder / f"{name.removesuffix(ENDING)}.{parts.identity}.jsonl"
+        there, others = False, list[Path]()
         with ranks.agreeing():
-            if ranks.first and classifier and (folder / name).exists():
-                there = header_of(folder / name)[0] == parts.identity
-                if not there and not overwrite:
-                    raise InputError(
-                        f"{folder / name}: exists already, of other weights or options; --overwrite replaces it"
-                    )
+            if ranks.first:
+                there = rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite)
+                others = [folder / name, *folder.glob(f"{glob.escape(name.removesuffix(ENDING))}.*.jsonl")]
+                other = next((file for file in others if file.exists()), None)
+                if other is not None and not there and not overwrite:
+                    raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
         if ranks.told(there):
             if advance is not None:
                 advance(planned_images(source, model, one.config, identity.train_resolution))
-            return rescored(read_logits(folder / name)) if ranks.first else []
+            if not ranks.first:
+                return []
+            return rescored(read_logits(folder / name)) if classifier else read_rows(rows_file)
         kept: list[StoredLogits] = []
         rows = evaluate(
             model, source, one.config, identity, advance=advance, parts=parts,
@@ -191,8 +203,22 @@ def measure(
                     )
                     write_logits(folder, name, made)
                     rows = rescored(made)
+                if not classifier:
+                    for file in others[1:]:
+                        file.unlink(missing_ok=True)
+                    write_out(rows_file, dump_rows(rows).encode())
                 parts.discard()
         return rows
+
+
+def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:
+    """Whether a file of logits is there, and of this work; one that is damaged is refused unless it is replaced."""
+    try:
+        return file.exists() and header_of(file)[0] == work
+    except InputError:
+        if not overwrite:
+            raise
+        return False
 
 
 def gives_scores(model: Model) -> bool:
