@@ -185,6 +185,8 @@ def measure(
                 advance(planned_images(source, model, one.config, identity.train_resolution))
             if not ranks.first:
                 return []
+            # What a kill left between the last two writes.
+            parts.discard()
             return rescored(read_logits(folder / name)) if classifier else read_rows(rows_file)
         kept: list[StoredLogits] = []
         rows = evaluate(
