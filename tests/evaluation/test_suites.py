@@ -354,3 +354,36 @@ def test_a_data_set_of_hugging_face(scores, tmp_path, monkeypatch):
     answering(monkeypatch, {"saved:test/0": [last], "saved:test/1": [0, first]})
     found = scores(f"imagenet:,a=hf:{tmp_path / 'saved'}")
     assert found == {"imagenet-a": (1.0, 1.0, 2, 200), "imagenet-a-1000": (1 / 2, 1.0, 2, 1000)}
+
+
+@pytest.mark.parametrize(("limit", "images"), [((), 3), (("--limit", 3), 2)])
+def test_what_cannot_be_read_moves_no_label(limit, images, scores, tmp_path, monkeypatch):
+    """One file is no image: every other keeps its own right answers."""
+    root = validation(tmp_path / "root" / "val", VAL)
+    (root / synsets()[230] / "ILSVRC2012_val_00000003.JPEG").write_text("no image")
+    answering(monkeypatch, {"_00000001.": [65], "_00000002.": [795], "_00000004.": [809]})
+    found = scores(f"imagenet:{tmp_path / 'root'}", "--skip-unreadable", 1, *limit)
+    assert found["imagenet"][2] == images
+    # The first has no reassessed label.
+    assert found["imagenet-real"] == (1.0, 1.0, images - 1, 1000)
+
+
+def test_images_of_other_names_have_no_reassessed_labels(tmp_path):
+    picture(tmp_path / "val" / synsets()[3] / "renamed.JPEG")
+    opened = open_suite(f"imagenet:{tmp_path}")
+    assert [one.data for one in opened.parts[0].scorings] == ["imagenet"]
+    assert opened.missing[0].startswith(
+        f"imagenet-real: images of {tmp_path / 'val' / synsets()[3]} are not called by their numbers"
+    )
+
+
+def test_maps_of_objectnet_that_do_not_fit_are_refused(tmp_path):
+    maps = objectnet(tmp_path) / "objectnet-1.0" / "mappings"
+    file = maps / "pytorch_to_imagenet_2012_id.json"
+    numbers = {name: line + 1 for name, line in json.loads(file.read_text()).items()}
+    file.write_text(json.dumps(numbers))
+    with pytest.raises(InputError, match=r"line 1000 is beyond the 1000 lines of imagenet_to_label_2012_v2"):
+        open_suite(f"objectnet:{tmp_path}")
+    file.write_text("[]")
+    with pytest.raises(InputError, match="expected names and values"):
+        open_suite(f"objectnet:{tmp_path}")

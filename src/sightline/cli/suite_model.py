@@ -62,7 +62,8 @@ class Asked:
                 raise InputError(f"{option}: goes with timm:NAME alone (got {self.model})")
         if read_timm_folder(local_folder(self.model)) is not None:
             model = load_model(self.model).to(device)
-            return model, RunIdentity(self.model, suite, side_of(model), _SEED), 0, MAX_PIXELS
+            named = self.model if kind == "hf-hub" else local_folder(self.model).resolve().name
+            return model, RunIdentity(named, suite, side_of(model), _SEED), 0, MAX_PIXELS
         run = open_run(self.model, suite, device=device)
         named = run.identity if kind != "hf-hub" else RunIdentity(self.model, suite, run.side, run.identity.seed)
         return run.model, named, run.skip_unreadable, run.max_pixels

@@ -165,6 +165,6 @@ def _with_headers(todo: Sequence[Measurement], bars: progress.Bars, skip: SkipUn
     for one in todo:
         part = one.part
         if id(part) not in read:
-            read[id(part)] = replace(part, source=bars.read_headers(part.source, (part.split,), skip))
+            read[id(part)] = part.left_in(bars.read_headers(part.source, (part.split,), skip))
         found.append(replace(one, part=read[id(part)]))
     return found

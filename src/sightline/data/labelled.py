@@ -87,9 +87,13 @@ class LabelledImages(StoredImages):
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         return Label(self.labels[row])
 
+    def rows_of(self, split: str) -> list[int]:
+        """The row of the listing of each image of a split, in the order of the indices."""
+        return self._rows[self._folder(split)].tolist()
+
     def labels_of(self, split: str) -> list[int]:
         """The label of each image of a split, in the order of the indices."""
-        return [self.labels[row] for row in self._rows[self._folder(split)].tolist()]
+        return [self.labels[row] for row in self.rows_of(split)]
 
     def chosen(self, split: str, indices: Sequence[int]) -> Self:
         """The same data set, of whose split these images are left, in this order."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline import runtime
+from sightline import __version__, runtime
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
@@ -159,6 +159,7 @@ def measure(
     def about() -> dict[str, Any]:
         right = json.dumps([scoring.record() for scoring in part.scorings])
         return {
+            "command": f"suite {__version__}",
             "suite": part.data,
             "split": part.split,
             "config": repr(replace(one.config, workers=0, precision=precision)),

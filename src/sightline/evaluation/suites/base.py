@@ -48,6 +48,14 @@ class Part:
         source = self.source.chosen(self.split, kept)
         return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
 
+    def left_in(self, source: Source) -> Part:
+        """The same of what is left of its images, without those that cannot be read: each keeps its right answers."""
+        if not isinstance(self.source, LabelledImages) or not isinstance(source, LabelledImages):
+            return replace(self, source=source)
+        place = {row: number for number, row in enumerate(self.source.rows_of(self.split))}
+        kept = [place[row] for row in source.rows_of(self.split)]
+        return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
+
     def shown_by(self, preparation: Preparation) -> Part:
         """The same, prepared so; images that were cut before, and drawn ones, are shown as they are."""
         if self.source.transform is None or isinstance(self.source.transform, Whole):

@@ -67,6 +67,11 @@ class ImageNetSuite(Suite):
                 missing.append(str(error))
                 if name in options or "parts=" in argument:
                     raise InputError(str(error)) from None
+            if name == "val" and parts and len(parts[-1].scorings) < 2:
+                place = options.get("val", parts[-1].source.example_name(parts[-1].split, 0).rpartition("/")[0])
+                missing.append(
+                    f"imagenet-real: images of {place} are not called by their numbers (ILSVRC2012_val_00000001.JPEG)"
+                )
         if not parts:
             raise InputError(f"suite {cls.name}: nothing of it is there: {'; '.join(missing)}")
         return Opened(tuple(parts), tuple(missing), tuple(folders))

@@ -77,7 +77,10 @@ def _right(folder: Path) -> dict[str, list[int]]:
     names, words, lines = (_read(folder / one) for one in (_NAMES, _TO_IMAGENET, _LINES))
     text = read_text(folder / _WORDS, RECORD, "names of ImageNet's classes").splitlines()
     # Its first line has the number 0; the numbers that torch sorts classes by are others.
-    number_of = {text[int(line)].strip(): int(number) for number, line in lines.items() if int(line) < len(text)}
+    beyond = [line for line in lines.values() if not isinstance(line, int) or not 0 <= line < len(text)]
+    if beyond:
+        raise InputError(f"{folder / _LINES}: line {beyond[0]} is beyond the {len(text)} lines of {_WORDS}")
+    number_of = {text[line].strip(): int(number) for number, line in lines.items() if number.isdecimal()}
     found: dict[str, list[int]] = {}
     for name, label in names.items():
         if label in words:
