@@ -30,6 +30,8 @@ FITTED = "fitted_on"
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # What a row of 0.1 lacks, which knew accuracies alone.
 _OLD = {"unit": FRACTION, "better": "higher"}
+# What a file does not say where it is so.
+_UNSAID = {"shrunk": None, "picture": "", "ranks": 1, "tuning": (), "preparation": "", "classes": None}
 # Its names of accuracies of a part of the images.
 _OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
 
@@ -100,6 +102,8 @@ class ResultRow(Origin, Measured):
     search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
     which candidates, and the value found. `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
+    `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
+    the answers were, where a suite says it.
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
     """
 
@@ -114,6 +118,8 @@ class ResultRow(Origin, Measured):
     picture: str = ""
     tuning: tuple[Mapping[str, Any], ...] = ()
     ranks: int = 1
+    preparation: str = ""
+    classes: int | None = None
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -169,7 +175,8 @@ class ResultRow(Origin, Measured):
     @property
     def measured(self) -> tuple[object, ...]:
         """What tells its measurement from others: rows of one pass over the same images share it."""
-        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.slices.get(INFERENCE)
+        looked = self.slices.get(INFERENCE), self.preparation
+        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, *looked
 
 
 @functools.cache
@@ -212,7 +219,7 @@ def dump_rows(rows: Iterable[Origin]) -> str:
 def as_written(row: Origin) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
-    for name, nothing in (("shrunk", None), ("picture", ""), ("ranks", 1), ("tuning", ())):
+    for name, nothing in _UNSAID.items():
         if record.get(name, 0) == nothing:
             del record[name]
     if record.get("counted") == IMAGES:

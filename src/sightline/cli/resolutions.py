@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Literal, TypeVar
@@ -52,6 +53,35 @@ def parse_resolutions(given: Iterable[str]) -> tuple[int | View, ...]:
                 f"32,64,148 or native,tokens:256{nearest(word, ['native', 'max:4096', 'tokens:256'])}"
             )
     return (*sorted(sides), *sorted(views))
+
+
+def parse_resolutions_of(given: Iterable[str], patch_size: int) -> tuple[int | View, ...]:
+    """As `parse_resolutions`, where "64:1024" stands for sizes from 64 to 1024 pixels, half an octave from one to the
+    next (64, 91, 128, 181, ...), each at the nearest multiple of the patch that lies in the range.
+
+    Raises:
+        InputError: as `parse_resolutions`; or a range falls, or holds no multiple of the patch.
+    """
+    sizes: set[int] = set()
+    rest: list[str] = []
+    for word in split_words(given):
+        ends = _pair(word, ":") if ":" in word else None
+        if ends is None:
+            rest.append(word)
+            continue
+        low, high = -(-ends[0] // patch_size), ends[1] // patch_size
+        if not low <= high or high * patch_size >= 1_000_000_000:
+            raise InputError(
+                f"--resolutions {word}: expected LOW:HIGH in pixels with a multiple of the patch, {patch_size}, between"
+            )
+        steps = math.ceil(2 * math.log2(ends[1] / ends[0]) - 1e-9)
+        wanted = [ends[0] * 2 ** (step / 2) for step in range(steps)] + [ends[1]]
+        sizes |= {min(max(round(one / patch_size), low), high) * patch_size for one in wanted}
+    if not sizes:
+        return parse_resolutions(rest)
+    others = parse_resolutions(rest)
+    sides = sizes.union(one for one in others if isinstance(one, int))
+    return (*sorted(sides), *(one for one in others if isinstance(one, View)))
 
 
 def parse_sizes(

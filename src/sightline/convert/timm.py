@@ -146,5 +146,5 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     return TimmFolder(given, weights, None if names is None else tuple(map(str, names)), tag)
 
 
-_PREPARATION = ("mean", "std", "interpolation", "crop_pct")
+_PREPARATION = ("mean", "std", "interpolation", "crop_pct", "crop_mode")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")

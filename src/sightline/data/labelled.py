@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -85,6 +86,20 @@ class LabelledImages(StoredImages):
         if (reason := self._label_fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
         return Label(self.labels[row])
+
+    def rows_of(self, split: str) -> list[int]:
+        """The row of the listing of each image of a split, in the order of the indices."""
+        return self._rows[self._folder(split)].tolist()
+
+    def labels_of(self, split: str) -> list[int]:
+        """The label of each image of a split, in the order of the indices."""
+        return [self.labels[row] for row in self.rows_of(split)]
+
+    def chosen(self, split: str, indices: Sequence[int]) -> Self:
+        """The same data set, of whose split these images are left, in this order."""
+        folder, made = self._folder(split), copy.copy(self)
+        made._rows = self._rows | {folder: self._rows[folder][np.asarray(indices, np.int64)]}
+        return made
 
 
 def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:

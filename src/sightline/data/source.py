@@ -16,7 +16,7 @@ from sightline.checks import require
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.summary import Summary
-from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, cut, size_of
+from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, size_of
 from sightline.errors import InputError
 from sightline.targets import Target
 
@@ -144,7 +144,7 @@ class Source(ABC):
         else:
             crop = self.transform.measured(size_of(image), image_size)
         moved = target.moved(crop) if varied else target.measured(crop)
-        return cut(image, crop, self.transform.interpolation), moved
+        return self.transform.cut(image, crop), moved
 
     def _with(self, **changes: Any) -> Self:
         """The same data set, shown in another way; those that show images in a way of their own stay."""

@@ -164,6 +164,10 @@ class ImageTransform:
         """Of an image in evaluation."""
         return whole_crop(size, image_size) if self.crop is None else eval_crop(size, image_size, self.crop)
 
+    def cut(self, image: np.ndarray | Image.Image, crop: Crop) -> np.ndarray:
+        """What is shown of an image: [height, width, 3], uint8, or float32 from 0 to 255 where a kind computes so."""
+        return cut(image, crop, self.interpolation)
+
     @property
     def shows_parts(self) -> bool:
         """Whether a training image may be cut."""

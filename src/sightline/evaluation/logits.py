@@ -2,7 +2,8 @@
 
 A file is numpy's `.npz`: `logits` (float32 [images, classes]), `labels` (the model's number of the true class) and
 `indices` (in the split), both int64 [images], and `about`, the rest as JSON in UTF-8. Each has a checksum (CRC-32, as
-zip has it) to which it is held when it is read. Nothing in it is a pickle.
+zip has it) to which it is held when it is read. Nothing in it is a pickle. Where one pass is scored in several ways
+(`scoring.py`), `about` holds these, and is of format 2.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import torch
 
 from sightline.data.batch import Batch
 from sightline.errors import InputError
+from sightline.evaluation.scoring import Scoring, scoring_from
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.metrics.base import metrics_of
@@ -37,11 +39,11 @@ from sightline.tasks.base import Task, make_task
 from sightline.tasks.classification import Classification
 
 ENDING = ".npz"
-_FORMAT = 1
+_FORMAT, _SCORED = 1, 2
 # Images that are looked at together: of a thousand classes as much as a processor keeps near.
 _TOGETHER = 512
 # Fields of rows that came after files did.
-_LATER = {"tuning"}
+_LATER = {"tuning", "preparation", "classes"}
 # What may differ where a measurement is made again.
 _OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
 _TEXTS = ("names", "slices", "task", "measured", "work")
@@ -61,6 +63,7 @@ class StoredLogits:
             groups.
         measured: what all its rows say, fields of `ResultRow`.
         work: tells the weights and all that was asked from any other.
+        scorings: how these are scored; by their labels among all classes where there is none.
     """
 
     logits: np.ndarray
@@ -71,6 +74,7 @@ class StoredLogits:
     task: Mapping[str, Any]
     measured: Mapping[str, Any]
     work: str = ""
+    scorings: Sequence[Scoring] = ()
 
     @classmethod
     def of(
@@ -82,6 +86,22 @@ class StoredLogits:
         )
         names, slices = (list(itertools.chain(*(part[name] for part in parts))) for name in ("names", "slices"))
         return cls(logits, labels, indices, names, slices, task, measured)
+
+    def scored(self) -> list[StoredLogits]:
+        """The same by each of its scorings, as one that has none: what measures logits measures these."""
+        return [self._by(one) for one in self.scorings] or [self]
+
+    def _by(self, scoring: Scoring) -> StoredLogits:
+        kept, logits, labels = scoring.of(self.logits, self.labels)
+        task, chosen = dict(self.task), scoring.classes
+        if chosen is not None:
+            place = {number: new for new, number in enumerate(chosen)}
+            inside = {name: [place[one] for one in some if one in place] for name, some in task["groups"].items()}
+            task |= {"classes": [task["classes"][one] for one in chosen], "groups": inside}
+        measured = {**self.measured, "data": scoring.data, "classes": logits.shape[1]}
+        places: list[int] = kept.tolist()
+        names, slices = [self.names[one] for one in places], [self.slices[one] for one in places]
+        return StoredLogits(logits, labels, self.indices[kept], names, slices, task, measured, self.work)
 
 
 def file_name(data: str, split: str, shown: str, *, tuned: bool) -> str:
@@ -126,7 +146,9 @@ def write_logits(folder: Path, name: str, stored: StoredLogits) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    about = {"format": _FORMAT, **{key: getattr(stored, key) for key in _TEXTS}}
+    about: dict[str, Any] = {"format": _FORMAT, **{key: getattr(stored, key) for key in _TEXTS}}
+    if stored.scorings:
+        about |= {"format": _SCORED, "scorings": [one.record() for one in stored.scorings]}
     if not any(stored.slices):
         about["slices"] = []
     text = np.frombuffer(json.dumps(about, allow_nan=False).encode(), np.uint8)
@@ -182,6 +204,9 @@ def read_logits(path: Path) -> StoredLogits:
         logits, labels, indices = (arrays[name] for name in ("logits", "labels", "indices"))
         stored = StoredLogits(logits, labels, indices, names, slices, about["task"], _fields(about), about["work"])
         _check(stored)
+        if about["format"] == _SCORED:
+            scorings = [scoring_from(one, labels, logits.shape[1]) for one in about["scorings"]]
+            stored = replace(stored, scorings=scorings)
     return stored
 
 
@@ -210,8 +235,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
             raise ValueError("is no whole archive")
         with np.load(path, allow_pickle=False) as file:
             about: Any = parse_json(file["about"].tobytes())
-            if about["format"] != _FORMAT:
-                raise ValueError(f"format {about['format']!r}, expected {_FORMAT}")
+            if about["format"] not in (_FORMAT, _SCORED):
+                raise ValueError(f"format {about['format']!r}, expected {_FORMAT} or {_SCORED}")
             yield about, file
     except _WHAT_FAILS as error:
         said = " ".join(str(error).split()) or type(error).__name__
@@ -289,7 +314,7 @@ def refuse_twice(stored: Mapping[Path, Mapping[str, Any]]) -> None:
 def rescored(
     stored: StoredLogits, advance: Callable[[int], None] | None = None, temperature: Temperature | None = None
 ) -> list[ResultRow]:
-    """Every metric of stored logits: the rows of the measurement itself, to the last bit.
+    """Every metric of stored logits, by each of their scorings: the rows of the measurement itself, to the last bit.
 
     Args:
         advance: called with the number of images of each part.
@@ -298,6 +323,18 @@ def rescored(
     Raises:
         InputError: its options are not known to this version.
     """
+    rows: list[ResultRow] = []
+    for number, one in enumerate(stored.scored()):
+        # What is scored in several ways is counted once, and what a scoring leaves out too.
+        rows += _measured(one, advance if number == 0 else None, temperature)
+        if advance is not None and number == 0:
+            advance(len(stored.names) - len(one.names))
+    return rows
+
+
+def _measured(
+    stored: StoredLogits, advance: Callable[[int], None] | None, temperature: Temperature | None
+) -> list[ResultRow]:
     metrics = metrics_of(tempered(task_from(stored.task), temperature))
     for start in range(0, len(stored.names), _TOGETHER):
         these = slice(start, start + _TOGETHER)

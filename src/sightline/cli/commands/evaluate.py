@@ -36,6 +36,12 @@ def evaluate(
     device: options.Device = "auto",
     threads: options.Threads = None,
     workers: int = 0,
+    suite: str | None = None,
+    preparation: str | None = None,
+    limit: int | None = None,
+    no_pretrained: bool = False,
+    num_classes: int | None = None,
+    weights: Path | None = None,
     json: options.Json = False,
 ) -> None:
     """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
@@ -59,7 +65,7 @@ def evaluate(
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
-        out: A file for the rows, instead of the run's own.
+        out: A file for the rows, instead of the run's own; with --suite a folder.
         predictions: A file for what the model said of each image (CSV), instead of predictions.csv in the folder of the
             run, which holds those on the data of its training.
         logits: A folder for the logits of each image, a file for each measurement of a classifier (.npz): sightline
@@ -67,6 +73,15 @@ def evaluate(
         overwrite: Replace --out, --predictions and files in --logits if they exist, and of a run's rows those too that
             are of more images.
         workers: Processes that read images ahead.
+        suite: Test sets to measure together, as imagenet:ROOT, scenes, objectnet:ROOT or any data set
+            (docs/SUITES.md); rows and logits go into the folder --out. MODEL may be hf-hub:OWNER/NAME or timm:NAME too,
+            and --resolutions 64:1024 takes sizes half an octave apart.
+        preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
+            navit, navit_vit_baseline.
+        limit: At most this many images of each part of a suite, spread over classes.
+        no_pretrained: With random weights instead of those that timm:NAME has published.
+        num_classes: Of the head of timm:NAME.
+        weights: A file with the state dict of timm:NAME.
     """
     import contextlib
     import shlex
@@ -74,9 +89,10 @@ def evaluate(
 
     from sightline import __version__, evaluation, runtime, signals
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
-    from sightline.cli import guard, next_step, output, progress
+    from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
     from sightline.cli.resolutions import parse_resolutions, split_words
+    from sightline.cli.suite_model import Asked
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
     from sightline.evaluation.as_trained import views_as_trained
@@ -96,6 +112,22 @@ def evaluate(
     from sightline.training.run import open_run
 
     runtime.set_threads(threads)
+    others = {
+        "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
+        "--predictions": predictions, "--logits": logits,
+    }  # fmt: skip
+    own = {
+        "--preparation": preparation, "--limit": limit, "--no-pretrained": no_pretrained,
+        "--num-classes": num_classes, "--weights": weights,
+    }  # fmt: skip
+    suite_run.refuse_options(suite, others, own)
+    if suite is not None:
+        suite_run.run_suite(
+            Asked(str(model), not no_pretrained, num_classes, weights), suite, out, resolutions=resolutions,
+            preparation=preparation or "model", limit=limit, settings=settings, skip_unreadable=skip_unreadable,
+            max_pixels=max_pixels, precision=precision, overwrite=overwrite, device=device, workers=workers, json=json,
+        )  # fmt: skip
+        return
     with contextlib.ExitStack() as held:
         ranks = held.enter_context(joined(device))
         with progress.Bars() as bars:

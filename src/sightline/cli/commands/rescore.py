@@ -53,6 +53,8 @@ def rescore(
     if json:
         print(dump_rows(rows), end="")
         return
-    print_accuracy(rows)
+    for data in dict.fromkeys(row.data for row in rows):
+        # A file of a suite may hold several ways to score one pass.
+        print_accuracy([row for row in rows if row.data == data])
     if out is not None:
         print(f"rows: {out}")

@@ -1,0 +1,85 @@
+"""The model that a suite measures: a folder of ours, the Hub's, or what timm builds by a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sightline.checks import require_whole
+from sightline.convert import import_weights
+from sightline.convert.timm import Timm, read_timm_folder
+from sightline.convert.weights import read_weights
+from sightline.data.allowance import SkipUnreadable
+from sightline.data.image_file import MAX_PIXELS
+from sightline.errors import InputError
+from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.suite import side_of
+from sightline.load import load_model, local_folder
+from sightline.models import Model
+from sightline.runtime import kept_random_state
+from sightline.training.run import open_run
+
+# With which weights that nobody trained are drawn: the same each time, so that what was stopped goes on.
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model as it was asked for; see `opened`.
+
+    Attributes:
+        model: a folder, `hf-hub:owner/name`, or `timm:name`.
+        pretrained: with timm's published weights; num_classes: of its head; weights: a file of its state dict.
+    """
+
+    model: str
+    pretrained: bool = True
+    num_classes: int | None = None
+    weights: Path | None = None
+
+    def opened(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
+        """The model in evaluation mode, what its rows say of it, how many images may be left out, and the most pixels
+        of one: as of its training, where that is known.
+
+        Raises:
+            InputError: there is no such model, or what was asked of it goes with `timm:` alone.
+        """
+        kind, _, name = self.model.partition(":")
+        if kind == "timm" and name:
+            model = self._of_timm(name).to(device)
+            words = "" if self.pretrained else ", random weights"
+            if self.weights is not None:
+                words = f", {self.weights.name}"
+            return model, RunIdentity(f"{self.model}{words}", suite, side_of(model), _SEED), 0, MAX_PIXELS
+        for option, given in (
+            ("--no-pretrained", not self.pretrained),
+            ("--num-classes", self.num_classes is not None),
+            ("--weights", self.weights is not None),
+        ):
+            if given:
+                raise InputError(f"{option}: goes with timm:NAME alone (got {self.model})")
+        if read_timm_folder(local_folder(self.model)) is not None:
+            model = load_model(self.model).to(device)
+            named = self.model if kind == "hf-hub" else local_folder(self.model).resolve().name
+            return model, RunIdentity(named, suite, side_of(model), _SEED), 0, MAX_PIXELS
+        run = open_run(self.model, suite, device=device)
+        named = run.identity if kind != "hf-hub" else RunIdentity(self.model, suite, run.side, run.identity.seed)
+        return run.model, named, run.skip_unreadable, run.max_pixels
+
+    def _of_timm(self, name: str) -> Model:
+        if self.num_classes is not None:
+            require_whole("--num-classes", self.num_classes, 1)
+        if self.weights is None:
+            with kept_random_state():
+                torch.manual_seed(_SEED)
+                return load_model(f"timm:{name}", pretrained=self.pretrained, num_classes=self.num_classes).eval()
+        if not self.pretrained:
+            raise InputError("--no-pretrained and --weights: expected one of them")
+        state, _ = read_weights(self.weights)
+        given = {"model": name}
+        classes = self.num_classes
+        if classes is None and (head := state.get("head.weight", state.get("head.fc.weight"))) is not None:
+            classes = len(head)
+        return import_weights(Timm.name, state, given if classes is None else given | {"num_classes": classes}).eval()

@@ -1,0 +1,1 @@
+"""How a suite's images are prepared; one way a file."""

@@ -1,0 +1,28 @@
+"""How NaViT's paper prepares images for the ViT that it is compared with (its appendix G, "Crop")."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline.data.transforms import whole_crop
+from sightline.evaluation.preparations.base import Preparation, centre, covering
+from sightline.targets import Crop
+
+
+@dataclass(frozen=True)
+class BaselinePreparation(Preparation):
+    """Images are resized to a square, whatever their aspect, of whose sides the middle 87.5 % are shown; those of
+    ImageNet-A and ObjectNet keep their aspect, and the middle 75 % of the shorter side, as a square, are shown. The
+    filter is the model's: the paper does not say its own."""
+
+    name: ClassVar[str] = "navit_vit_baseline"
+
+    def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
+        if self.crop is None:
+            return whole_crop(size, image_size)
+        if self.careful:
+            return centre(size, covering(size, math.floor(min(image_size) / 0.75)), image_size)
+        height, width = (math.floor(side / 0.875) for side in image_size)
+        return centre(size, (height, width), image_size)

@@ -1,0 +1,90 @@
+"""How answers are scored: which classes may be answered, and which answers are right, of each image.
+
+One pass over images may be scored in several ways, as ImageNet's validation images are by their labels and by the
+reassessed ones. A scoring makes of logits and sets of right answers what every metric knows: logits and a label each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """One way.
+
+    Attributes:
+        data: what its rows say they are of.
+        right: of each image the numbers of the right answers, none of one that is left out; None: its label alone.
+        classes: numbers of the classes that may be answered, rising; None for all.
+    """
+
+    data: str
+    right: Sequence[Sequence[int]] | None = None
+    classes: Sequence[int] | None = None
+
+    def of(self, logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which images are scored, their logits, and of each the right answer that scores highest: an answer is right
+        if it is any of them, and among five if any is; so is a likelihood that of the likeliest.
+
+        Args:
+            logits: float32 [images, classes]; labels: int64 [images].
+
+        Returns:
+            int64 [scored], float32 [scored, classes that may be answered], and int64 [scored], numbers among those.
+        """
+        chosen = np.arange(logits.shape[1]) if self.classes is None else np.asarray(self.classes, np.int64)
+        place = np.full(logits.shape[1], -1, np.int64)
+        place[chosen] = np.arange(len(chosen))
+        if self.right is None:
+            kept, right = np.arange(len(labels)), labels
+        else:
+            kept = np.array([number for number, one in enumerate(self.right) if len(one)], np.int64)
+            # Of equal scores the first class is the better.
+            best = (max(sorted(self.right[number]), key=lambda one, row=logits[number]: row[one]) for number in kept)
+            right = np.fromiter(best, np.int64, len(kept))
+        shown = logits[kept] if self.classes is None else logits[np.ix_(kept, chosen)]
+        return kept, shown, place[right]
+
+    def at(self, indices: Sequence[int]) -> Scoring:
+        """The same of images of a split, in this order, where `right` was by their indices."""
+        return self if self.right is None else Scoring(self.data, [self.right[one] for one in indices], self.classes)
+
+    def numbered(self, numbers: Sequence[int]) -> Scoring:
+        """The same for a model that numbers the classes otherwise: `numbers` has its number of each class."""
+        right = None if self.right is None else [[numbers[one] for one in some] for some in self.right]
+        classes = None if self.classes is None else sorted(numbers[one] for one in self.classes)
+        return Scoring(self.data, right, classes)
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it; `scoring_from` reads it."""
+        right = None if self.right is None else [sorted(map(int, one)) for one in self.right]
+        return {
+            "data": self.data,
+            "right": right,
+            "classes": None if self.classes is None else list(map(int, self.classes)),
+        }
+
+
+def scoring_from(record: Mapping[str, Any], labels: np.ndarray, classes: int) -> Scoring:
+    """The scoring whose record this is, of so many images and classes.
+
+    Raises:
+        ValueError: it is none, or not of these.
+    """
+    if record.keys() != {"data", "right", "classes"} or not isinstance(record["data"], str):
+        raise ValueError("scorings: expected groups of data, right and classes")
+    scoring = Scoring(**record)
+    chosen = list(range(classes)) if scoring.classes is None else list(scoring.classes)
+    if chosen != sorted(set(chosen)) or not chosen or not 0 <= chosen[0] <= chosen[-1] < classes:
+        raise ValueError(f"scorings: classes: expected rising numbers from 0 to {classes - 1}")
+    right = [[label] for label in labels.tolist()] if scoring.right is None else scoring.right
+    if len(right) != len(labels):
+        raise ValueError(f"scorings: right of {len(right)} images, expected {len(labels)}")
+    if not {one for some in right for one in some} <= set(chosen):
+        raise ValueError("scorings: a right answer is none of the classes that may be answered")
+    return scoring

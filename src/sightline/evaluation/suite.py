@@ -1,0 +1,236 @@
+"""A suite's parts, measured one after the other: logits are stored, and rows are what is measured of these."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sightline import __version__, runtime
+from sightline.data.views import View
+from sightline.errors import InputError
+from sightline.evaluation.imagenet import numbers_of
+from sightline.evaluation.logits import ENDING, StoredLogits, file_name, header_of, read_logits, rescored, write_logits
+from sightline.evaluation.measure import (
+    EvaluateConfig,
+    RunIdentity,
+    check_sizes,
+    evaluate,
+    planned_images,
+    usual_images,
+)
+from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.preparations.base import preparation_class
+from sightline.evaluation.suites.base import Part
+from sightline.models import Model
+from sightline.ranks import Ranks
+from sightline.replacing import write_out
+from sightline.results import ResultRow, dump_rows, read_rows
+from sightline.tasks.classification import Classification
+
+
+@dataclass(frozen=True)
+class SuiteConfig:
+    """How a suite is measured.
+
+    Attributes:
+        suite: as it was asked for; resolutions: as `EvaluateConfig`; preparation: its name.
+        limit: at most this many images of each part, spread over classes.
+        task_options, precision, workers: as `EvaluateConfig`.
+    """
+
+    suite: str
+    resolutions: tuple[int | View, ...]
+    preparation: str = "model"
+    limit: int | None = None
+    task_options: Mapping[str, Any] | None = None
+    precision: str = "auto"
+    workers: int = 0
+
+    def of(self, part: Part, view: int | View, patch_size: int) -> EvaluateConfig:
+        """One measurement of a part."""
+        shown = preparation_class(self.preparation).view(view, patch_size)
+        images = usual_images(part.source) if self.limit is None else self.limit
+        return EvaluateConfig(
+            (shown,), (part.split,), images=images, shrink=False, task_options=self.task_options or {},
+            precision=self.precision, workers=self.workers,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A part at one size."""
+
+    part: Part
+    config: EvaluateConfig
+
+    @property
+    def view(self) -> int | View:
+        return self.config.resolutions[0]
+
+
+def fitted(model: Model, parts: Sequence[Part], suite: str) -> list[Part]:
+    """The parts in the model's own numbers of classes, after it was made sure that its head is of these.
+
+    A model that does not know the names of ImageNet's classes numbers them as ImageNet does.
+
+    Raises:
+        InputError: the head has other classes, or another number of them; says both.
+    """
+    made = []
+    known, count = model.config.class_names, model.config.num_classes
+    for part in parts:
+        if not part.imagenet:
+            classes = len(part.source.classes)
+            if model.config.has_classifier and known is None and classes and count != classes:
+                raise InputError(f"suite {suite}: has {classes:,} classes, the model's head {count:,}")
+            made.append(part)
+            continue
+        numbers = numbers_of(known, count, suite)
+        if numbers is not None:
+            made.append(replace(part, scorings=tuple(one.numbered(numbers) for one in part.scorings)))
+            continue
+        made.append(part)
+    if any(part.imagenet for part in parts) and known is not None and set(known) != set(parts[0].source.classes):
+        # Words for the classes that `numbers_of` took for ImageNet's: by their places.
+        model.config = model.config.replace(class_names=None)
+    return made
+
+
+def planned(model: Model, parts: Sequence[Part], config: SuiteConfig) -> list[Measurement]:
+    """Every measurement of a suite, part by part; images are shown as the preparation says.
+
+    Raises:
+        InputError: the preparation or a resolution does not fit the model or the data.
+    """
+    kind = preparation_class(config.preparation)
+    patch, side = model.config.patch_size, side_of(model)
+    found = []
+    for part in parts:
+        made = kind.of(model.config, careful=part.careful)
+        shown = (part if config.limit is None else part.limited(config.limit)).shown_by(made)
+        one = [Measurement(shown, config.of(shown, view, patch)) for view in config.resolutions]
+        for measurement in one:
+            check_sizes(model, measurement.config)
+            planned_images(shown.source, model, measurement.config, side)
+        found += one
+    return found
+
+
+def side_of(model: Model) -> int:
+    """Of the images that a model was trained on last, in pixels."""
+    side = model.config.image_size
+    return side if isinstance(side, int) else min(side)
+
+
+def measure(
+    model: Model,
+    one: Measurement,
+    config: SuiteConfig,
+    identity: RunIdentity,
+    folder: Path,
+    ranks: Ranks,
+    *,
+    overwrite: bool = False,
+    advance: Callable[[int], None] | None = None,
+) -> list[ResultRow]:
+    """One measurement: its logits in a file of the folder (of what gives no scores of classes, its rows), its rows on
+    the first rank; each rank must call it.
+
+    What a file of these weights and options is there of is not measured again, and what was stopped goes on.
+
+    Args:
+        identity: of the model, with the part's data; folder: of the logits.
+        overwrite: replace a file of other weights or options.
+        advance: called with the number of images of each batch.
+
+    Raises:
+        InputError: such a file is there; or as `evaluate`.
+    """
+    part, source = one.part, one.part.source
+    name, device = file_of(one, config), model.anchor.device
+    classifier = gives_scores(model)
+    precision = runtime.chosen_precision(config.precision, device)
+
+    def about() -> dict[str, Any]:
+        right = json.dumps([scoring.record() for scoring in part.scorings])
+        return {
+            "command": f"suite {__version__}",
+            "suite": part.data,
+            "split": part.split,
+            "config": repr(replace(one.config, workers=0, precision=precision)),
+            "preparation": repr(source.transform),
+            "scorings": hashlib.sha256(right.encode()).hexdigest(),
+            "identity": vars(identity),
+            "device": device.type,
+            "data": source.fingerprint(part.split).digest,
+        }
+
+    with kept_beside(folder / name, model, about, ranks) as parts:
+        # Of what gives no scores the rows themselves are kept, by the name of what made them.
+        rows_file = folder / f"{name.removesuffix(ENDING)}.{parts.identity}.jsonl"
+        there, others = False, list[Path]()
+        with ranks.agreeing():
+            if ranks.first:
+                there = rows_file.exists() or _is_of(folder / name, parts.identity, overwrite=overwrite)
+                others = [folder / name, *folder.glob(f"{glob.escape(name.removesuffix(ENDING))}.*.jsonl")]
+                other = next((file for file in others if file.exists()), None)
+                if other is not None and not there and not overwrite:
+                    raise InputError(f"{other}: exists already, of other weights or options; --overwrite replaces it")
+        if ranks.told(there):
+            if advance is not None:
+                advance(planned_images(source, model, one.config, identity.train_resolution))
+            if not ranks.first:
+                return []
+            # What a kill left between the last two writes.
+            parts.discard()
+            return rescored(read_logits(folder / name)) if classifier else read_rows(rows_file)
+        kept: list[StoredLogits] = []
+        rows = evaluate(
+            model, source, one.config, identity, advance=advance, parts=parts,
+            keep=(lambda _, stored: kept.append(stored)) if classifier else None,
+        )  # fmt: skip
+        with ranks.agreeing():
+            if ranks.first:
+                rows = [replace(row, preparation=config.preparation) for row in rows]
+                for stored in kept:
+                    made = replace(
+                        stored,
+                        work=parts.identity,
+                        measured={**stored.measured, "preparation": config.preparation, "classes": None},
+                        scorings=[scoring.at(stored.indices.tolist()) for scoring in part.scorings],
+                    )
+                    write_logits(folder, name, made)
+                    rows = rescored(made)
+                if not classifier:
+                    for file in others[1:]:
+                        file.unlink(missing_ok=True)
+                    write_out(rows_file, dump_rows(rows).encode())
+                parts.discard()
+        return rows
+
+
+def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:
+    """Whether a file of logits is there, and of this work; one that is damaged is refused unless it is replaced."""
+    try:
+        return file.exists() and header_of(file)[0] == work
+    except InputError:
+        if not overwrite:
+            raise
+        return False
+
+
+def gives_scores(model: Model) -> bool:
+    """Whether a model gives scores of classes, which can be stored."""
+    return model.config.task == Classification.name
+
+
+def file_of(one: Measurement, config: SuiteConfig) -> str:
+    """The name of a measurement's file of logits."""
+    shown = one.view.name if isinstance(one.view, View) else f"{one.view} px"
+    name = file_name(one.part.data, one.part.split, f"{shown} {config.preparation}", tuned=False)
+    return f"{one.part.data.partition(':')[0]}_{name}"

@@ -1,0 +1,1 @@
+"""What models are tested on together; one suite a file."""

@@ -1,0 +1,177 @@
+"""What a suite is: data sets on which a model is tested together, and how answers on each are scored."""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from sightline import registry
+from sightline.data.discovery import list_sources, open_source, source_class, taken_apart
+from sightline.data.labelled import LabelledImages
+from sightline.data.source import Source
+from sightline.errors import InputError, choose
+from sightline.evaluation.preparations.base import Preparation, Whole
+from sightline.evaluation.scoring import Scoring
+from sightline.evaluation.suite_images import spread
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pass over some images.
+
+    Attributes:
+        data: what it is called.
+        source: the images; split: which of them.
+        scorings: how answers are scored, `right` by the images' indices, in the numbers of the source's classes; by
+            their labels where there is none.
+        imagenet: its classes are the 1,000 of ImageNet, in their order, which the model's must be.
+        careful: as `Preparation`.
+    """
+
+    data: str
+    source: Source
+    split: str
+    scorings: tuple[Scoring, ...] = ()
+    imagenet: bool = False
+    careful: bool = False
+
+    def limited(self, count: int) -> Part:
+        """The same with at most so many images, spread over classes; what is drawn is counted where it is shown."""
+        if not isinstance(self.source, LabelledImages) or self.source.length(self.split) <= count:
+            return self
+        kept = spread(self.source.labels_of(self.split), count)
+        source = self.source.chosen(self.split, kept)
+        return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
+
+    def left_in(self, source: Source) -> Part:
+        """The same of what is left of its images, without those that cannot be read: each keeps its right answers."""
+        if not isinstance(self.source, LabelledImages) or not isinstance(source, LabelledImages):
+            return replace(self, source=source)
+        place = {row: number for number, row in enumerate(self.source.rows_of(self.split))}
+        kept = [place[row] for row in source.rows_of(self.split)]
+        return replace(self, source=source, scorings=tuple(one.at(kept) for one in self.scorings))
+
+    def shown_by(self, preparation: Preparation) -> Part:
+        """The same, prepared so; images that were cut before, and drawn ones, are shown as they are."""
+        if self.source.transform is None or isinstance(self.source.transform, Whole):
+            return self
+        source = copy.copy(self.source)
+        source.transform = preparation
+        return replace(self, source=source)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A suite's parts that are there, of the others a line each that says where they were looked for, and the folders
+    that it reads."""
+
+    parts: tuple[Part, ...]
+    missing: tuple[str, ...] = ()
+    folders: tuple[Path, ...] = ()
+
+
+class Suite(ABC):
+    """One suite, in a file of its own.
+
+    Attributes:
+        name: what it is called, before the colon of `--suite NAME:ROOT`.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def open(cls, argument: str) -> Opened:
+        """The suite for what follows the colon ("" for nothing); no image is read yet.
+
+        Raises:
+            InputError: nothing of it is there, or what is there is of another form.
+            UnreadableDataError: a folder may not be read.
+        """
+
+
+def list_suites() -> tuple[str, ...]:
+    """The names of all suites, sorted; any data set is one too."""
+    return tuple(sorted(registry.classes(Suite, __package__ or "")))
+
+
+def open_suite(spec: str) -> Opened:
+    """A suite from `name` or `name:argument`; a data set of training is one too.
+
+    Raises:
+        InputError: there is none of that name, or as `Suite.open`.
+    """
+    name, _, argument = spec.partition(":")
+    if name in list_suites():
+        return registry.find(Suite, __package__ or "", "suite", name).open(argument)
+    if name not in list_sources() and not Path(spec).exists():
+        raise choose("suite", name, (*list_suites(), *list_sources()))
+    return of_source(spec)
+
+
+def of_source(spec: str) -> Opened:
+    """A data set of training as a suite: `test`, and fonts that were held out; its last split where it has no test."""
+    source = open_source(spec)
+    usual = tuple(name for name in ("test", "heldout_fonts") if name in source.splits) or source.splits[-1:]
+    name, argument, _ = taken_apart(spec)
+    folders = source_class(name).folders(argument)
+    return Opened(tuple(Part(spec, source, split) for split in usual), (), folders)
+
+
+def options_in(argument: str, allowed: Collection[str], suite: str) -> tuple[str, dict[str, str]]:
+    """What follows a suite's colon, "ROOT,option=value,...", taken apart.
+
+    Raises:
+        InputError: an option is not known, is given twice, or has no value.
+    """
+    found = re.fullmatch(r"([^,]*)((?:,[a-z0-9_]+=[^,]*)*)", argument)
+    if found is None:
+        raise InputError(f"suite {suite}:{argument}: expected ROOT,option=value (options: {', '.join(allowed)})")
+    options: dict[str, str] = {}
+    for pair in found[2].split(",")[1:]:
+        option, _, value = pair.partition("=")
+        if option not in allowed:
+            raise choose(f"suite {suite}: option", option, allowed)
+        if option in options or not value:
+            raise InputError(
+                f"suite {suite}: option {option} {'twice' if value else 'without a value'} (expected: one)"
+            )
+        options[option] = value
+    return found[1], options
+
+
+def chosen_of(asked: str | None, allowed: Sequence[str], what: str) -> tuple[str, ...]:
+    """Words with + between them, each one of some; all where nothing was asked for.
+
+    Raises:
+        InputError: a word is none of them; names the nearest.
+    """
+    words = tuple(allowed) if asked is None else tuple(dict.fromkeys(asked.split("+")))
+    for word in words:
+        if word not in allowed:
+            raise choose(what, word, allowed)
+    return words
+
+
+def place_of(root: Path, names: Sequence[str], fits: Callable[[Path], bool] = Path.is_dir) -> Path | None:
+    """The first of some folders below a root, or the root itself where it is called so; None where there is none."""
+    here = [root] if root.name in {Path(name).name for name in names} and root.is_dir() else []
+    return next((one for one in (*(root / name for name in names), *here) if one.is_dir() and fits(one)), None)
+
+
+def required_root(argument: str, suite: str) -> Path:
+    """The folder that a suite's argument names.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not argument:
+        raise InputError(f"suite {suite}: needs a folder: --suite {suite}:ROOT")
+    if not Path(argument).is_dir():
+        raise InputError(f"suite {suite}: {argument}: no such folder")
+    return Path(argument)

@@ -1,0 +1,87 @@
+"""ImageNet-C: validation images, corrupted in fourteen ways at five strengths."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+
+from sightline.data.transforms import cut, size_of
+from sightline.errors import InputError
+from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
+from sightline.evaluation.imagenet import synsets
+from sightline.evaluation.imagenet_files import VALIDATION, validation
+from sightline.evaluation.preparations.base import Whole, centre, covering
+from sightline.evaluation.scoring import Scoring
+from sightline.evaluation.suite_images import SuiteImages
+from sightline.evaluation.suites.base import (
+    Opened,
+    Part,
+    Suite,
+    chosen_of,
+    options_in,
+    place_of,
+    required_root,
+)
+from sightline.targets import Target
+
+_RESIZED = 256
+
+
+class ImageNetCSuite(Suite):
+    """`imagenet-c:ROOT`, where ROOT is as of the suite `imagenet`: the validation images, cut to 224 pixels as the
+    published ones were, corrupted (`evaluation/corruptions.py`: each image always in one way), and shown whole in every
+    preparation, at other sizes resized. `,corruptions=fog+snow` and `,severities=1+5` take some; a part is called as
+    `imagenet-c-fog-3`."""
+
+    name: ClassVar[str] = "imagenet-c"
+
+    @classmethod
+    def open(cls, argument: str) -> Opened:
+        place, options = options_in(argument, ("corruptions", "severities"), cls.name)
+        root = required_root(place, cls.name)
+        kinds = chosen_of(options.get("corruptions"), tuple(CORRUPTIONS), f"suite {cls.name}: corruption")
+        every = tuple(str(number + 1) for number in range(SEVERITIES))
+        levels = chosen_of(options.get("severities"), every, f"suite {cls.name}: severity")
+        folder = place_of(root, VALIDATION)
+        if folder is None:
+            raise InputError(
+                f"suite {cls.name}: no validation images in {root} (looked for the folders {', '.join(VALIDATION)})"
+            )
+        images = _Corrupted("imagenet-c", folder, synsets(), validation(folder, root))
+        parts = []
+        for kind in kinds:
+            for level in levels:
+                source = images.by(kind, int(level))
+                data = f"imagenet-c-{kind}-{level}"
+                parts.append(Part(data, source, "test", (Scoring(data),), imagenet=True))
+        return Opened(tuple(parts), (), (root,))
+
+
+class _Corrupted(SuiteImages):
+    """Images of 224 pixels, corrupted in one way."""
+
+    _kind: str = ""
+    _level: int = 0
+
+    def by(self, kind: str, level: int) -> _Corrupted:
+        """The same images, corrupted so."""
+        made = copy.copy(self)
+        made._kind, made._level, made.transform = kind, level, Whole()
+        return made
+
+    def stored_size(self, split: str, index: int) -> tuple[int, int]:
+        super().stored_size(split, index)
+        return SIDE, SIDE
+
+    def _seen(
+        self, image: np.ndarray | Image.Image, target: Target, split: str, index: int, *shown: Any, **drawn: Any
+    ) -> tuple[np.ndarray, Target]:
+        size = size_of(image)
+        middle = cut(image, centre(size, covering(size, _RESIZED), (SIDE, SIDE)), "bilinear")
+        # By the name of the file alone: the same wherever the data set stands.
+        name = self.example_name(split, index).rpartition("/")[2]
+        made = corrupted(middle, self._kind, self._level, name)
+        return super()._seen(made, target, split, index, *shown, **drawn)

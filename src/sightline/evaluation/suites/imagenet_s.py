@@ -1,0 +1,99 @@
+"""ImageNet-S: validation images with masks, for accuracy by the size of what is on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sightline.data.image_file import read_image
+from sightline.data.source import Example
+from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.imagenet import synsets
+from sightline.evaluation.scoring import Scoring
+from sightline.evaluation.suite_images import Found, SuiteImages, in_class_folders
+from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
+from sightline.reading import CONFIGURATION, read_text
+
+_SIZES = (919, 300, 50)
+_IGNORED = 1000
+
+
+class ImageNetSSuite(Suite):
+    """`imagenet-s:ROOT`, ROOT holding `ImageNetS919` (or 300, or 50), or being it: `validation/SYNSET/` with images and
+    `validation-segmentation/SYNSET/` with masks, and near them `ImageNetS_categories_im919.txt`, the synset of each
+    class a line.
+
+    Rows are of all 1,000 classes of ImageNet, and by fifths of equal count of the object's size: its share of the
+    image's pixels, of those that are said.
+    """
+
+    name: ClassVar[str] = "imagenet-s"
+
+    @classmethod
+    def open(cls, argument: str) -> Opened:
+        place, _ = options_in(argument, (), cls.name)
+        root = required_root(place, cls.name)
+        names = tuple(f"ImageNetS{size}" for size in _SIZES)
+        found = place_of(root, (*names, "."), lambda one: (one / "validation-segmentation").is_dir())
+        if found is None:
+            raise InputError(
+                f"suite imagenet-s: no validation-segmentation in {root} (looked for it there and in "
+                f"{', '.join(names)}; expected masks there and images in validation)"
+            )
+        numbers = _numbers(found, root)
+        labels = {name: synsets().index(name) for name in numbers}
+        images = in_class_folders(found / "validation", labels, "imagenet-s")
+        source = _Sized("imagenet-s", found / "validation", images, numbers)
+        return Opened((Part("imagenet-s", source, "test", (Scoring("imagenet-s"),), imagenet=True),), (), (root,))
+
+
+class _Sized(SuiteImages):
+    """Images that say how large the object of their class is."""
+
+    def __init__(self, data: str, root: Path, images: Sequence[Found], numbers: dict[str, int]) -> None:
+        super().__init__(data, root, synsets(), images)
+        self._numbers = numbers
+
+    def example(self, split: str, index: int, image_size: tuple[int, int], **drawn: Any) -> Example:
+        made = super().example(split, index, image_size, **drawn)
+        return replace(made, slices={**made.slices, "size": self._size(Path(made.name))})
+
+    def _size(self, image: Path) -> float:
+        """The share of the pixels, of those that are said, that are of the image's class.
+
+        Raises:
+            UnreadableDataError: it has no mask, or one without any such pixel.
+        """
+        below = image.relative_to(self.root)
+        mask = self.root.parent / "validation-segmentation" / below.with_suffix(".png")
+        pixels = read_image(mask, max_pixels=self.max_pixels).astype(np.int64)
+        classes = pixels[..., 0] + 256 * pixels[..., 1]
+        own, said = int((classes == self._numbers[below.parts[0]]).sum()), int((classes != _IGNORED).sum())
+        if not own:
+            raise UnreadableDataError(f"{image}: its mask {mask.name} shows nothing of its class")
+        return own / said
+
+
+def _numbers(folder: Path, root: Path) -> dict[str, int]:
+    """The number in masks of each class by its synset: from 1 on, in the order of the synsets.
+
+    Raises:
+        InputError: the list of classes is not there, or names something else.
+    """
+    size = next((size for size in _SIZES if folder.name.endswith(str(size))), _SIZES[0])
+    name = f"ImageNetS_categories_im{size}.txt"
+    near = (folder, folder / "data" / "categories", root, root / "data" / "categories", folder.parent)
+    file = next((place / name for place in near if (place / name).is_file()), None)
+    if file is None:
+        places = ", ".join(map(os.fspath, dict.fromkeys(near)))
+        raise InputError(f"suite imagenet-s: no {name} (looked for it in {places})")
+    found = sorted(read_text(file, CONFIGURATION, "a synset a line").split())
+    unknown = [one for one in found if one not in synsets()]
+    if unknown or not found:
+        raise InputError(f"{file}: {(unknown or [''])[0]!r} is no class of ImageNet (expected a synset a line)")
+    return {one: number for number, one in enumerate(found, start=1)}

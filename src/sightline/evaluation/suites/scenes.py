@@ -1,0 +1,17 @@
+"""The embedded scenes as a suite: what a model that was trained on them is tested on, with no file at all."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from sightline.evaluation.suites.base import Opened, Suite, of_source
+
+
+class ScenesSuite(Suite):
+    """`scenes`, or `scenes:pairs` and the like: the test split, and of glyphs the fonts that were held out."""
+
+    name: ClassVar[str] = "scenes"
+
+    @classmethod
+    def open(cls, argument: str) -> Opened:
+        return of_source(f"scenes:{argument}" if argument else "scenes")

@@ -1,0 +1,277 @@
+"""`sightline evaluate --suite`: into one folder, again and again, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sightline.data.discovery import open_source
+from sightline.errors import StorageError
+from sightline.evaluation import suite as suite_module
+from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.load import save_model
+from sightline.models import create_model
+from sightline.results import read_rows
+from sightline.tasks.segmentation import Segmentation
+from tests.evaluation.suite_data import answering, model_folder
+from tests.tiny import pictures
+
+
+@pytest.fixture
+def given(tmp_path):
+    """The words of a command on two classes of pictures, at two sizes."""
+    data = pictures(tmp_path / "data", ("a", "b"), 3)
+    model = model_folder(tmp_path / "model", 2)
+    out = tmp_path / "out"
+    words = ("evaluate", model, "--suite", data, "--out", out, "--resolutions", "16,24", "--precision", "float32")
+    return words, out
+
+
+def test_rows_logits_and_tables(given, cli):
+    words, out = given
+    code, said, err = cli(*words)
+    assert code == 0, err
+    rows = read_rows(out / "results.jsonl")
+    assert {row.resolution for row in rows} == {16, 24}
+    assert {row.preparation for row in rows} == {"model"}
+    assert {row.data for row in rows} == {words[3]}
+    assert [row for file in find_logits(out / "logits") for row in rescored(read_logits(file))] == rows
+    assert f"rows: {out / 'results.jsonl'}" in said
+    assert "Top-1 accuracy" in said
+    code, said, _ = cli(*words, "--json")
+    assert [json.loads(line) for line in said.splitlines()] == [
+        json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()
+    ]
+    code, said, _ = cli("rescore", out / "logits", "--json")
+    assert said == (out / "results.jsonl").read_text()
+
+
+def test_another_preparation_stands_beside_it(given, cli):
+    words, out = given
+    assert cli(*words)[0] == 0
+    for name in ("paper", "navit", "navit_vit_baseline"):
+        assert cli(*words, "--preparation", name)[0] == 0
+    rows = read_rows(out / "results.jsonl")
+    shown = {(row.preparation, row.view, row.resolution) for row in rows}
+    assert shown == {
+        ("model", "square", 16), ("model", "square", 24), ("paper", "square", 16), ("paper", "square", 24),
+        ("navit", "tokens:16", None), ("navit", "tokens:36", None),
+        ("navit_vit_baseline", "square", 16), ("navit_vit_baseline", "square", 24),
+    }  # fmt: skip
+    assert len(find_logits(out / "logits")) == 8
+
+
+def test_what_is_finished_is_not_measured_again(given, cli, monkeypatch, tmp_path):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    whole = read_rows(out / "results.jsonl")
+    assert {row.value for row in whole if row.metric == "top1"} == {1.0}
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    # One size of them is gone: it alone is measured again.
+    file = next(file for file in find_logits(out / "logits") if "24" in file.name)
+    file.unlink()
+    assert cli(*words)[0] == 0
+    assert len(shown) == 18
+    assert [dataclasses.replace(row, seconds=0) for row in read_rows(out / "results.jsonl")] == [
+        dataclasses.replace(row, seconds=0) for row in whole
+    ]
+
+
+def test_a_suite_that_was_stopped_goes_on(given, cli, monkeypatch):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    write, sizes = suite_module.write_logits, []
+
+    def failing(folder, name, stored):
+        if sizes:
+            raise StorageError("the disk is full")
+        sizes.append(name)
+        write(folder, name, stored)
+
+    monkeypatch.setattr(suite_module, "write_logits", failing)
+    assert cli(*words)[0] == 5
+    # The first size is whole, its rows too; of the second the parts are kept.
+    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16}
+    assert len(shown) == 12
+    monkeypatch.setattr(suite_module, "write_logits", write)
+    assert cli(*words)[0] == 0
+    assert len(shown) == 12
+    assert {row.resolution for row in read_rows(out / "results.jsonl")} == {16, 24}
+    assert sorted(one.name for one in out.iterdir() if not one.name.startswith(".")) == ["logits", "results.jsonl"]
+    assert not [one for one in (out / "logits").iterdir() if one.is_dir()]
+
+
+def test_another_model_replaces_nothing(given, cli, refused, tmp_path):
+    words, out = given
+    assert cli(*words)[0] == 0
+    before = (out / "results.jsonl").read_text()
+    other = model_folder(tmp_path / "other", 2, norm_eps=1e-3)
+    code, _, err = cli("evaluate", other, *words[2:])
+    assert code == 2
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert (out / "results.jsonl").read_text() == before
+    assert cli("evaluate", other, *words[2:], "--overwrite")[0] == 0
+    assert {row.run for row in read_rows(out / "results.jsonl")} == {"other"}
+
+
+def test_a_damaged_file_is_named_and_replaced(given, cli):
+    words, out = given
+    assert cli(*words)[0] == 0
+    before = (out / "results.jsonl").read_text()
+    file = find_logits(out / "logits")[0]
+    file.write_bytes(file.read_bytes()[:-40])
+    code, _, err = cli(*words)
+    assert code == 2
+    assert f"{file}: cannot be read as logits" in err
+    code, _, err = cli(*words, "--overwrite")
+    assert code == 0, err
+    assert read_logits(file).labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len((out / "results.jsonl").read_text().splitlines()) == len(before.splitlines())
+
+
+def test_limits(given, cli):
+    words, out = given
+    assert cli(*words, "--limit", 3)[0] == 0
+    assert {row.count for row in read_rows(out / "results.jsonl") if not row.slices} == {3}
+    labels = read_logits(find_logits(out / "logits")[0]).labels
+    assert set(labels.tolist()) == {0, 1}
+
+
+def test_the_embedded_scenes(cli, tmp_path):
+    classes = tuple(open_source("scenes").classes)
+    model = model_folder(tmp_path / "model", len(classes), class_names=classes)
+    words = ("evaluate", model, "--suite", "scenes", "--out", tmp_path / "out", "--limit", 8, "--resolutions", "16")
+    assert cli(*words)[0] == 0
+    rows = read_rows(tmp_path / "out" / "results.jsonl")
+    assert {row.split for row in rows} == {"test", "heldout_fonts"}
+    assert {row.count for row in rows if not row.slices} == {8}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "digits"], "--data: goes without --suite alone"),
+        (["--tune"], "--tune: goes without --suite alone"),
+        (["--images", "3"], "--images: goes without --suite alone"),
+        (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
+        (["--limit", "0"], "--limit"),
+        (["--num-classes", "3"], "--num-classes: goes with timm:NAME alone"),
+        (["--no-pretrained"], "--no-pretrained: goes with timm:NAME alone"),
+        (["--weights", "w.pt"], "--weights: goes with timm:NAME alone"),
+        (["--resolutions", "18"], "resolution 18: must be a multiple of patch_size 4"),
+        (["--resolutions", "1:3"], "--resolutions 1:3: expected LOW:HIGH in pixels with a multiple of the patch, 4"),
+    ],
+)
+def test_wrong_options(options, said, given, refused):
+    words, out = given
+    kept = words[:6] if "--resolutions" in options else words
+    refused(*kept, *options, says=[said])
+    assert not out.exists()
+
+
+def test_wrong_places(given, refused, tmp_path):
+    words, _ = given
+    data = tmp_path / "data"
+    refused(*words[:4], says=["--suite: needs a folder for its rows and logits: --out DIR"])
+    refused(*words[:5], data / "test", says=["lies in", "a folder of the data"])
+    (tmp_path / "file").write_text("")
+    refused(*words[:5], tmp_path / "file", says=["is a file, expected a folder"])
+    refused(*words[:2], "--limit", 3, says=["--limit: goes with --suite SUITE alone"])
+    refused("evaluate", tmp_path / "nowhere", *words[2:], says=["nowhere"])
+    refused(*words[:2], "--suite", data, "--out", tmp_path / "out", says=[f"did you mean imagefolder:{data}?"])
+
+
+def test_ranges_of_sizes():
+    from sightline.cli.resolutions import parse_resolutions_of
+    from sightline.data.views import View
+
+    assert parse_resolutions_of(["64:1024"], 16) == (64, 96, 128, 176, 256, 368, 512, 720, 1024)
+    assert parse_resolutions_of(["64:1024"], 14) == (70, 84, 126, 182, 252, 364, 518, 728, 1022)
+    assert parse_resolutions_of(["16:16"], 4) == (16,)
+    assert parse_resolutions_of(["16:20,native", "64"], 4) == (16, 20, 64, View("native"))
+    assert parse_resolutions_of(["32,16"], 4) == (16, 32)
+    assert parse_resolutions_of([], 4) == ()
+
+
+SUITE = '''
+"""Somebody's own test set: of two answers both are right."""
+from sightline.data.discovery import open_source
+from sightline.evaluation.scoring import Scoring
+from sightline.evaluation.suites.base import Opened, Part, Suite
+
+
+class Mine(Suite):
+    name = "mine"
+
+    @classmethod
+    def open(cls, argument):
+        source = open_source(f"imagefolder:{argument}")
+        either = Scoring("either", [[0, 1]] * source.length("test"))
+        return Opened((Part("mine", source, "test", (Scoring("mine"), either)),))
+'''
+PREPARATION = '''
+"""The upper left corner, as it is."""
+from sightline.evaluation.preparations.base import Preparation
+from sightline.targets import Crop
+
+
+class Corner(Preparation):
+    name = "corner"
+
+    def measured(self, size, image_size):
+        return Crop((0, 0, min(size[0], image_size[0]), min(size[1], image_size[1])), image_size)
+'''
+
+
+@pytest.mark.slow
+def test_a_suite_and_a_preparation_of_somebody_else(given, tmp_path):
+    """Files in a folder of their own, found by `--plugins`: in a process of its own, which knows no other."""
+    words, out = given
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "my_suite.py").write_text(SUITE)
+    (mine / "my_corner.py").write_text(PREPARATION)
+    options = ("--preparation", "corner", "--plugins", mine)
+    command = [*words[:2], "--suite", f"mine:{tmp_path / 'data'}", *words[4:], *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "sightline", *map(str, command)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(out / "results.jsonl")
+    assert {row.data for row in rows} == {"mine", "either"}
+    assert {row.preparation for row in rows} == {"corner"}
+    assert {row.value for row in rows if row.data == "either" and row.metric == "top1"} == {1.0}
+
+
+def test_a_task_without_scores_keeps_its_rows(cli, tmp_path, monkeypatch):
+    shown = []
+    seen = Segmentation.outputs
+    monkeypatch.setattr(
+        Segmentation, "outputs", lambda *given, **more: shown.append(len(given[2])) or seen(*given, **more)
+    )
+    source = open_source("scenes:pairs")
+    options = {"task": "segmentation", **Segmentation.model_options(source, Segmentation.Options())}
+    model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=48, heads=4, encoding="lookhere_90", **options)
+    save_model(model, tmp_path / "model")
+    words = ("evaluate", tmp_path / "model", "--suite", "scenes:pairs", "--out", tmp_path / "out", "--limit", 4)
+    code, _, err = cli(*words)
+    assert code == 0, err
+    count, before = len(shown), (tmp_path / "out" / "results.jsonl").read_text()
+    assert "miou" in before
+    assert cli(*words)[0] == 0
+    assert len(shown) == count
+    assert (tmp_path / "out" / "results.jsonl").read_text() == before
+    model.set_knob(model.knob.value * 2)
+    save_model(model, tmp_path / "model")
+    code, _, err = cli(*words)
+    assert code == 2
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert cli(*words, "--overwrite")[0] == 0
+    assert len(list((tmp_path / "out" / "logits").iterdir())) == 1
