@@ -23,9 +23,9 @@ from sightline.evaluation.measure import (
     planned_images,
     some_images,
     usual_images,
-    views_as_trained,
 )
 from sightline.evaluation.shrunk import shrunk
+from sightline.evaluation.trained_views import views_as_trained
 from sightline.models import create_model
 from sightline.results import dump_rows, merge_rows, read_rows
 from sightline.tasks.base import task_of

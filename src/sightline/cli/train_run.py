@@ -20,6 +20,7 @@ from sightline.data.source import Source
 from sightline.declared import in_words
 from sightline.evaluation import measure
 from sightline.evaluation.drawn import write_pictures
+from sightline.evaluation.trained_views import views_as_trained
 from sightline.load import read_record
 from sightline.predictions import Prediction
 from sightline.ranks import ALONE, Ranks
@@ -216,5 +217,5 @@ def _as_trained(resolved: TrainConfig, tested: Run, split: str) -> measure.Evalu
     side = resolved.resolution
     assert side is not None
     source, patch = tested.source, tested.model.config.patch_size
-    own = measure.views_as_trained(resolved.packing, side, patch, source, split)
+    own = views_as_trained(resolved.packing, side, patch, source, split)
     return measure.EvaluateConfig((side, *own[:1]), (split,), images=measure.usual_images(source))

@@ -6,26 +6,26 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from PIL.Image import Image
 
 from sightline import runtime
 from sightline.checks import require, require_whole
-from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.encodings.base import Knob
+from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.evaluation.counted import count_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
+from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
-from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
+from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
 from sightline.patchify import check_multiples
@@ -33,6 +33,9 @@ from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
+
+# What is searched on, what was trained on, and what is measured at the training size alone.
+_UNTUNED = ("train", "minival", "heldout_fonts")
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,15 @@ class EvaluateConfig:
         resolutions: square sides in pixels, multiples of the patch, and views of images at their own aspect.
         splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
-        knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
-            resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
+        knobs: `default` measures with the model's encoding as it stands; `tuned` with what is best on `minival` at each
+            resolution, where the encoding has anything to choose; `both` with each of these. tune_images: how many of
+            it; tuned: what is chosen, the `knob`, the `rule` by which tables are resized, or both.
         temperature: measure `minival` in each of these ways too, before any other split, and fit on it the temperature
             of what is measured in the same way (`temperature.fit_temperature`); of a classifier. temperature_images:
             how many of it, unless it is one of `splits`.
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
+        measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
     """
@@ -60,12 +65,14 @@ class EvaluateConfig:
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
+    tuned: tuple[str, ...] = KINDS
     temperature: bool = False
     temperature_images: int = 1000
     task_options: Mapping[str, Any] = field(default_factory=dict)
     shrink: bool = True
     precision: str = "auto"
     workers: int = 0
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.resolutions:
@@ -78,7 +85,11 @@ class EvaluateConfig:
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
+        for kind in self.tuned:
+            require("tuned", kind, KINDS)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        for name in self.measures:
+            measure_class(name)
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -106,20 +117,25 @@ class EvaluateConfig:
         return self.shrink and isinstance(resolution, int) and resolution > train_resolution
 
     def settings(
-        self, split: str, resolution: int | View, knob: Knob | None, train_resolution: int
+        self, split: str, resolution: int | View, encoding: PositionEncoding, train_resolution: int
     ) -> list[tuple[bool, int | None]]:
-        """How a split is measured at a resolution, in order: whether the knob is tuned, and the side that images are
-        shrunk to."""
-        tuned = [True] if self.tunes(split, knob) else []
+        """How a split is measured at a resolution, in order: whether the encoding is tuned, and the side that images
+        are shrunk to."""
+        tuned = [True] if self.tunes(split, encoding) else []
         usual = [] if tuned and self.knobs == "tuned" else [False]
         small = [(False, train_resolution)] if self.shrinks(resolution, train_resolution) else []
         return [*((one, None) for one in (*usual, *tuned)), *small]
 
-    def tunes(self, split: str, knob: Knob | None) -> bool:
-        """Whether a knob is searched for before a split is measured."""
-        # As the images of the test are, so are those that its temperature is fitted on.
-        likewise = split == SPLIT and self.temperature and "test" in self.splits
-        return self.knobs != "default" and (split == "test" or likewise) and knob is not None
+    def tunes(self, split: str, encoding: PositionEncoding) -> bool:
+        """Whether anything is searched for before a split is measured: never on that split itself, unless that is shown
+        as others are, for their temperature."""
+        there = {"knob": encoding.knob, "rule": encoding.rule}
+        tuned = split not in _UNTUNED or (split == SPLIT and self.temperature)
+        return self.knobs != "default" and tuned and any(there[kind] is not None for kind in self.tuned)
+
+    def searches(self, encoding: PositionEncoding, split: str, view: int | View, patch_size: int) -> list[Search]:
+        """What is searched before a split is measured at a size or view."""
+        return searches_of(encoding, self.tuned, view, patch_size) if self.tunes(split, encoding) else []
 
 
 @dataclass(frozen=True)
@@ -147,30 +163,35 @@ def usual_images(source: Source) -> int | None:
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    return sum(images for _, images in planned_passes(source, model.knob, config, train_resolution))
+    return sum(images for _, images in planned_passes(source, model, config, train_resolution))
 
 
 def planned_passes(
-    source: Source, knob: Knob | None, config: EvaluateConfig, train_resolution: int
+    source: Source, model: Model, config: EvaluateConfig, train_resolution: int
 ) -> list[tuple[int | View, int]]:
     """What `evaluate` shows a model, in order: how, and how many images; those shrunk too."""
     planned: list[tuple[int | View, int]] = []
     for split, resolution in measurements(source, config, train_resolution):
-        planned.append((resolution, passes(source, knob, config, split, resolution)))
+        planned.append((resolution, passes(source, model, config, split, resolution)))
         if config.shrinks(resolution, train_resolution):
             planned.append((train_resolution, count_of(source, config, split, resolution)))
     return planned
 
 
-def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
-    """How many images one measurement passes through a model, the search for its knob included."""
+def passes(source: Source, model: Model, config: EvaluateConfig, split: str, resolution: int | View) -> int:
+    """How many images one measurement passes through a model, the search for its knob and rule included."""
     count = count_of(source, config, split, resolution)
-    if knob is None or not config.tunes(split, knob):
-        return count
-    if split == "test" and config.tunes(SPLIT, knob):
-        # The search was before, for minival.
-        return (2 if config.knobs == "both" else 1) * count
-    return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * count
+    beside = config.measures if split in config.splits else ()
+    each = count + sum(measure_class(name).passes(source, split, count) for name in beside)
+    if not config.tunes(split, model.encoding):
+        return each
+    each *= 2 if config.knobs == "both" else 1
+    splits = ((SPLIT,) if config.temperature else ()) + config.splits
+    if split != next(one for one in splits if config.tunes(one, model.encoding)):
+        # What was found for the first one holds for all.
+        return each
+    searches = config.searches(model.encoding, split, resolution, model.config.patch_size)
+    return tuning_passes(searches, _searched(source, config)) + each
 
 
 def count_of(source: Source, config: EvaluateConfig, split: str, resolution: int | View) -> int:
@@ -182,7 +203,7 @@ def count_of(source: Source, config: EvaluateConfig, split: str, resolution: int
 
 
 def _searched(source: Source, config: EvaluateConfig) -> int:
-    """How many images of `minival` a knob is searched on."""
+    """On how many images of `minival` is searched."""
     return min(config.tune_images, source.length("minival") or config.tune_images)
 
 
@@ -199,8 +220,15 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
             if view.kind == "native" and is_drawn(source, split):
                 own = f"{source.name} has images of no size of their own"
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
-    if config.knobs != "default" and "minival" not in source.splits:
-        raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+    if config.knobs != "default":
+        if "minival" not in source.splits:
+            raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+        if all(split in _UNTUNED for split in config.splits):
+            others = ", ".join(split for split in source.splits if split not in _UNTUNED) or "none"
+            raise InputError(
+                f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
+                f"(splits that are measured with what was found: {others})"
+            )
     if config.temperature and SPLIT not in source.splits:
         raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
     asked = [
@@ -241,6 +269,7 @@ def evaluate(
     """
     check_sizes(model, config)
     task = task_of(model, config.task_options).on(source, identity.data)
+    measures = checked_measures(config.measures, model, task, source, config.splits)
     device = model.anchor.device
     if config.temperature:
         check_task(task)
@@ -259,21 +288,28 @@ def evaluate(
         else:
             place["grid"] = model.config.grid_of(view)
         shown = (split, place["view"], place["resolution"])
-        best = own
-        if config.tunes(split, model.knob):
+        best: dict[str, float | str] = {}
+        tuning: list[dict[str, Any]] = []
+        for search in config.searches(model.encoding, split, view, model.config.patch_size):
             searched = some_images(source, "minival", _searched(source, config))
-            tuning = functools.partial(
-                tune_knob, model, task, source, searched, view, precision=precision, advance=advance, ranks=parts.ranks
-            )
-            best = parts.once(json.dumps(["knob", *shown[1:]]), tuning)
-        for number, (tuned, small) in enumerate(config.settings(split, view, model.knob, side)):
-            knob = best if tuned else own
+            with tuned_at(model, best):
+                found = parts.once(
+                    json.dumps([search.kind, *shown[1:]]),
+                    functools.partial(
+                        tune, model, task, source, searched, view, search, precision=precision, advance=advance,
+                        ranks=parts.ranks,
+                    ),
+                )  # fmt: skip
+            best[search.kind] = found
+            tuning.append(search.record(found, "minival", len(searched), task.tuned_by))
+        for number, (tuned, small) in enumerate(config.settings(split, view, model.encoding, side)):
+            chosen = best if tuned else {}
+            knob = chosen.get("knob", own)
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
-            way = (*shown[1:], tuned, small)
-            heats = config.temperature and split == SPLIT
+            way, heats = (*shown[1:], tuned, small), config.temperature and split == SPLIT
             measuring = tempered(task, None if heats else fitted.get(way))
-            with knob_at(model, knob):
+            with tuned_at(model, chosen):
                 counted = count_split(
                     model, measuring, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
@@ -281,8 +317,13 @@ def evaluate(
                     answers=answers is not None and number == 0 and split in config.splits,
                     scores=keep is not None or heats, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
-            if heats:
-                fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
+                if heats:
+                    fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
+                beside = []
+                for one in measures if small is None and split in config.splits else ():
+                    subject = Subject(model, task, source, split, indices, view, precision, config.workers)
+                    work = json.dumps([*shown, knob, tuned, one.name])
+                    beside += one.rows(subject, parts, work, advance)
             if counted is None:
                 continue
             if answers is not None:
@@ -292,6 +333,7 @@ def evaluate(
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
                 "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
+                "tuning": tuple(tuning) if tuned else (),
             }  # fmt: skip
             made = rows_of(counted.metrics, measured)
             if keep is not None and counted.scores:
@@ -300,7 +342,7 @@ def evaluate(
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
-            rows += made
+            rows += [*made, *(ResultRow(**vars(one), **measured) for one in beside)]
     return rows
 
 
@@ -310,11 +352,11 @@ def logits_name(data: str, split: str, view: int | View, *, tuned: bool, small: 
     return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
 
 
-def planned_logits(source: Source, knob: Knob | None, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
+def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
     side, names = identity.train_resolution, []
     for split, view in measurements(source, config, side):
-        for tuned, small in config.settings(split, view, knob, side):
+        for tuned, small in config.settings(split, view, model.encoding, side):
             names.append(logits_name(identity.data, split, view, tuned=tuned, small=small))
     return names
 
@@ -325,32 +367,3 @@ def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     if length is None or count >= length or source.name == "scenes":
         return range(count)
     return [number * length // count for number in range(count)]
-
-
-def views_as_trained(
-    packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
-) -> tuple[View, ...]:
-    """How a packed run at native aspect saw its images, the most usual view first: it is tested so, and not on squares
-    alone. None for every other run.
-
-    Images that were shown at their own size are tested so, up to the most patches of the training; those of drawn
-    sizes with the patches of the training's `resolution` (the middle of the range where it lies outside), of its
-    lowest and of its highest side.
-
-    Args:
-        packing: of the run; as its saved record too.
-        resolution: of the run, in pixels.
-    """
-    if isinstance(packing, dict):
-        known = {field.name for field in fields(PackingConfig)}
-        packing = PackingConfig(**{name: value for name, value in packing.items() if name in known})
-    if packing is None or packing.aspect != "native":
-        return ()
-    most = packing.most_tokens or packing.tokens
-    if packing.resolutions is None:
-        # What is drawn at any size has none of its own: the training scaled it to the most patches.
-        return (View("tokens" if is_drawn(source, split) else "native", most),)
-    low, high = packing.resolutions
-    usual = resolution if low <= resolution <= high else (low + high) // 2
-    counts = (max(min(round((side / patch_size) ** 2), most), 1) for side in (usual, low, high))
-    return tuple(dict.fromkeys(View("tokens", count) for count in counts))

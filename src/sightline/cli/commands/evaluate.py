@@ -24,6 +24,7 @@ def evaluate(
     tune_images: int = 500,
     temperature: bool = False,
     temperature_images: int = 1000,
+    measures: options.Words = (),
     settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
@@ -49,11 +50,12 @@ def evaluate(
             times the training size unless given, and as it was trained where that was at native aspect.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
-        tune: Also search the encoding's knob on minival at each resolution.
+        tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
         temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
             are divided by: nll, brier and ece after it are rows of their own.
         temperature_images: Images of minival for that.
+        measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
@@ -79,8 +81,10 @@ def evaluate(
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
+    from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.temperature import check_task
+    from sightline.evaluation.trained_views import views_as_trained
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.ranks import joined
@@ -98,8 +102,9 @@ def evaluate(
             with ranks.agreeing():
                 where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
-                if tune and run.model.knob is None:
-                    raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
+                encoding = run.model.encoding
+                if tune and encoding.knob is None and encoding.rule is None:
+                    raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
                 patch = run.model.config.patch_size
                 shown = parse_resolutions(resolutions)
                 kept = guard.home_of(model) / RESULTS if out is None else out
@@ -137,9 +142,7 @@ def evaluate(
                 chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
                 shown = shown or (
                     *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
-                    *sorted(
-                        measure.views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])
-                    ),
+                    *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
                 )
                 config = measure.EvaluateConfig(
                     shown,
@@ -153,7 +156,9 @@ def evaluate(
                     task_options=task_options,
                     precision=precision,
                     workers=workers,
+                    measures=tuple(split_words(measures)),
                 )
+                checked_measures(config.measures, run.model, task, run.source, chosen)
                 # All that can be refused is refused before the first image is read; the plan refuses splits.
                 measure.check_sizes(run.model, config)
                 here: Any = {"what": str(model), "device": where}
@@ -184,7 +189,7 @@ def evaluate(
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
                 with ranks.agreeing():
-                    names = measure.planned_logits(source, run.model.knob, config, run.identity)
+                    names = measure.planned_logits(source, run.model, config, run.identity)
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}

@@ -28,7 +28,7 @@ def rescore(
     """
     from sightline import runtime
     from sightline.cli import guard, output, progress
-    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, rescored
+    from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescored
     from sightline.evaluation.temperature import fitted_on_stored
     from sightline.replacing import write_out
     from sightline.reports.tables import print_accuracy
@@ -40,6 +40,7 @@ def rescore(
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []
+    refuse_twice({file: measured_of(file)[1] for file in files})
     fitted = fitted_on_stored(files)
     with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
         for file in files:
