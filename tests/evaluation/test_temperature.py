@@ -256,7 +256,16 @@ def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
     work, measured = measured_of(kept / names[-1])
     assert measured["split"] == "test"
     assert fitted.of(work, measured) == fitted.of("these weights-of another command", measured) is not None
-    others = {"resolution": 24, "run": "other", "knob": 0.5, "tuned": True, "shrunk": 16, "seed": 4, "data": "other"}
+    others: dict[str, object] = {
+        "resolution": 24,
+        "run": "other",
+        "knob": 0.5,
+        "tuned": True,
+        "shrunk": 16,
+        "seed": 4,
+        "data": "other",
+    }
+    others["tuning"] = ({"what": "rule", "value": "bilinear"},)
     for name, value in others.items():
         assert fitted.of(work, {**measured, name: value}) is None, name
     assert fitted.of("other weights-this work", measured) is None

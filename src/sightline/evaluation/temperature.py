@@ -151,4 +151,5 @@ class Fitted:
 
 def _key(work: str, measured: Mapping[str, Any]) -> tuple[Any, ...]:
     # The first part of a work tells the weights (`Parts.identity`).
-    return work.partition("-")[0], *(measured.get(name) for name in _SAME)
+    chosen = tuple((one["what"], one["value"]) for one in measured.get("tuning", ()))
+    return work.partition("-")[0], chosen, *(measured.get(name) for name in _SAME)
