@@ -16,6 +16,7 @@ from sightline.cli.run_config import save_config
 from sightline.comparison_rows import dump_compared
 from sightline.data.discovery import open_source
 from sightline.evaluation.compared import compared
+from sightline.models import make_model
 from sightline.patchify import check_multiples
 from sightline.recipes.compare import TRAINED, Compare, compare_jobs, compared_runs
 from sightline.recipes.demo import classification
@@ -110,10 +111,12 @@ def _checked(jobs: list[Job], asked: Compare, where: torch.device) -> list[Train
             resolved.append(job.train)
             continue
         config = resolve(job.train, source, where)
-        patch = vit_config(config, source).patch_size
-        check_multiples("--sizes {}", asked.resolutions, patch)
+        model = vit_config(config, source)
+        with torch.device("meta"):
+            make_model(model)
         if asked.fine_tune is not None:
-            check_multiples("--fine-tune {}", [asked.fine_tune], patch)
+            check_multiples("--fine-tune {}", [asked.fine_tune], model.patch_size)
+        check_multiples("--sizes {}", asked.resolutions, model.patch_size)
         resolved.append(config)
     return resolved
 

@@ -55,13 +55,14 @@ def compare(
     for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
         require_whole(option, value, least)
     sides = parse_numbers("--sizes", sizes, int, "sides in pixels, as 32,64,148") or RESOLUTIONS
+    larger = None if no_fine_tune else fine_tune
     asked = Compare(
         tuple(split_words(encodings)) or ENCODINGS,
         tuple(range(seed, seed + seeds)),
-        # What differs at the size of training is a part of every comparison.
-        tuple(sorted({*sides, TRAINED})),
+        # What differs at the sizes of both trainings is a part of every comparison.
+        tuple(sorted({*sides, TRAINED, larger or TRAINED})),
         IMAGES if images is None else images,
-        None if no_fine_tune else fine_tune,
+        larger,
         quick,
     )
     given = {
