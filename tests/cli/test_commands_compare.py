@@ -24,7 +24,8 @@ NAMES = ("lookhere_90_0", "learned_1d_0", "lookhere_90_0_at_40", "learned_1d_0_a
 @pytest.fixture
 def quick_start(monkeypatch):
     """Processes that begin quickly."""
-    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: fork_server())
+    context = fork_server()
+    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
 
 
 @pytest.mark.parametrize(
