@@ -274,34 +274,34 @@ def _changes(
     rows: list[MeanRow] = []
     for name, seeds in encodings.items():
         gains: dict[int, NDArray[np.float64]] = {}
-        count = 0
+        counts: Sequence[int] = ()
         for seed, found in sorted(seeds.items()):
             place = _Found(found.run, replace(found.row, resolution=found.row.train_resolution)).place
             trained = places.get(place, {}).get(name, {}).get(seed)
             if trained is not None and trained.row.resolution != found.row.resolution:
-                gain, count = _gain(_right(trained, rights), _right(found, rights))
+                gain, counts = _gain(_right(trained, rights), _right(found, rights))
                 gains |= {} if gain is None else {seed: gain}
-        said = {**shared, "metric": CHANGE, "count": count, "seeds": tuple(gains)}
+        said = {**shared, "metric": CHANGE, "seeds": tuple(gains)}
         for part in range(_FIFTHS if gains else 0):
             values = tuple(float(gain[part]) for gain in gains.values())
             value, interval = mean_over_seeds(values)
             knobs = tuple(seeds[seed].row.knob for seed in gains)
             tuned = all(seeds[seed].row.tuned for seed in gains)
-            said["slices"] = {_QUINTILE: part + 1}
+            said |= {"slices": {_QUINTILE: part + 1}, "count": counts[part]}
             rows.append(
                 MeanRow(**said, encoding=name, value=value, interval=interval, values=values, knobs=knobs, tuned=tuned)
             )
     return rows
 
 
-def _gain(before: _Right, after: _Right) -> tuple[NDArray[np.float64] | None, int]:
-    """What is gained in each fifth of the images that both have, and how many these are; None of too few."""
+def _gain(before: _Right, after: _Right) -> tuple[NDArray[np.float64] | None, Sequence[int]]:
+    """What is gained in each fifth of the images that both have, and how many are in each; None of too few."""
     both, here, old = np.intersect1d(after.images, before.images, return_indices=True)
     if len(both) < _FIFTHS or not np.isfinite(after.sizes[here]).all():
-        return None, len(both)
+        return None, ()
     gain = after.right[here].astype(float) - before.right[old]
     parts = np.array_split(np.argsort(after.sizes[here], kind="stable"), _FIFTHS)
-    return np.array([gain[part].mean() for part in parts]), len(both)
+    return np.array([gain[part].mean() for part in parts]), [len(part) for part in parts]
 
 
 def _finite(value: float) -> float | None:

@@ -66,8 +66,8 @@ class Compare:
 
     @property
     def evaluate(self) -> EvaluateConfig:
-        """400 test scenes up to 44 px, 150 beyond; knobs tuned on 24 of minival at each size."""
-        few: dict[str, Any] = {"images": 400, "images_beyond": (44, 150), "tune_images": 24}
+        """400 test scenes up to 44 px, 120 beyond; knobs tuned on 24 of minival at each size."""
+        few: dict[str, Any] = {"images": 400, "images_beyond": (44, 120), "tune_images": 24}
         if self.quick:
             few = {"images": 8, "images_beyond": (44, 6), "tune_images": 4}
         splits = ("test", "heldout_fonts")
@@ -111,7 +111,7 @@ def _further(job: Job, compare: Compare, out: Path) -> Job:
         images=32 if compare.quick else max(compare.images // 15, 1),
         optimizer=OptimizerConfig(lr=1.5e-4, weight_decay=0.1, schedule="constant", warmup=0.1),
     )  # fmt: skip
-    evaluate = dataclasses.replace(job.evaluate, resolutions=(side,), images_beyond=None, knobs="default")
+    evaluate = dataclasses.replace(job.evaluate, resolutions=(side,), knobs="default")
     name = f"{job.name}_at_{side}"
     return Job(name, train, evaluate, out / name, job.threads, job.device, logits=True, after=job.name)
 

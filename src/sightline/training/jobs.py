@@ -23,7 +23,7 @@ from sightline.owner import claim
 from sightline.predictions import Prediction, dump_predictions
 from sightline.processes import end_with_parent
 from sightline.replacing import write_file
-from sightline.results import Measured, ResultRow, dump_rows, read_rows
+from sightline.results import Measured, ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import LOGITS, PREDICTIONS, RESULTS
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
@@ -233,10 +233,11 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         for one, config in wanted:
             # The file of answers is that of the training's data.
             kept = answers if config is job.evaluate else None
-            measured += evaluate(
+            fresh = evaluate(
                 one.model, one.source, config, one.identity,
                 advance=advance, answers=kept, pictures=pictures, keep=keep,
             )  # fmt: skip
+            measured = merge_rows(measured, fresh)
         with owner.held():
             # The rows last: where they are, the run is done.
             write_file(job.out / PREDICTIONS, dump_predictions(answers))
