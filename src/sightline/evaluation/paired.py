@@ -1,4 +1,5 @@
-"""What can be said of two models on the same images, of trainings with several seeds, and of two orders. No torch here.
+"""What can be said of two models on the same images, of trainings with several seeds, and of two orders; by numpy and
+scipy alone.
 
 Nothing here gives a verdict: each function gives a number with its interval or its p, and says of what.
 """
