@@ -38,7 +38,7 @@ def made_run(
             "run": folder.name, "encoding": encoding, "task": "glyphs", "data": "scenes", "split": split,
             "train_resolution": trained, "seed": seed, "commit": "c", "hardware": "h", "resolution": side,
             "grid": (side // 4, side // 4), "knob": knob, "tuned": knob is not None, "seconds": 1.0, "view": "square",
-            "patches": float((side // 4) ** 2), "shrunk": None, "ranks": 1,
+            "patches": float((side // 4) ** 2), "shrunk": None, "tuning": (), "ranks": 1,
         }  # fmt: skip
         task = {
             "score_link": "softmax", "options": {"loss": "ce", "label_smoothing": 0.0},

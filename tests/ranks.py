@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import random
 import socket
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,16 @@ from tests.tiny import fork_server
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port of this machine that nobody listens on.
+
+    Below those that the system gives to whoever asks for any: until it is used, a connection of another test's ranks
+    might get one of them.
+    """
+    for port in random.SystemRandom().sample(range(11_000, 32_000), 100):
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -29,10 +39,13 @@ def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
         processes = [fork_server().Process(target=_as_rank, args=one) for one in given]
         for process in processes:
             process.start()
+        # Reached where they wait for each other for ever: no test waits for it.
+        deadline = time.monotonic() + 600
         for process in processes:
-            process.join(240)
-            if process.is_alive():
-                process.kill()
+            process.join(max(deadline - time.monotonic(), 0))
+        for process in processes:
+            process.kill()
+            process.join()
         said = [Path(folder) / str(rank) for rank in range(size)]
         codes = [process.exitcode for process in processes]
         assert all(one.exists() for one in said), f"a rank said nothing: exit codes {codes}"

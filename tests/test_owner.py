@@ -113,9 +113,9 @@ def test_found_28_of_many_at_once_one_wins(stale, tmp_path):
     children = [context.Process(target=try_to_claim, args=(tmp_path / "a", barrier, outcomes)) for _ in range(4)]
     for child in children:
         child.start()
-    found = sorted(outcomes.get(timeout=30) for _ in children)
+    found = sorted(outcomes.get(timeout=240) for _ in children)
     for child in children:
-        child.join(30)
+        child.join(240)
     assert found == ["owner", "refused", "refused", "refused"]
     assert not (tmp_path / "a" / OWNER).exists()
 
@@ -133,7 +133,7 @@ def test_found_30_an_owner_notices_that_it_is_none_any_more(how, tmp_path, monke
         other = claim(tmp_path / "a", take_over=True)
     with pytest.raises(StorageError, match="has taken it over" if other else "moved or deleted"):
         mine.check()
-    mine._thread.join(10)
+    mine._thread.join(240)
     with pytest.raises(StorageError):
         mine.check(read=False)
     mine.release()
@@ -147,7 +147,7 @@ def test_a_heart_beats(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BEAT", 0.01)
     with claim(tmp_path / "a"):
         os.utime(tmp_path / "a" / OWNER, (0, 0))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 240
         while (tmp_path / "a" / OWNER).stat().st_mtime == 0:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -165,7 +165,7 @@ def test_a_moment_without_the_file_system_ends_no_run(tmp_path, monkeypatch):
 
     with claim(tmp_path / "a") as mine:
         monkeypatch.setattr(os, "stat", stat)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 240
         while len(looked) < 5:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -201,5 +201,5 @@ def test_a_short_lock_lets_one_in_at_a_time(tmp_path):
     for child in children:
         child.start()
     for child in children:
-        child.join(30)
+        child.join(240)
     assert (tmp_path / "count").read_text() == "200"

@@ -33,6 +33,13 @@ def test_bytes_are_cut_as_other_numbers_are(patch: int) -> None:
             assert torch.equal(patchify(some, patch), patchify(some.int(), patch).byte())
 
 
+@pytest.mark.parametrize(("rows", "cols"), [(1, 2), (2, 1), (1, 1), (5, 1), (1, 5)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_bytes_of_a_grid_of_one_row_or_column_are_cut_too(rows: int, cols: int, batch: int) -> None:
+    images = torch.randint(0, 256, (batch, 3, 8 * rows, 8 * cols), dtype=torch.uint8)
+    assert torch.equal(patchify(images, 8), patchify(images.int(), 8).byte())
+
+
 def test_one_patch_is_one_square_of_the_image() -> None:
     images = torch.arange(2 * 3 * 8 * 12).float().reshape(2, 3, 8, 12)
     patches = patchify(images, 4)

@@ -47,7 +47,7 @@ def test_a_connection_that_ends_with_the_parent_is_no_fault(fault, killed, said,
     script = tmp_path / "worker.py"
     script.write_text(WORKER.format(fault=fault, killed=killed, patience=60.0 if killed else 0.0))
     # Its standard error ends when the worker has ended too.
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
     assert done.returncode == (-signal.SIGKILL if killed else 0)
     assert said in done.stderr
     assert bool(done.stderr) == bool(said)

@@ -122,7 +122,7 @@ def killed(work: Callable[..., object], *arguments: Any, **options: Any) -> None
     """
     child = fork_server().Process(target=_alone, args=(work, arguments, options))
     child.start()
-    child.join(120)
+    child.join(600)
     assert child.exitcode == -signal.SIGKILL, f"it was not killed (exit code {child.exitcode})"
 
 

@@ -29,8 +29,8 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
     """
     aligned = images.dtype == torch.uint8 and patch_size % 8 == images.storage_offset() % 8 == 0
     if aligned and images.is_contiguous():
-        # Eight bytes of a patch's row at once, where workers cut what files held.
-        return _cut(images.view(torch.int64), patch_size, patch_size // 8).view(torch.uint8)
+        # Eight bytes of a patch's row at once, where workers cut what files held; one row of patches is a mere view.
+        return _cut(images.view(torch.int64), patch_size, patch_size // 8).contiguous().view(torch.uint8)
     return _cut(images, patch_size, patch_size)
 
 

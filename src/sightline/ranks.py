@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sightline import errors
-from sightline.errors import InputError, RanksError, SightlineError
+from sightline.errors import InputError, RanksError, SightlineError, StoppedError
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ class Ranks:
         if self.first:
             told.copy_(torch.frombuffer(content, dtype=torch.uint8))
         with lost():
-            dist.broadcast(told, 0)
+            dist.broadcast(told, 0, group=self.group)
         return json.loads(told.cpu().numpy().tobytes())
 
     def agree(self, fault: SightlineError | None = None) -> None:
@@ -110,11 +110,14 @@ class Ranks:
             if fault is not None:
                 raise fault
             return
-        said = self.gathered(None if fault is None else [type(fault).__name__, str(fault)])
+        signal = fault.exit_code if isinstance(fault, StoppedError) and fault.by_signal else None
+        said = self.gathered(None if fault is None else [type(fault).__name__, str(fault), signal])
         for rank, one in enumerate(said):
             if one is not None:
-                kind = getattr(errors, one[0], SightlineError)
-                raise (fault if rank == self.rank and fault is not None else kind(one[1]))
+                name, line, signal = one
+                if rank == self.rank and fault is not None:
+                    raise fault
+                raise StoppedError(line, signal) if signal is not None else getattr(errors, name, SightlineError)(line)
 
     @contextlib.contextmanager
     def agreeing(self) -> Iterator[None]:

@@ -94,7 +94,9 @@ class ResultRow(Origin, Measured):
     (None where it has none) and `tuned` says whether it was searched on `minival`; `seconds` is how long it took, on
     `ranks` processes.
     `shrunk` is the side in pixels of a square to which the images of that resolution were shrunk before the model saw
-    them, while what is said of them stayed at their own size (None: it saw them as they are). `picture` is the name of
+    them, while what is said of them stayed at their own size (None: it saw them as they are). `tuning` says of each
+    search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
+    which candidates, and the value found. `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
     """
@@ -108,6 +110,7 @@ class ResultRow(Origin, Measured):
     patches: float = math.nan
     shrunk: int | None = None
     picture: str = ""
+    tuning: tuple[Mapping[str, Any], ...] = ()
     ranks: int = 1
 
     def __post_init__(self) -> None:
@@ -152,6 +155,14 @@ class ResultRow(Origin, Measured):
         """How images were shown, in words: "64 px", or the view where that is no square."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
         return size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
+
+    @property
+    def chosen(self) -> str:
+        """What a tuned row was measured with, in words; "" of every other."""
+        if not self.tuned:
+            return ""
+        values = [one["value"] for one in self.tuning] or [self.knob]
+        return ", ".join(one if isinstance(one, str) else f"{one:g}" for one in values if one is not None)
 
     @property
     def measured(self) -> tuple[object, ...]:
@@ -199,7 +210,7 @@ def dump_rows(rows: Iterable[Origin]) -> str:
 def as_written(row: Origin) -> dict[str, Any]:
     """A row under the names that it has in a file."""
     record = asdict(row)
-    for name, nothing in (("shrunk", None), ("picture", ""), ("ranks", 1)):
+    for name, nothing in (("shrunk", None), ("picture", ""), ("ranks", 1), ("tuning", ())):
         if record.get(name, 0) == nothing:
             del record[name]
     if record.get("counted") == IMAGES:

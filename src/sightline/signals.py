@@ -22,10 +22,14 @@ class _Heard:
     """What this process was told, and what it does about it."""
 
     first: int | None = None
-    # How many `deferred` are open; whether nothing has begun that would need an end; whether the process ends with it.
+    # How many `deferred` are open, or were left by what ends the process; whether nothing has begun that would need an
+    # end; whether the process ends with it.
     deferred = 0
     idle = False
     own_process = False
+    # What goes on with the work that was ended; whether the line that says so is being written.
+    way_on = ""
+    telling = False
 
 
 def exit_code() -> int:
@@ -49,7 +53,16 @@ def words() -> str:
     return "terminated" if _Heard.first == signal.SIGTERM else "interrupted"
 
 
+def last_words() -> str:
+    """The line that such an end is told by, with the way on where there is one, also where another signal came before
+    that was told; from here on no signal does anything."""
+    _Heard.telling = True
+    return f"{words()}; {_Heard.way_on}" if _Heard.way_on else words()
+
+
 def _hear(number: int, _: object) -> None:
+    if _Heard.telling:
+        return
     again = _Heard.first is not None
     _Heard.first = _Heard.first or number
     if _Heard.own_process:
@@ -66,7 +79,7 @@ def _hear(number: int, _: object) -> None:
 
 def listen() -> dict[int, object]:
     """Heed both signals from here on; returns what was done about them before. In the main thread alone."""
-    _Heard.first = None
+    _Heard.first, _Heard.way_on, _Heard.telling = None, "", False
     if threading.current_thread() is not threading.main_thread():
         return {}
     # What started this process may have had it ignore one, as `nohup` does.
@@ -91,6 +104,8 @@ def listening(*, own_process: bool) -> Iterator[None]:
         _Heard.idle = _Heard.own_process = False
         if own_process and heard() and "multiprocessing" in sys.modules:
             # Workers leave signals to this process, which would wait for them where it was interrupted in ending them.
+            # Of their end nobody is told: torch's loaders raise it wherever this process is by then.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for child in sys.modules["multiprocessing"].active_children():
                 child.kill()
         for number, action in before.items():
@@ -107,7 +122,8 @@ def begun() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt.
+    """Inside, a signal is noted and nothing else, until a second SIGINT, which raises KeyboardInterrupt; also after it,
+    in a process that a StoppedError by a signal ends.
 
     Yields:
         Whether one came.
@@ -115,6 +131,10 @@ def deferred() -> Iterator[Callable[[], bool]]:
     _Heard.deferred += 1
     try:
         yield heard
+    except StoppedError as error:
+        # The process ends with that line: told again, as by a launcher whose other processes are gone, it does no less.
+        _Heard.deferred += _Heard.own_process and error.by_signal
+        raise
     finally:
         _Heard.deferred -= 1
 
@@ -126,8 +146,9 @@ def way_on(command: str) -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        raise StoppedError(f"{error}; {said}") from None
+        raise StoppedError(f"{error}; {said}", error.exit_code if error.by_signal else None) from None
     except KeyboardInterrupt as error:
+        _Heard.way_on = said
         raise type(error)(said) from None
 
 

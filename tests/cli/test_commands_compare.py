@@ -65,6 +65,8 @@ def test_only_encoding_and_seed_differ(tmp_path):
     assert (second[0].train.resolution, second[0].train.images) == (56, 640)
     assert first[0].evaluate.resolutions == RESOLUTIONS
     assert {job.logits for job in made} == {True}
+    # Where this version has the attack.
+    assert {(one.measures, one.resolutions, one.splits) for one in first[0].more} <= {(("fgsm",), (32,), ("test",))}
 
 
 def _without(config, names):

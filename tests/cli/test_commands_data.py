@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import file_listing
-from tests.tiny import INPUTS, tree
+from tests.tiny import INPUTS, pictures, tree
 
 
 @pytest.fixture
@@ -42,14 +42,39 @@ def test_all_that_is_found(folder, cli, tmp_path):
     assert "truncated" in unreadable["test"][str(folder / "test/ant/cut.jpg")]
     assert record["across_splits"] == [[str(folder / "train/bee/3.png"), str(folder / "test/bee/twin.png")]]
     assert [str(folder / "train/ant/again.png"), str(folder / "train/bee/4.png")] in record["duplicates"]
+    assert record["under_several_classes"] == [[str(folder / "train/ant/again.png"), str(folder / "train/bee/4.png")]]
     assert (record["smallest"], record["largest"]) == ("20x12", "20x57")
     assert record["next"].startswith(f"sightline train --data imagefolder:{folder} --skip-unreadable 2 --out runs/")
     assert Image.open(tmp_path / "sheet.png").size[0] > 400
     code, out, _ = cli("data", "check", f"imagefolder:{folder}", "--skip-unreadable", "all")
     assert code == 0
-    for word in ("about square", "2:1 to 3:1", "mean 0.", "3 images cannot be read", out.splitlines()[-1][:5]):
+    for word in (
+        "about square",
+        "2:1 to 3:1",
+        "mean 0.",
+        "3 images cannot be read",
+        "1 of them under several classes",
+        out.splitlines()[-1][:5],
+    ):
         assert word in out
     assert out.splitlines()[-1] == f"next: {record['next']}"
+
+
+def test_one_is_said_as_one_and_equal_classes_once(cli, tmp_path):
+    data = pictures(tmp_path / "data", count=4)
+    files = sorted((tmp_path / "data" / "train").rglob("*.*"))
+    files[0].write_bytes(b"no image")
+    files[-1].write_bytes(files[-2].read_bytes())
+    _, said, err = cli("data", "check", data)
+    assert "\n1 image cannot be read\n" in said
+    assert "\n1 content stands in several files, 0 of them in two splits" in said
+    assert "under several classes" not in said
+    assert "sightline: error: " in err
+    assert "1 image of a split cannot be read (allowed: 0;" in err
+    data = pictures(tmp_path / "equal", count=4)
+    _, said, _ = cli("data", "check", data)
+    assert "train: 2 classes of 4 images each" in said
+    assert "\n0 images cannot be read\n" in said
 
 
 def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):
@@ -98,7 +123,7 @@ def test_files_that_are_passed_over_are_named(cli, tmp_path):
     (tmp_path / "classes.txt").write_text("a\nb\n")
     code, said, err = cli("data", "check", f"masks:{tmp_path}")
     assert code == 0, err
-    assert "1 files are passed over" in said
+    assert "1 file is passed over" in said
     assert "9.png: a map of labels without an image" in " ".join(said.split())
     record = json.loads(cli("data", "check", f"masks:{tmp_path}", "--json")[1])
     assert [one["reason"] for one in record["passed_over"]] == ["a map of labels without an image"]

@@ -301,6 +301,10 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     refused("rescore", kept, "--out", file, "--overwrite", says=[file.name, "which this command reads"])
     refused("rescore", tmp_path / "keptt", says=["holds no logits", "did you mean 'kept'?"])
     refused("rescore", rows, says=["rows.jsonl: cannot be read as logits"])
+    twice = shutil.copytree(kept, tmp_path / "twice")
+    shutil.copy(twice / file.name, twice / "again.npz")
+    refused("rescore", twice, "--out", tmp_path / "twice.jsonl", says=[file.name, "again.npz", "the same measurement"])
+    assert not (tmp_path / "twice.jsonl").exists()
     shutil.move(tmp_path / "gone", run_copy)
     assert cli(*words, "--overwrite")[0] == 0
     rows.unlink()

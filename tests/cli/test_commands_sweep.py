@@ -70,6 +70,8 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
         "cell 000-lookhere_90-seed0 (0 of 4 done)", "cell 001-lookhere_90-seed1 (1 of 4 done)",
         "cell 002-rope_axial-seed0 (2 of 4 done)", "cell 003-rope_axial-seed1 (3 of 4 done)",
     ]  # fmt: skip
+    # The table by another field than the one that is printed.
+    assert out.splitlines()[-1] == "next: sightline table swept --by seed"
     # Once more: nothing is run, the same is printed.
     code, out, err = cli("sweep", file, "--json")
     assert (code, err) == (0, "")
@@ -81,6 +83,13 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     assert json.loads(out) == {
         "sweep": "swept", "cells": 4, "waiting": 0, "running": 0, "finished": 4, "failed": 0, "runs": [], "faults": {}
     }  # fmt: skip
+
+
+def test_where_encodings_alone_differ_the_best_is_measured_next(written, stubbed, cli):
+    file = written(grid={"encoding": ["rope_axial", "lookhere_90"], "seed": [0]})
+    code, out, err = cli("sweep", file)
+    assert code == 0, err
+    assert out.splitlines()[-1] == "next: sightline evaluate swept/cells/001-lookhere_90-seed0"
 
 
 def test_cells_that_failed_twice_are_named_and_the_code_is_7(written, stubbed, cli):
@@ -188,6 +197,14 @@ def test_a_table_of_runs(cli, refused, run_copy, tmp_path):
     assert rows[0]["metric"] == "top1"
 
 
+def test_a_run_that_is_named_twice_counts_once(cli, run_copy, tmp_path):
+    (tmp_path / "link").symlink_to(run_copy)
+    code, out, err = cli("table", run_copy, f"{run_copy}/.", tmp_path / "link", "--json")
+    assert (code, err) == (0, "")
+    row = json.loads(out)
+    assert (row["runs"], row["best_run"]) == (1, run_copy.name)
+
+
 def test_a_run_that_is_not_finished_is_left_out_and_named(cli, run_copy, tmp_path):
     other = shutil.copytree(run_copy, tmp_path / "other")
     progress = json.loads((other / "progress.json").read_text())
@@ -231,18 +248,13 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     base = {**BASE, "images": 640, "batch_size": 16, "checkpoint_every": 32}
     rates = [5e-4, 1e-3, 2e-3, 4e-3]
     file = written(base=base, grid={"encoding": GRID["encoding"], "optimizer.lr": rates, "seed": [0, 1]})
-    first = worker("sweep", file, "--threads", 1)
+    # At once, so that there are cells for both.
+    first, second = (worker("sweep", file, "--threads", 1) for _ in range(2))
     cells = tmp_path / "swept" / "cells"
-    # In mid-cell: it has a checkpoint, and is not at its end.
-    until(lambda: list(cells.glob("000*/checkpoint/checksums.json")), first)
-    second = worker("sweep", file, "--threads", 1)
-    until(lambda: list(cells.glob("*/owner.json")), first, second)
-    other = until(lambda: [one for one in cells.glob("*/owner.json") if owned_by(one, second.pid)], first, second)
-    killed = other[0].parent
-    until(lambda: list(killed.glob("checkpoint/checksums.json")), first, second)
+    killed = until(lambda: stopped_in_mid_cell(second, cells), first, second)
     os.kill(second.pid, signal.SIGKILL)
     assert second.wait() == -signal.SIGKILL
-    assert read_record(last_good(killed))["training"]["step"] < 40
+    assert 0 < read_record(last_good(killed))["training"]["step"] < 40
     out, err = first.communicate(timeout=1200)
     assert first.returncode == 0, err
     rows = [line.split() for line in out.splitlines()]
@@ -256,6 +268,19 @@ def test_two_workers_one_of_them_killed_in_mid_cell(written, tmp_path, cli):
     assert (found["finished"], found["failed"], found["running"], found["waiting"]) == (16, 0, 0, 0)
     lines = [json.loads(line) for line in cli("table", "swept", "--json")[1].splitlines()]
     assert [(line["encoding"], line["runs"]) for line in lines] == [("lookhere_90", 8), ("rope_axial", 8)]
+
+
+def stopped_in_mid_cell(process, cells):
+    """The folder of the cell that a worker is in, which has a checkpoint and is not at its end; the worker stands still
+    there, however long it takes to look. None where it is not in one, and goes on."""
+    process.send_signal(signal.SIGSTOP)
+    for file in cells.glob("*/owner.json"):
+        if owned_by(file, process.pid) and (file.parent / "checkpoint" / "checksums.json").exists():
+            last = last_good(file.parent)
+            if last is not None and 0 < read_record(last)["training"]["step"] < 40:
+                return file.parent
+    process.send_signal(signal.SIGCONT)
+    return None
 
 
 def owned_by(file, process):

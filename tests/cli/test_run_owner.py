@@ -108,7 +108,7 @@ def test_found_28_two_evaluations_at_once_lose_no_rows(run_copy):
     for child in children:
         child.start()
     for child in children:
-        child.join(30)
+        child.join(240)
     assert {row.resolution for row in read_rows(file)} == {16, 20, 24, 28}
     assert sorted(path.name for path in run_copy.iterdir()) == before
 

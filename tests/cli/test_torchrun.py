@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def command(size, *words):
 
 def run(size, *words):
     return subprocess.run(
-        command(size, *words), capture_output=True, text=True, timeout=240, env=environment(), check=False
+        command(size, *words), capture_output=True, text=True, timeout=600, env=environment(), check=False
     )
 
 
@@ -55,7 +56,7 @@ def test_one_run_of_two_processes(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("checkpoint: ") == 1
     alone = [sys.executable, "-m", "sightline", "train", *SMALL, "--images", "192", "--out", str(tmp_path / "one")]
-    subprocess.run(alone, check=True, env=environment(), capture_output=True, timeout=240)
+    subprocess.run(alone, check=True, env=environment(), capture_output=True, timeout=600)
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     files = {folder: sorted(one.name for one in (tmp_path / folder).iterdir()) for folder in ("one", "two")}
     assert files["one"] == files["two"]
@@ -106,7 +107,7 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
         before = len(log_lines(tmp_path / "run"))
         launcher = started(size, tmp_path / "run", "--resume")
         launcher.terminate()
-        launcher.communicate(timeout=60)
+        launcher.communicate(timeout=240)
         assert len(log_lines(tmp_path / "run")) >= before + 4
     steps = len(log_lines(tmp_path / "run"))
     config = training_config(tmp_path / "run" / "config.yaml", {}, (), summarise=lambda _: None)
@@ -122,9 +123,10 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
 def test_a_signal_to_one_rank_saves_and_ends_all(number, code, tmp_path):
     launcher = started(2, tmp_path / "run")
     os.kill(ranks_of(launcher)[0 if number == signal.SIGINT else 1], number)
-    _, said = launcher.communicate(timeout=60)
+    _, said = launcher.communicate(timeout=240)
     assert launcher.returncode != 0
     assert said.count("which is saved in") == 1
     assert not (tmp_path / "run" / "owner.json").exists()
-    assert f"exitcode  : {code}" in said
+    # Whichever ended first, all end with the code of that signal.
+    assert set(re.findall(r"exitcode  : (-?\d+)", said)) == {str(code)}
     assert (tmp_path / "run" / "checkpoint" / "checksums.json").exists()

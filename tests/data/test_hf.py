@@ -1,5 +1,6 @@
 """Data sets of Hugging Face: which columns, which splits, what is refused, and what a row may lack."""
 
+import logging
 import os
 import sys
 
@@ -194,6 +195,63 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, refused):
     file = next((tmp_path / "a" / "data").iterdir())
     file.write_bytes(file.read_bytes()[:300])
     refused("data", "check", spec, says=["cannot be loaded by datasets"])
+
+
+def test_what_stands_in_the_way_is_said_and_nothing_else(tmp_path, refused):
+    """Files of other columns: the library's own words are that an error occurred, and the reason stands in its log."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for split, name in (("train", "image"), ("test", "picture")):
+        pq.write_table(pa.table({name: PNGS[:2], "label": [0, 1]}), tmp_path / f"{split}.parquet")
+    logged = []
+
+    class Kept(logging.Handler):
+        def emit(self, record):
+            logged.append(record)
+
+    handler = Kept()
+    logging.getLogger("datasets").addHandler(handler)
+    try:
+        refused("data", "check", f"hf:{tmp_path},image=image,label=label", says=["column names don't match"])
+    finally:
+        logging.getLogger("datasets").removeHandler(handler)
+    assert logged == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "ring"])
+@pytest.mark.parametrize("made", [saved, parquet], ids=["arrow", "parquet"])
+def test_a_table_that_is_no_file_is_refused(made, kind, tmp_path, refused):
+    """A pipe would be waited for without an end, and of a broken link nothing would be said."""
+    spec = made(tmp_path / "a", images(count=1))
+    file = next(file for file in sorted((tmp_path / "a").rglob("*")) if file.suffix in (".arrow", ".parquet"))
+    odd = file.with_name(f"test-1{file.suffix}") if made is parquet else file
+    odd.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to(odd.name if kind == "ring" else "elsewhere")
+    refused("data", "check", spec, says=[str(odd)])
+
+
+def test_splits_whose_classes_are_called_in_another_order_are_refused(tmp_path, refused):
+    """Its numbers are other classes: measured by the names of the first split, all would be wrong without a word."""
+    spec = write(tmp_path / "a", train=table(), test=table(names=("bee", "ant")))
+    refused("data", "check", spec, says=["fine of test", "'bee'", "'ant'", "train"])
+    more = HuggingFace("mine", {"train": table(), "test": table((2, 0, 1, 0, 1), names=("ant", "bee", "cat"))})
+    assert more.classes == ("ant", "bee")
+
+
+def test_an_image_whose_path_is_none_cannot_be_read():
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
+    rows = {
+        "image": [
+            {"bytes": PNGS[0], "path": None},
+            {"bytes": None, "path": "a\0.png"},
+            {"bytes": PNGS[1], "path": None},
+        ],
+        "label": [0, 1, 1],
+    }
+    source = HuggingFace("mine", {"train": datasets.Dataset.from_dict(rows, features=features)})
+    assert list(unreadable(source)) == ["train/1"]
 
 
 def test_without_the_library(tmp_path, monkeypatch, refused):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -101,10 +102,23 @@ def test_what_cannot_be_held_out_is_refused(share, says, tmp_path):
 def test_a_minival_of_its_own_stays(tmp_path):
     data = pictures(tmp_path / "data", count=8)
     (tmp_path / "data" / "test").rename(tmp_path / "data" / "minival")
-    with pytest.raises(InputError, match=r"has a split minival of its own"):
+    with pytest.raises(InputError, match=r"data: has a split minival of its own \(expected no minival=0.1\)"):
+        open_source(f"{data},minival=0.1")
+    (tmp_path / "data" / "minival").rename(tmp_path / "data" / "validation")
+    for name in ("a", "b"):
+        (tmp_path / "data" / "test" / name).mkdir(parents=True)
+        (tmp_path / "data" / "validation" / name / "0.png").rename(tmp_path / "data" / "test" / name / "0.png")
+    with pytest.raises(InputError, match=r"data: has a split minival of its own, called validation \(expected no"):
         open_source(f"{data},minival=0.1")
     with pytest.raises(InputError, match=r"data scenes: has a split minival of its own"):
         open_source("scenes:pairs,minival=0.1")
+
+
+def test_where_there_is_no_train_nothing_can_be_held_out_of_it(tmp_path):
+    data = pictures(tmp_path / "data", count=8)
+    shutil.rmtree(tmp_path / "data" / "train")
+    with pytest.raises(InputError, match=r"data: has no split train, of which minival=0.1 is a share \(splits: test\)"):
+        open_source(f"{data},minival=0.1")
 
 
 def test_it_stands_anywhere_among_options():

@@ -49,7 +49,7 @@ def measure(randomise, folder, data="scenes", link="softmax", **config):
         write_logits(folder, name, dataclasses.replace(stored, work="this work"))
 
     rows = evaluate(model, source, config, identity, keep=keep)
-    return rows, planned_logits(source, model.knob, config, identity)
+    return rows, planned_logits(source, model, config, identity)
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
@@ -127,6 +127,18 @@ FAULTS = {
     ),
     "an option that is none": (
         lambda file: {"about": about(file, task={**read_logits(file).task, "options": {"los": 1}})}, "los",
+    ),
+    "a group of what is no class": (
+        lambda file: {"about": about(file, task={**read_logits(file).task, "groups": {"some": [1, "a"]}})}, "groups",
+    ),
+    "a group of a class beyond": (
+        lambda file: {"about": about(file, task={**read_logits(file).task, "groups": {"some": [99]}})}, "groups",
+    ),
+    "no images": (
+        lambda file: {
+            "about": about(file, names=[], slices=[]), "logits": read_logits(file).logits[:0],
+            "labels": np.zeros(0, np.int64), "indices": np.zeros(0, np.int64),
+        }, "no images",
     ),
     "JSON that is cut": (lambda file: {"about": np.frombuffer(b'{"format": 1', np.uint8)}, "Expecting"),
 }  # fmt: skip

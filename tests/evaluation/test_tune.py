@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from sightline.data.discovery import open_source
+from sightline.data.views import View
+from sightline.encodings.create import create_encoding
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.measure import RunIdentity, planned_images
 from sightline.evaluation.predict import predict_split
-from sightline.evaluation.tune import tune_knob
+from sightline.evaluation.tune import printed_start, searches_of, tune, tune_knob, tuned_at
 from sightline.models import create_model
+from sightline.results import dump_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
 
@@ -114,7 +117,7 @@ def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monke
 
 def test_a_tuned_knob_alone(model):
     """Nothing is measured with the default where a tuned one was asked for, but where there is none."""
-    for encoding, tuned in (("lookhere_90", True), ("learned_1d", False)):
+    for encoding, tuned in (("lookhere_90", True), ("fourier", False)):
         said = []
         config = EvaluateConfig((16,), images=5, knobs="tuned", tune_images=4)
         rows = evaluate(model(encoding=encoding), open_source("scenes"), config, IDENTITY, answers=said)
@@ -148,3 +151,153 @@ def test_no_knob_to_search(model):
     one = model(encoding="learned_1d")
     with pytest.raises(InputError, match="encoding learned_1d has no knob"):
         tune_knob(one, task_of(one), open_source("scenes"), range(3), 16)
+
+
+def test_the_search_begins_where_the_paper_arrived(model):
+    """LookHere's table 9, by the ratio of sizes: trained at 224 px, with a base frequency of 100 and slopes of 1."""
+    of = {name: create_encoding(name, depth=1, heads=4, dim=64, train_grid=14) for name in (
+        "lookhere_90", "rope_axial", "alibi_2d", "rope_mixed", "learned_1d")}  # fmt: skip
+    printed = {"lookhere_90": (0.95, 0.6), "rope_axial": (190.0, 1250.0), "alibi_2d": (1.4, 1.6)}
+    for name, (at_384, at_1024) in printed.items():
+        assert printed_start(of[name], 384, 16) == at_384
+        assert printed_start(of[name], 1024, 16) == at_1024
+        # Below and at the training size nothing was searched, beyond the largest size its value holds.
+        assert printed_start(of[name], 224, 16) is None
+        assert printed_start(of[name], 160, 16) is None
+        assert printed_start(of[name], 4096, 16) == at_1024
+        assert at_384 in searches_of(of[name], ("knob",), 384, 16)[0].candidates
+    # Halfway between two of its sizes, and as many patches of another aspect.
+    assert printed_start(of["lookhere_90"], 640, 16) == 0.85
+    assert printed_start(of["lookhere_90"], View("tokens", 40 * 40), 16) == 0.85
+    assert printed_start(of["lookhere_90"], View("native", 1600), 16) is None
+    assert printed_start(of["rope_mixed"], 384, 16) is None
+    assert printed_start(of["learned_1d"], 384, 16) is None
+    # Times our own default over the paper's.
+    wide = create_encoding("rope_axial", depth=1, heads=4, dim=64, train_grid=14, theta=50.0)
+    assert printed_start(wide, 384, 16) == 95.0
+    both = create_encoding("learned_1d+rope_axial", depth=1, heads=4, dim=64, train_grid=14)
+    assert printed_start(both, 384, 16) == 190.0
+
+
+def test_a_rule_is_searched_where_tables_are_resized(model, monkeypatch):
+    one = model(encoding="learned_1d")
+    names = ("bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned")
+    assert [search.candidates for search in searches_of(one.encoding, ("knob", "rule"), 24, 4)] == [names]
+    # On the grid of training all rules are one.
+    assert [search.candidates for search in searches_of(one.encoding, ("knob", "rule"), 16, 4)] == [("bilinear",)]
+    assert searches_of(one.encoding, ("knob",), 24, 4) == []
+    asked = []
+
+    def said(model, task, source, split, indices, view, **options):
+        asked.append(model.encoding.rule.value)
+        yield one_batch(model.encoding.rule.value, len(indices))
+
+    monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
+    loss = {"bicubic": 0.5}
+    (search,) = searches_of(one.encoding, ("rule",), 24, 4)
+    assert (
+        tune(one, of_knob(lambda rule: loss.get(rule, 1.0)), open_source("scenes"), range(8), 24, search) == "bicubic"
+    )
+    assert set(asked) == set(names)
+    assert one.encoding.rule.value == "bilinear"
+    assert tune(one, of_knob(lambda rule: 1.0), open_source("scenes"), range(8), 24, search) == "bilinear"
+
+
+@pytest.mark.parametrize(
+    "encoding", ["learned_1d", "learned_2d", "factorized", "rpe_learned", "sincos_2d", "rope_axial+learned_1d"]
+)
+def test_another_rule_is_another_model_until_it_is_left(model, encoding):
+    # Of two layers: the class token of one sees no bias between patches.
+    one = model(encoding=encoding, depth=2)
+    images = torch.randn(1, 3, 24, 40, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before = one(images)
+        rule = one.encoding.rule
+        outputs = []
+        for name in rule.candidates:
+            with tuned_at(one, {"rule": name}):
+                assert one.encoding.rule.default == rule.default
+                outputs.append(one(images))
+        assert torch.equal(one(images), before)
+    assert len({round(float(logits.double().sum()), 9) for logits in outputs}) >= len(rule.candidates) - 2
+    with pytest.raises(RuntimeError), tuned_at(one, {"rule": rule.candidates[-1]}):
+        raise RuntimeError
+    assert one.encoding.rule == rule
+    with pytest.raises(InputError, match=rf"rule {rule.name} 'bicubi'.*bicubic"):
+        one.encoding.set_rule("bicubi")
+
+
+def test_what_resizes_no_table_has_no_rule(model):
+    for encoding in ("fourier", "lookhere_90", "rope_mixed", "none", "rope_mixed+fourier"):
+        one = model(encoding=encoding).encoding
+        assert one.rule is None
+        with pytest.raises(InputError, match="has no table that is resized"):
+            one.set_rule("bicubic")
+    for options in ({"table": "sinusoidal"}, {"coordinates": "fractional"}):
+        assert model(encoding="factorized", encoding_options=options).encoding.rule is None
+
+
+def test_rows_say_what_was_searched_and_how(model, tmp_path):
+    one = model(encoding="learned_1d+rope_axial")
+    config = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=8, shrink=False, precision="float32")
+    asked: list[int] = []
+    rows = evaluate(one, open_source("scenes"), config, IDENTITY, advance=asked.append)
+    assert sum(asked) == planned_images(open_source("scenes"), one, config, 16)
+    found = {(row.resolution, row.tuned): row for row in rows if row.metric == "top1" and not row.slices}
+    assert found.keys() == {(16, False), (16, True), (24, False), (24, True)}
+    assert found[24, False].tuning == () == found[16, False].tuning
+    knob, rule = found[24, True].tuning
+    assert knob["candidates"] == list(searches_of(one.encoding, ("knob",), 24, 4)[0].candidates)
+    assert knob | {"candidates": 0, "value": 0} == {
+        "what": "knob", "name": "theta", "value": 0, "default": 100.0, "candidates": 0, "split": "minival", "images": 8,
+        "criterion": "softmax cross entropy",
+    }  # fmt: skip
+    assert (rule["what"], rule["name"], rule["default"]) == ("rule", "interpolation", "bilinear")
+    assert rule["value"] in rule["candidates"]
+    assert found[24, True].knob == knob["value"]
+    assert found[24, True].chosen == f"{knob['value']:g}, {rule['value']}"
+    assert found[16, True].tuning[1]["candidates"] == ["bilinear"]
+    (tmp_path / "rows.jsonl").write_text(dump_rows(rows))
+    assert read_rows(tmp_path / "rows.jsonl") == rows
+    # What was written before rows said so.
+    old = [line for line in dump_rows(rows).splitlines() if "tuning" not in line]
+    assert len(old) == sum(not row.tuned for row in rows)
+
+
+class Guarded:
+    """A data set whose test split must not be looked at."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def prepared(self, *args):
+        return Guarded(self.source.prepared(*args))
+
+    def example(self, split, *args, **kwargs):
+        assert split != "test", "the search looks at the test split"
+        return self.source.example(split, *args, **kwargs)
+
+
+def test_the_search_never_sees_the_test_split(model):
+    source: Any = Guarded(open_source("digits"))
+    one = model(encoding="learned_1d+rope_axial", num_classes=10)
+    task = task_of(one).on(source, "digits")
+    for search in searches_of(one.encoding, ("knob", "rule"), 24, 4):
+        assert tune(one, task, source, range(8), 24, search) in search.candidates
+    # The guard can fail: what is measured afterwards is the test split.
+    with pytest.raises(AssertionError, match="looks at the test split"):
+        evaluate(one, source, EvaluateConfig((24,), images=4, knobs="both", tune_images=4), IDENTITY)
+
+
+def test_what_is_searched_on_is_not_measured_with_what_was_found(model):
+    config = EvaluateConfig((24,), ("minival",), images=4, knobs="both", tune_images=4)
+    with pytest.raises(
+        InputError, match=r"tune: is for no split of minival: minival is what is searched on .*: test\)"
+    ):
+        evaluate(model(), open_source("scenes"), config, IDENTITY)
+    both = EvaluateConfig((24,), ("test", "minival"), images=4, knobs="both", tune_images=4)
+    rows = evaluate(model(), open_source("scenes"), both, IDENTITY)
+    assert {(row.split, row.tuned) for row in rows} == {("test", False), ("test", True), ("minival", False)}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from sightline.errors import StoppedError
 from sightline.ranks import Ranks
+from sightline.training.config import OptimizerConfig
 from tests.ranks import together
-from tests.training.test_ranks import IDLE, PACKED, UNEVEN, alone, assert_alike, gradients, run
+from tests.tiny import MODEL, log_lines, tiny_config
+from tests.training.test_ranks import IDLE, PACKED, UNEVEN, alone, assert_alike, gradients, run, stop_after
 
 pytestmark = pytest.mark.slow
 
@@ -28,3 +34,29 @@ def test_four_train_as_one(config, tmp_path):
     alone(config, tmp_path / "one")
     assert together(4, run, config, tmp_path / "four") == [0, 1, 2, 3]
     assert_alike(tmp_path / "one", tmp_path / "four")
+
+
+# Of several blocks, whose gradients torch sums in another order once it has seen one backward pass.
+DEEP = tiny_config(images=192, model_options={**MODEL, "depth": 4, "dim": 96}, optimizer=OptimizerConfig(lr=0.01))
+
+
+def held(run):
+    """The bits of all tensors of a checkpoint, by file and name; a count of steps, which all ranks have, is written by
+    any one of them."""
+    found = {}
+    for file in (run / "checkpoint").glob("*.safetensors"):
+        for name, tensor in load_file(file).items():
+            where = "" if name.startswith("optimizer/step/") else file.name
+            found[where, name] = tensor.numpy().tobytes()
+    return found
+
+
+@pytest.mark.parametrize("sharing", ["ddp", "fsdp"])
+def test_four_go_on_to_the_same_bits(sharing, tmp_path):
+    config = dataclasses.replace(DEEP, sharing=sharing)
+    assert together(4, run, config, tmp_path / "whole") == [0, 1, 2, 3]
+    assert [type(one) for one in together(4, stop_after, config, tmp_path / "a", 3)] == [StoppedError] * 4
+    assert len(log_lines(tmp_path / "a")) == 3
+    assert together(4, run, config, tmp_path / "a", {"resume": True}) == [0, 1, 2, 3]
+    assert log_lines(tmp_path / "a") == log_lines(tmp_path / "whole")
+    assert held(tmp_path / "a") == held(tmp_path / "whole") != {}

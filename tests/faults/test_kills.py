@@ -71,7 +71,7 @@ def begin(words: list[str], out, said) -> Any:
             return json.loads((out / "owner.json").read_text())["process"] == child.pid
         return False
 
-    wait_for(lambda: owns() or not child.is_alive(), 120, 0.002)
+    wait_for(lambda: owns() or not child.is_alive(), 600, 0.002)
     return child
 
 
@@ -118,7 +118,7 @@ def ended(child: Any) -> bool:
     child.kill()
     child.join(60)
     try:
-        wait_for(lambda: not group(child.pid), 30)
+        wait_for(lambda: not group(child.pid), 120)
     finally:
         for one in group(child.pid):
             os.kill(one, signal.SIGKILL)
@@ -141,7 +141,7 @@ def test_killed_at_twenty_moments_and_gone_on_with(packed, workers, tmp_path):
         return begin([str(word) for word in words], out, said)
 
     child, began = sitting(tmp_path / "whole"), time.monotonic()
-    child.join(240)
+    child.join(600)
     seconds = time.monotonic() - began
     assert child.exitcode == 0, said.read_text()
     undisturbed = left_by(tmp_path / "whole")
@@ -149,7 +149,7 @@ def test_killed_at_twenty_moments_and_gone_on_with(packed, workers, tmp_path):
     saving, after, runs, out = 0, [], 0, tmp_path / "run0"
     while len(after) < KILLS or (out / "owner.json").exists():
         child = sitting(out)
-        child.join(draws.uniform(0, seconds) if len(after) < KILLS else 240)
+        child.join(draws.uniform(0, seconds) if len(after) < KILLS else 600)
         if ended(child):
             saving += any(".writing-" in name or ".sightline-old" in name for name in os.listdir(out))
             after.append(survives(out))

@@ -150,6 +150,8 @@ def exhausted(ranks, out):
 
     def step(state, *arguments):
         if state.step == BEFORE - 1 and ranks.rank == 1:
+            # The clock of the machine, which all processes read.
+            Path(f"{out}.when").write_text(str(time.monotonic()))
             torch.empty(2**52)
         return real(state, *arguments)
 
@@ -158,10 +160,9 @@ def exhausted(ranks, out):
 
 
 def test_a_rank_whose_memory_is_gone_ends_the_others(tmp_path):
-    """In less than a minute: `together` would wait for four, and kill it then."""
-    began = time.monotonic()
+    """In less than a minute, however long it took to get there."""
     said = together(2, exhausted, tmp_path / "run")
-    assert time.monotonic() - began < 120
+    assert time.monotonic() - float((tmp_path / "run.when").read_text()) < 60
     assert [type(one) for one in said] == [RanksError, RuntimeError]
     assert read_record(tmp_path / "run" / "checkpoint")["training"]["step"] == BEFORE - 1
 

@@ -85,7 +85,9 @@ PROMISES: dict[int, dict[str, str]] = {
         ),
         "under torchrun all ranks stop at the same step": (
             "cli/test_torchrun.py: test_a_signal_to_one_rank_saves_and_ends_all; "
-            "training/test_ranks.py: test_ranks_stop_together_and_others_go_on"
+            "training/test_ranks.py: test_ranks_stop_together_and_others_go_on, "
+            "test_all_end_by_the_signal_that_one_heard; "
+            "test_signals.py: test_a_process_that_was_stopped_is_not_ended_once_more"
         ),
     },
     5: {
@@ -259,6 +261,7 @@ PROMISES: dict[int, dict[str, str]] = {
             "cli/test_torchrun.py: test_a_killed_rank_ends_all_and_four_go_on; "
             "training/test_ranks.py: test_ranks_stop_together_and_others_go_on"
         ),
+        "as many go on to the same bits": "faults/test_four_ranks.py: test_four_go_on_to_the_same_bits",
         "a fault of one is said by all": (
             "training/test_ranks.py: test_a_fault_of_one_is_said_by_all, test_an_image_that_cannot_be_read_ends_all, "
             "test_what_one_leaves_out_all_count"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,16 @@ def test_the_page_has_the_figure_and_every_number_of_it():
     without = render(Report("t", "c", [], accuracy_rows(VALUES, SIZES)))
     assert 'id="sure"' not in without
     assert "#sure" not in without
+
+
+def test_a_bin_of_one_knob_alone_is_of_that_knob():
+    """A bin that holds images at the default knob, and none at the tuned one, is no line of its own."""
+    rows = [one for one in calibrated() if one.run == "a"]
+    tuned = [replace(one, tuned=True) for one in rows if one.slices != {"confidence_bin": 5}]
+    study = Study.of([*rows, *tuned])
+    names = [[line.label for line in study.lines("top1_in_bin", slices={"confidence_bin": bin})] for bin in (5, 15)]
+    assert names == [["a (default knob)"], ["a (default knob)", "a (tuned knob)"]]
+    assert ">a<" not in re.sub(r"\s", "", calibration_plot.reliability(study))
 
 
 def test_bins_of_one_kind_alone_are_no_figure():

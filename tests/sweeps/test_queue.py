@@ -62,7 +62,7 @@ def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(120)
+        worker.join(600)
     codes = [worker.exitcode for worker in workers]
     begun = sorted(map(int, (tmp_path / "begun").read_text().split()))
     finished = sorted(map(int, (tmp_path / "finished").read_text().split()))
@@ -78,7 +78,7 @@ def test_two_workers_that_begin_at_once_do_every_cell_once_and_that_of_a_killed_
 def test_the_cell_of_a_killed_worker_is_done_again_at_once(tmp_path):
     worker = PROCESSES.Process(target=join, args=(GRID, tmp_path, 3))
     worker.start()
-    worker.join(120)
+    worker.join(600)
     assert worker.exitcode == -9
     mine, said = queue(tmp_path), []
     assert mine.state().running.keys() == {2}
@@ -336,6 +336,11 @@ def test_a_file_that_is_no_database_and_one_without_the_sweep(tmp_path):
     with pytest.raises(InputError, match="holds no sweep s"):
         Queue(GRID, f"sqlite:///{tmp_path / 'none.db'}", "s", make=False)
     assert not (tmp_path / "none.db").exists()
+    # Asked where a sweep is, its tables are not made either.
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(InputError, match="holds no sweep s"):
+        Queue(GRID, f"sqlite:///{tmp_path / 'empty.db'}", "s", make=False)
+    assert (tmp_path / "empty.db").read_bytes() == b""
 
 
 def test_without_optuna(tmp_path, monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from sightline import signals
 from sightline.data.batch import normalised
 from sightline.data.loader import Planned
 from sightline.data.packs import PackingConfig
@@ -208,6 +211,28 @@ def test_ranks_stop_together_and_others_go_on(size, tmp_path):
     else:
         together(size, run, config, tmp_path / "two", {"resume": True})
     assert_alike(tmp_path / "one", tmp_path / "two")
+
+
+def signalled(ranks: Ranks, config, out, number):
+    """The second rank alone gets a signal, as its first step is done: by which exit code each ends."""
+    asked = []
+    with signals.listening(own_process=False), signals.deferred() as heard:
+
+        def stop():
+            asked.append(1)
+            if ranks.rank == 1 and len(asked) == 2:
+                os.kill(os.getpid(), number)
+            return heard()
+
+        try:
+            run(ranks, config, out, {"stop": stop})
+        except StoppedError as error:
+            return error.exit_code
+
+
+def test_all_end_by_the_signal_that_one_heard(tmp_path):
+    assert together(2, signalled, UNEVEN, tmp_path / "run", signal.SIGINT) == [130, 130]
+    assert together(2, signalled, UNEVEN, tmp_path / "other", signal.SIGTERM) == [143, 143]
 
 
 def test_a_fault_of_one_is_said_by_all(tmp_path):

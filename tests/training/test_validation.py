@@ -16,11 +16,13 @@ from sightline.data.packs import PackingConfig
 from sightline.data.views import View
 from sightline.errors import InputError, StoppedError, UnreadableDataError
 from sightline.load import load_model, read_record
+from sightline.recipes import recipe
 from sightline.tasks.base import make_task
 from sightline.tasks.classification import classification_loss
-from sightline.training import saving, train
+from sightline.training import loop, saving, train
 from sightline.training import validation as module
 from sightline.training.config import TrainConfig, ValidationConfig
+from sightline.training.plan import training_plan
 from sightline.training.prepare import build_model, resolve
 from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
@@ -192,6 +194,25 @@ def test_found_38_it_may_be_changed_in_mid_run_and_is_new_to_older_ones(tmp_path
         train(PLAIN, tmp_path / "a", observe=stop_at(20))
     train(CURVE, tmp_path / "a", resume=True)
     assert [line["step"] > 19 for line in curve(tmp_path / "a")].count(True) > 3
+
+
+def test_a_recipe_is_measured_after_each_pass_as_its_paper_says():
+    """LookHere A.4.1: the best of 150 points, one after each epoch; by steps that are planned, not taken."""
+    asked = dataclasses.replace(recipe("lookhere_150ep").validation, images=100)
+    config = dataclasses.replace(
+        PLAIN, images=None, epochs=150.0, batch_size=400, checkpoint_every=None, validation=asked
+    )
+    source = open_source("digits")
+    resolved = resolve(config, source, torch.device("cpu"))
+    model = build_model(resolved, source)
+    validation = Validation(resolved, model, make_task(resolved.task, model.config), source)
+    measured, last = [], 0.0
+    for step, _ in training_plan(resolved, model.config, source).steps(0):
+        due = step.last or loop._is_due(step, resolved)
+        if due and validation.is_due(step, len(measured), last):
+            measured.append(step.after.images)
+            last = step.ends
+    assert measured == [1297 * passed for passed in range(1, 151)]
 
 
 @pytest.mark.parametrize("field", ["times", "images"])

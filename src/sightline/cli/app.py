@@ -7,6 +7,7 @@ before anything else is.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -76,7 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     # What nobody expected is said by whoever it happens to.
                     sys.stderr = sys.__stderr__
                 raise
-            return _say_interrupted("")
+            return _say_interrupted()
+        except KeyboardInterrupt:
+            # Another one, as the first was about to be told.
+            return _say_interrupted()
 
 
 def _run(arguments: list[str]) -> int:
@@ -104,22 +108,24 @@ def _run(arguments: list[str]) -> int:
             sys.stdout.flush()
     except StoppedError as error:
         print(f"sightline: {error}", file=sys.stderr)
-        # Of several ranks another one may have been told.
-        return signals.exit_code() if signals.heard() else error.exit_code
+        # Of several ranks another one may have been told, whose signal all end by.
+        return error.exit_code if error.by_signal or not signals.heard() else signals.exit_code()
     except SightlineError as error:
         return _complain(error)
-    except KeyboardInterrupt as error:
-        return _say_interrupted(str(error))
+    except KeyboardInterrupt:
+        return _say_interrupted()
     except BrokenPipeError:
         # What is still buffered has no reader; without this, the interpreter would complain about it at exit.
         sys.stdout = None
         return PIPE_CLOSED
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _complain(StorageError(f"{where}{error.strerror or error}"))
+        # A name that no system takes, and a link to itself, are what was asked for, and no fault of a disk.
+        kind = InputError if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) else StorageError
+        return _complain(kind(f"{where}{error.strerror or error}"))
     except (MemoryError, OverflowError, RuntimeError) as error:
         if signals.heard():
-            return _say_interrupted("")
+            return _say_interrupted()
         # Sizes beyond this machine's memory, which torch reports as a RuntimeError: still one line.
         said = " ".join(str(error).split())[:300]
         return _complain(SightlineError(f"{type(error).__name__}: {said or 'out of memory'} (try smaller sizes)"))
@@ -177,8 +183,8 @@ def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int]
     return bar_of(what, total)
 
 
-def _say_interrupted(way_on: str) -> int:
-    print(f"sightline: {signals.words()}{'; ' if way_on else ''}{way_on}", file=sys.stderr)
+def _say_interrupted() -> int:
+    print(f"sightline: {signals.last_words()}", file=sys.stderr)
     return signals.exit_code()
 
 

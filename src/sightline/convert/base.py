@@ -15,7 +15,7 @@ from torch import Tensor
 from sightline.checkpoint import is_finite
 from sightline.checks import require, require_bool, require_number, require_whole
 from sightline.encodings.base import PositionEncoding, without_knobs
-from sightline.encodings.create import encoding_options
+from sightline.encodings.create import encoding_options, parts_of
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
@@ -284,11 +284,6 @@ def _effective(part: PositionEncoding) -> dict[str, Any]:
         frame = tuple(options["reference"] or part.shape.train_grid)
         options["reference"] = frame if options["coordinates"] == "squeezed" else None
     return options
-
-
-def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
-    """The encodings that a joined one is made of, or the one that it is."""
-    return list(getattr(encoding, "parts", [encoding]))
 
 
 def _canonical(config: ViTConfig) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, parts_of, unbatched
+from sightline.convert.base import Entry, buffer, kernel, mapped, named_as_ours, unbatched
 from sightline.convert.vit_names import DEFAULTS, SCALES, VitNames, deit3_link
+from sightline.encodings.create import parts_of
 from sightline.encodings.rotation.rope_axial import RopeAxial
 from sightline.models import Model, ViTConfig
 from sightline.models.head import ScoreLink

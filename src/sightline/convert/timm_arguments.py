@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightline.convert.base import parts_of
 from sightline.convert.timm_reading import RULES
-from sightline.encodings.create import encoding_options
+from sightline.encodings.create import encoding_options, parts_of
 from sightline.models import Model, ViTConfig
 from sightline.models.timm_names import TIMM_POOLS, Names, arguments_of
 

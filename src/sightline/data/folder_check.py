@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,7 +25,8 @@ class FolderCheck:
         counts: folder of a split -> class -> images that can be read; "images" where they have none.
         sizes: int64 [images, 2], (height, width) of those.
         unreadable: folder of a split -> what cannot be read, and why.
-        duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits.
+        duplicates: groups of paths whose files hold the same bytes; across: those of them that reach over two splits;
+            disputed: those that stand under several classes.
         summary: of what is trained on.
     """
 
@@ -34,6 +35,7 @@ class FolderCheck:
     unreadable: dict[str, tuple[Unreadable, ...]]
     duplicates: tuple[tuple[str, ...], ...]
     across: tuple[tuple[str, ...], ...]
+    disputed: tuple[tuple[str, ...], ...]
     summary: Summary
 
     @property
@@ -104,6 +106,10 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
     good = [row for row in source.images if row not in said]
     for row in good:
         counts[splits[row]][source.counted_as(row)] += 1
+
+    def told_apart(groups: Iterable[list[int]], by: Callable[[int], object]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(paths[row] for row in group) for group in groups if len({by(row) for row in group}) > 1)
+
     return FolderCheck(
         counts=counts,
         sizes=files.sizes[good].astype(np.int64),
@@ -112,6 +118,8 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
             for split in counts
         },
         duplicates=tuple(tuple(paths[row] for row in group) for group in twins),
-        across=tuple(tuple(paths[row] for row in group) for group in twins if len({splits[row] for row in group}) > 1),
+        across=told_apart(twins, lambda row: splits[row]),
+        # One whose label is none of the classes has no class.
+        disputed=told_apart(([row for row in group if row not in said] for group in twins), source.counted_as),
         summary=summary,
     )

@@ -204,7 +204,8 @@ def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
     """What a `FileListing` keeps in `stamps`."""
     try:
         status = entry.stat()
-    except OSError:
+    # The name of a table's image may be none for the system.
+    except (OSError, ValueError):
         return _NOT_A_FILE
     regular = stat.S_ISREG(status.st_mode)
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else _NOT_A_FILE

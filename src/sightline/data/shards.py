@@ -166,8 +166,14 @@ def _members(file: io.BufferedReader, shard: Shard, samples: dict[str, _Sample],
             while (member := archive.next()) is not None:
                 # It would keep every one.
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs lack it
+                if archive.offset < member.offset_data:
+                    # A size below 0, which leads back to headers that were read.
+                    return member.offset
                 place = archive.offset
                 _add(file, member, size, shard, samples, wanted)
+                if place > size:
+                    # What lies beyond all that a file can hold cannot be sought either.
+                    break
     except OSError:
         raise
     # A damaged header raises nearly anything, or looks like an end.
@@ -203,7 +209,7 @@ def _add(
     if extension in sample.places:
         sample.fault = sample.fault or f"the key is there twice, with two members {base}"
         return
-    sample.places[extension] = (member.offset_data, member.size)
+    sample.places[extension] = (member.offset_data, min(member.size, size))
     if member.offset_data + member.size > size:
         sample.fault = f"the shard ends inside of {base}: what stood behind is lost"
     elif extension == wanted.number or (extension == "json" and wanted.number not in sample.said):

@@ -199,8 +199,14 @@ class StoredImages(Source):
 
         The order hangs on the number of images alone, and counts those that cannot be read: they move no other.
         """
-        if "minival" in self.splits or "train" not in self._folder_of:
-            return super().holding_out(share)
+        if (own := self._folder_of.get("minival")) is not None:
+            called = "" if own == "minival" else f", called {own}"
+            raise InputError(f"{self.root}: has a split minival of its own{called} (expected no minival={share:g})")
+        if "train" not in self._folder_of:
+            there = ", ".join(self.splits)
+            raise InputError(
+                f"{self.root}: has no split train, of which minival={share:g} is a share (splits: {there})"
+            )
         folder = self._folder_of["train"]
         rows = self._rows[folder]
         count = int(share * len(rows))

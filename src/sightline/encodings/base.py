@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
-from sightline.checks import require_number, require_whole
+from sightline.checks import require, require_number, require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
@@ -63,6 +64,23 @@ class Knob:
     candidates: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Rule:
+    """How an encoding makes its tables for another grid than that of training.
+
+    Attributes:
+        name: the configuration key.
+        value: as it is now.
+        default: as it was configured.
+        candidates: all that there are.
+    """
+
+    name: str
+    value: str
+    default: str
+    candidates: tuple[str, ...]
+
+
 class Tunable(NamedTuple):
     """What `Knob` says of every encoding of a kind."""
 
@@ -109,6 +127,8 @@ class PositionEncoding(nn.Module):
     """Swapping rows and columns changes nothing."""
     tunable: ClassVar[Tunable | None] = None
     """The field of its configuration that is its knob, which the attribute of that name holds as it is now."""
+    resized_by: ClassVar[str | None] = None
+    """The field of its configuration that says how its tables are made for another grid."""
     axes: ClassVar[int | None] = 2
     """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number."""
 
@@ -171,6 +191,32 @@ class PositionEncoding(nn.Module):
     def _turn_knob(self, value: float) -> None:
         assert self.tunable is not None
         setattr(self, self.tunable.name, value)
+
+    @property
+    def rule(self) -> Rule | None:
+        """How tables are made for another grid, or None where nothing is resized."""
+        name = self.resized_by
+        if name is None:
+            return None
+        values = get_args(get_type_hints(type(self.config))[name])
+        allowed = itertools.chain(*((one,) if isinstance(one, str) else get_args(one) for one in values))
+        configured = getattr(self, "_configured", self.config)
+        return Rule(name, getattr(self.config, name), getattr(configured, name), tuple(allowed))
+
+    def set_rule(self, value: str) -> None:
+        """Set that rule. What was configured stays the default; it is no part of a state dict, but `save_model` writes
+        it as the configuration of the model.
+
+        Raises:
+            InputError: there is none, or `value` is not one of its candidates.
+        """
+        rule = self.rule
+        if rule is None:
+            raise InputError(f"encoding {self.name} has no table that is resized")
+        require(f"rule {rule.name}", value, rule.candidates)
+        if "_configured" not in vars(self):
+            self._configured = self.config
+        self.config = replace(self._configured, **{rule.name: value})
 
     def _load_from_state_dict(self, state, prefix, metadata, strict, missing, *rest) -> None:  # type: ignore[override]
         """A state without a knob, as older versions and other projects have it, leaves the knob as it is."""

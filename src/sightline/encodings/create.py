@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
 from sightline.checks import configure
-from sightline.encodings.base import Knob, PositionEncoding, RotaryEncoding, TrunkShape
+from sightline.encodings.base import Knob, PositionEncoding, RotaryEncoding, Rule, TrunkShape
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
@@ -27,7 +27,7 @@ def _sum(parts: Iterable[Any]) -> Any:
 
 class Combined(PositionEncoding):
     """Embeddings are added, rotations follow one another, biases are added; the knob is the first part's that has
-    one. Part `i` holds its parameters as `parts.i`."""
+    one, and so is the rule. Part `i` holds its parameters as `parts.i`."""
 
     # Its parts keep their own knobs.
     get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
@@ -65,6 +65,17 @@ class Combined(PositionEncoding):
 
     def _turn_knob(self, value: float) -> None:
         next(part for part in self.parts if part.knob is not None).set_knob(value)
+
+    @property
+    def rule(self) -> Rule | None:
+        return next((part.rule for part in self.parts if part.rule is not None), None)
+
+    def set_rule(self, value: str) -> None:
+        part = next((part for part in self.parts if part.rule is not None), None)
+        if part is None:
+            super().set_rule(value)  # raises
+        else:
+            part.set_rule(value)
 
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
@@ -110,6 +121,11 @@ def create_encoding(
     combined = Combined(parts, shape)
     combined.name = name
     return combined
+
+
+def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
+    """The encodings that a joined one is made of, or the one that it is."""
+    return list(getattr(encoding, "parts", [encoding]))
 
 
 def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:

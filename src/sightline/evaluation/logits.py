@@ -39,6 +39,10 @@ ENDING = ".npz"
 _FORMAT = 1
 # Images that are looked at together: of a thousand classes as much as a processor keeps near.
 _TOGETHER = 512
+# Fields of rows that came after files did.
+_LATER = {"tuning"}
+# What may differ where a measurement is made again.
+_OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
 _TEXTS = ("names", "slices", "task", "measured", "work")
 _WHAT_FAILS = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, MemoryError,
@@ -177,6 +181,11 @@ def _opened(path: Path) -> Iterator[tuple[Any, Mapping[str, np.ndarray]]]:
 def _check(stored: StoredLogits) -> None:
     """Raise ValueError where the parts do not belong together."""
     images, classes = len(stored.names), len(stored.task["classes"])
+    if not images:
+        raise ValueError("no images")
+    for members in stored.task["groups"].values():
+        if not all(type(one) is int and 0 <= one < classes for one in members):
+            raise ValueError(f"groups: expected classes from 0 to {classes - 1}")
     wanted = {
         "logits": ((images, classes), np.float32),
         "labels": ((images,), np.int64),
@@ -190,13 +199,15 @@ def _check(stored: StoredLogits) -> None:
         raise ValueError(f"slices of {len(stored.slices)} images, expected {images}")
     if not np.isfinite(stored.logits).all():
         raise ValueError("logits: not all are finite")
-    if images and not 0 <= stored.labels.min() <= stored.labels.max() < classes:
+    if not 0 <= stored.labels.min() <= stored.labels.max() < classes:
         raise ValueError(f"labels: expected 0 to {classes - 1}")
     if not all(isinstance(one, dict) for one in stored.slices):
         raise ValueError("slices: expected groups")
     made = {one.name for one in fields(ResultRow)} - {one.name for one in fields(Measured)} - {"picture"}
-    if stored.measured.keys() != made:
-        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(stored.measured.keys() ^ made))}")
+    # Fields that came later take what they are by default.
+    odd = (stored.measured.keys() ^ made) - _LATER
+    if odd:
+        raise ValueError(f"measured: missing or unknown: {', '.join(sorted(odd))}")
     # A row takes no value that does not fit.
     ResultRow(**vars(Measured("top1", 0.0, FRACTION, images)), **stored.measured)
     task_from(stored.task)
@@ -223,6 +234,23 @@ def rows_of(metrics: Iterable[Any], measured: Mapping[str, Any]) -> list[ResultR
     if measured["shrunk"] is not None:
         found = (one for one in found if one.slices.keys() <= {INFERENCE})
     return [ResultRow(**vars(one), **measured) for one in found]
+
+
+def refuse_twice(stored: Mapping[Path, Mapping[str, Any]]) -> None:
+    """Refuse files of which two are of the same measurement, whose rows nobody could tell apart.
+
+    Args:
+        stored: file -> `measured` of its `StoredLogits`.
+
+    Raises:
+        InputError: names both.
+    """
+    known: dict[str, Path] = {}
+    for file, measured in stored.items():
+        told = repr(sorted((key, one) for key, one in measured.items() if key not in _OF_ONE_TIME))
+        if told in known:
+            raise InputError(f"{file}: is the same measurement as {known[told].name} (expected each once)")
+        known[told] = file
 
 
 def rescored(stored: StoredLogits, advance: Callable[[int], None] | None = None) -> list[ResultRow]:

@@ -16,21 +16,25 @@ from sightline.checks import require, require_whole
 from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.encodings.base import Knob
+from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.evaluation.counted import count_split
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
+from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
 from sightline.evaluation.predict import is_drawn
 from sightline.evaluation.shrunk import shrunk
-from sightline.evaluation.tune import knob_at, tune_knob, tuning_passes
+from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.models import Model
 from sightline.patchify import check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
 from sightline.tasks.base import task_of
+
+# What is searched on, what was trained on, and what is measured at the training size alone.
+_UNTUNED = ("train", "minival", "heldout_fonts")
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,12 @@ class EvaluateConfig:
         resolutions: square sides in pixels, multiples of the patch, and views of images at their own aspect.
         splits: of the data set; `heldout_fonts` is measured at the training resolution alone.
         images: at most this many of a split; images_beyond: (side, images) takes fewer above a side.
-        knobs: `default` measures with the model's knob as it stands; `tuned` with the best on `minival` at each
-            resolution, where the encoding has one; `both` with each of these. tune_images: how many of it.
+        knobs: `default` measures with the model's encoding as it stands; `tuned` with what is best on `minival` at each
+            resolution, where the encoding has anything to choose; `both` with each of these. tune_images: how many of
+            it; tuned: what is chosen, the `knob`, the `rule` by which tables are resized, or both.
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
+        measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         workers: processes that make batches ahead.
     """
@@ -55,10 +61,12 @@ class EvaluateConfig:
     images_beyond: tuple[int, int] | None = None
     knobs: Literal["default", "tuned", "both"] = "default"
     tune_images: int = 500
+    tuned: tuple[str, ...] = KINDS
     task_options: Mapping[str, Any] = field(default_factory=dict)
     shrink: bool = True
     precision: str = "auto"
     workers: int = 0
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.resolutions:
@@ -71,7 +79,11 @@ class EvaluateConfig:
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1)
         require("knobs", self.knobs, ("default", "tuned", "both"))
+        for kind in self.tuned:
+            require("tuned", kind, KINDS)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
+        for name in self.measures:
+            measure_class(name)
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -99,18 +111,23 @@ class EvaluateConfig:
         return self.shrink and isinstance(resolution, int) and resolution > train_resolution
 
     def settings(
-        self, split: str, resolution: int | View, knob: Knob | None, train_resolution: int
+        self, split: str, resolution: int | View, encoding: PositionEncoding, train_resolution: int
     ) -> list[tuple[bool, int | None]]:
-        """How a split is measured at a resolution, in order: whether the knob is tuned, and the side that images are
-        shrunk to."""
-        tuned = [True] if self.tunes(split, knob) else []
+        """How a split is measured at a resolution, in order: whether the encoding is tuned, and the side that images
+        are shrunk to."""
+        tuned = [True] if self.tunes(split, encoding) else []
         usual = [] if tuned and self.knobs == "tuned" else [False]
         small = [(False, train_resolution)] if self.shrinks(resolution, train_resolution) else []
         return [*((one, None) for one in (*usual, *tuned)), *small]
 
-    def tunes(self, split: str, knob: Knob | None) -> bool:
-        """Whether a knob is searched for before a split is measured."""
-        return self.knobs != "default" and split == "test" and knob is not None
+    def tunes(self, split: str, encoding: PositionEncoding) -> bool:
+        """Whether anything is searched for before a split is measured: never on that split itself."""
+        there = {"knob": encoding.knob, "rule": encoding.rule}
+        return self.knobs != "default" and split not in _UNTUNED and any(there[kind] is not None for kind in self.tuned)
+
+    def searches(self, encoding: PositionEncoding, split: str, view: int | View, patch_size: int) -> list[Search]:
+        """What is searched before a split is measured at a size or view."""
+        return searches_of(encoding, self.tuned, view, patch_size) if self.tunes(split, encoding) else []
 
 
 @dataclass(frozen=True)
@@ -138,31 +155,33 @@ def usual_images(source: Source) -> int | None:
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
-    return sum(images for _, images in planned_passes(source, model.knob, config, train_resolution))
+    return sum(images for _, images in planned_passes(source, model, config, train_resolution))
 
 
 def planned_passes(
-    source: Source, knob: Knob | None, config: EvaluateConfig, train_resolution: int
+    source: Source, model: Model, config: EvaluateConfig, train_resolution: int
 ) -> list[tuple[int | View, int]]:
     """What `evaluate` shows a model, in order: how, and how many images; those shrunk too."""
     planned: list[tuple[int | View, int]] = []
     for split, resolution in measurements(source, config, train_resolution):
-        planned.append((resolution, passes(source, knob, config, split, resolution)))
+        planned.append((resolution, passes(source, model, config, split, resolution)))
         if config.shrinks(resolution, train_resolution):
             planned.append((train_resolution, config.count(source.length(split), resolution)))
     return planned
 
 
-def passes(source: Source, knob: Knob | None, config: EvaluateConfig, split: str, resolution: int | View) -> int:
-    """How many images one measurement passes through a model, the search for its knob included."""
+def passes(source: Source, model: Model, config: EvaluateConfig, split: str, resolution: int | View) -> int:
+    """How many images one measurement passes through a model, the search for its knob and rule included."""
     count = config.count(source.length(split), resolution)
-    if knob is None or not config.tunes(split, knob):
-        return count
-    return tuning_passes(knob, _searched(source, config)) + (2 if config.knobs == "both" else 1) * count
+    each = count + sum(measure_class(name).passes(source, split, count) for name in config.measures)
+    if not config.tunes(split, model.encoding):
+        return each
+    searches = config.searches(model.encoding, split, resolution, model.config.patch_size)
+    return tuning_passes(searches, _searched(source, config)) + (2 if config.knobs == "both" else 1) * each
 
 
 def _searched(source: Source, config: EvaluateConfig) -> int:
-    """How many images of `minival` a knob is searched on."""
+    """On how many images of `minival` is searched."""
     return min(config.tune_images, source.length("minival") or config.tune_images)
 
 
@@ -178,8 +197,15 @@ def measurements(source: Source, config: EvaluateConfig, train_resolution: int) 
             if view.kind == "native" and is_drawn(source, split):
                 own = f"{source.name} has images of no size of their own"
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
-    if config.knobs != "default" and "minival" not in source.splits:
-        raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+    if config.knobs != "default":
+        if "minival" not in source.splits:
+            raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
+        if all(split in _UNTUNED for split in config.splits):
+            others = ", ".join(split for split in source.splits if split not in _UNTUNED) or "none"
+            raise InputError(
+                f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
+                f"(splits that are measured with what was found: {others})"
+            )
     return [
         (split, resolution)
         for split in config.splits
@@ -215,6 +241,7 @@ def evaluate(
     """
     check_sizes(model, config)
     task = task_of(model, config.task_options).on(source, identity.data)
+    measures = checked_measures(config.measures, model, task, source, config.splits)
     device = model.anchor.device
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
@@ -229,24 +256,37 @@ def evaluate(
         else:
             place["grid"] = model.config.grid_of(view)
         shown = (split, place["view"], place["resolution"])
-        best = own
-        if config.tunes(split, model.knob):
+        best: dict[str, float | str] = {}
+        tuning: list[dict[str, Any]] = []
+        for search in config.searches(model.encoding, split, view, model.config.patch_size):
             searched = some_images(source, "minival", _searched(source, config))
-            tuning = functools.partial(
-                tune_knob, model, task, source, searched, view, precision=precision, advance=advance, ranks=parts.ranks
-            )
-            best = parts.once(json.dumps(["knob", *shown]), tuning)
-        for number, (tuned, small) in enumerate(config.settings(split, view, model.knob, side)):
-            knob = best if tuned else own
+            with tuned_at(model, best):
+                found = parts.once(
+                    json.dumps([search.kind, *shown]),
+                    functools.partial(
+                        tune, model, task, source, searched, view, search, precision=precision, advance=advance,
+                        ranks=parts.ranks,
+                    ),
+                )  # fmt: skip
+            best[search.kind] = found
+            tuning.append(search.record(found, "minival", len(searched), task.tuned_by))
+        for number, (tuned, small) in enumerate(config.settings(split, view, model.encoding, side)):
+            chosen = best if tuned else {}
+            knob = chosen.get("knob", own)
             if small is not None:
                 place["grid"] = model.config.grid_of(small)
-            with knob_at(model, knob):
+            with tuned_at(model, chosen):
                 counted = count_split(
                     model, task, source if small is None else shrunk(source, small), split, indices, view,
                     parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
                     workers=config.workers, advance=advance, answers=answers is not None and number == 0,
                     scores=keep is not None, drawn=pictures is not None and not tuned,
                 )  # fmt: skip
+                beside = []
+                for one in measures if small is None else ():
+                    subject = Subject(model, task, source, split, indices, view, precision, config.workers)
+                    work = json.dumps([*shown, knob, tuned, one.name])
+                    beside += one.rows(subject, parts, work, advance)
             if counted is None:
                 continue
             if answers is not None:
@@ -256,6 +296,7 @@ def evaluate(
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
                 "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
+                "tuning": tuple(tuning) if tuned else (),
             }  # fmt: skip
             made = rows_of(counted.metrics, measured)
             if keep is not None and counted.scores:
@@ -264,7 +305,7 @@ def evaluate(
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
-            rows += made
+            rows += [*made, *(ResultRow(**vars(one), **measured) for one in beside)]
     return rows
 
 
@@ -281,11 +322,11 @@ def logits_name_of(row: ResultRow) -> str:
     return logits_name(row.data, row.split, view, tuned=row.tuned, small=row.shrunk)
 
 
-def planned_logits(source: Source, knob: Knob | None, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
+def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
     side, names = identity.train_resolution, []
     for split, view in measurements(source, config, side):
-        for tuned, small in config.settings(split, view, knob, side):
+        for tuned, small in config.settings(split, view, model.encoding, side):
             names.append(logits_name(identity.data, split, view, tuned=tuned, small=small))
     return names
 

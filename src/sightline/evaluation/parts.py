@@ -94,7 +94,8 @@ class Parts:
             for start in range(0, len(todo), ranks.size):
                 with ranks.agreeing():
                     if heard is not None and heard():
-                        raise StoppedError(f"stopped; what is finished is kept in {self.folder}")
+                        said = f"stopped; what is finished is kept in {self.folder}"
+                        raise StoppedError(said, signals.exit_code())
                     if start + ranks.rank < len(todo):
                         value = next(made)
                         now = time.perf_counter()

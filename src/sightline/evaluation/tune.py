@@ -1,44 +1,150 @@
-"""The search for an encoding's own extrapolation parameter at a resolution."""
+"""The search for what an encoding lets be chosen at a resolution: its knob, and how its tables are resized."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.encodings.base import Knob
+from sightline.encodings.base import PositionEncoding
+from sightline.encodings.create import parts_of
+from sightline.errors import InputError
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
+from sightline.published import paper
 from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
 
+Kind = Literal["knob", "rule"]
+KINDS: tuple[Kind, ...] = ("knob", "rule")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Attributes:
+        kind: `knob`, an encoding's own parameter, or `rule`, how its tables are made for another grid.
+        name: the configuration key.
+        default: as it was configured.
+        candidates: all that are tried, the default first.
+    """
+
+    kind: Kind
+    name: str
+    default: float | str
+    candidates: tuple[float | str, ...]
+
+    def distance(self, value: float | str) -> float:
+        """From the default: of equals the nearest is taken, and of names the first."""
+        if isinstance(value, str) or isinstance(self.default, str):
+            return self.candidates.index(value)
+        return abs(value - self.default)
+
+    def record(self, value: float | str, split: str, images: int, criterion: str) -> dict[str, Any]:
+        """What a row says of the search that found `value`."""
+        return {
+            "what": self.kind, "name": self.name, "value": value, "default": self.default,
+            "candidates": list(self.candidates), "split": split, "images": images, "criterion": criterion,
+        }  # fmt: skip
+
+
+def searches_of(encoding: PositionEncoding, kinds: Sequence[str], view: int | View, patch_size: int) -> list[Search]:
+    """What is searched at a size or view, in this order: each at the best values of those before it.
+
+    A knob's candidates are its encoding's and where LookHere's authors arrived at this ratio of test size to training
+    size (table 9, between its sizes linear, times our default over theirs). Of rules there is one candidate on the
+    training grid, on which all are alike.
+
+    Args:
+        kinds: some of `KINDS`.
+    """
+    found = []
+    if "knob" in kinds and (knob := encoding.knob) is not None:
+        begun = printed_start(encoding, view, patch_size)
+        values = {knob.default: None, **({} if begun is None else {begun: None}), **dict.fromkeys(knob.candidates)}
+        found.append(Search("knob", knob.name, knob.default, tuple(values)))
+    trained = encoding.shape.train_grid
+    same = isinstance(view, int) and all(side * patch_size == view for side in trained)
+    if "rule" in kinds and (rule := encoding.rule) is not None:
+        names = (rule.default, *(() if same else rule.candidates))
+        found.append(Search("rule", rule.name, rule.default, tuple(dict.fromkeys(names))))
+    return found
+
+
+def printed_start(encoding: PositionEncoding, view: int | View, patch_size: int) -> float | None:
+    """The knob that LookHere's table 9 gives for a ratio of sizes; None where it gives none, or below its sizes.
+
+    Args:
+        view: of `native`, whose images are of any size, there is none.
+    """
+    part = next((one for one in parts_of(encoding) if one.knob is not None), None)
+    if part is None or (isinstance(view, View) and view.kind == "native"):
+        return None
+    patches = view.patches if isinstance(view, View) else (view / patch_size) ** 2
+    ratio, knob = math.sqrt(patches / part.shape.train_grid.cells), part.knob
+    printed = [(int(one.shown), one.number) for one in paper("lookhere").numbers
+               if one.table == "9" and one.encoding == type(part).__module__.rpartition(".")[2]]  # fmt: skip
+    if not printed or knob is None or ratio <= 1:
+        return None
+    printed.sort()
+    side, first = printed[0]
+    points = [(shown / side, value / first) for shown, value in printed]
+    factor = points[-1][1]
+    for (low, one), (high, other) in itertools.pairwise(points):
+        if ratio < high:
+            factor = one + (other - one) * (ratio - low) / (high - low)
+            break
+    # Three digits, as such values are printed and read.
+    return float(f"{min(max(knob.default * factor, knob.low), knob.high):.3g}")
+
 
 def halvings(candidates: int, images: int) -> list[tuple[int, slice]]:
-    """How many candidates are asked about which of the images, one round after the other; no round is empty."""
+    """How many candidates are asked about which of the images, one round after the other; no round is empty, and one
+    candidate is not asked."""
+    if candidates < 2:
+        return []
     parts = {1: slice(0, None, 4), 2: slice(2, None, 4), 4: slice(1, None, 2)}
     return [(-(-candidates // share), part) for share, part in parts.items() if range(images)[part]]
 
 
-def tuning_passes(knob: Knob, images: int) -> int:
-    """How many images pass through the model while `tune_knob` searches with so many."""
-    candidates = len(dict.fromkeys((knob.default, *knob.candidates)))
-    return sum(count * len(range(images)[part]) for count, part in halvings(candidates, images))
+def tuning_passes(searches: Sequence[Search], images: int) -> int:
+    """How many images pass through the model while `tune` searches all of these with so many."""
+    rounds = itertools.chain(*(halvings(len(search.candidates), images) for search in searches))
+    return sum(count * len(range(images)[part]) for count, part in rounds)
 
 
 @contextlib.contextmanager
-def knob_at(model: Model, value: float | None) -> Iterator[None]:
-    """Inside, the model's knob is at a value; None leaves it as it is. Afterwards it is as it was."""
-    kept = None if value is None or model.knob is None else model.knob.value
-    if value is not None:
-        model.set_knob(value)  # raises, and says which encoding, where there is none
+def tuned_at(model: Model, values: Mapping[str, float | str]) -> Iterator[None]:
+    """Inside, what is named `knob` or `rule` is at a value; afterwards it is as it was.
+
+    Raises:
+        InputError: the encoding has none.
+    """
+    encoding = model.encoding
+    knob, rule = encoding.knob, encoding.rule
     try:
+        for kind, value in values.items():
+            _set(encoding, kind, value)
         yield
     finally:
-        if kept is not None:
-            model.set_knob(kept)
+        if knob is not None:
+            encoding.set_knob(knob.value)
+        if rule is not None:
+            encoding.set_rule(rule.value)
+
+
+def _set(encoding: PositionEncoding, kind: str, value: float | str) -> None:
+    """Turn a knob to a number, or set a rule by its name."""
+    if isinstance(value, str):
+        encoding.set_rule(value)
+    else:
+        encoding.set_knob(value)
 
 
 def tune_knob(
@@ -53,40 +159,65 @@ def tune_knob(
     advance: Callable[[int], None] | None = None,
     ranks: Ranks = ALONE,
 ) -> float:
+    """The best value of an encoding's knob, as `tune` finds it.
+
+    Raises:
+        InputError: the encoding has no knob, or as `tune`.
+    """
+    if model.knob is None:
+        raise InputError(f"encoding {model.encoding.name} has no knob")
+    (search,) = searches_of(model.encoding, ("knob",), view, model.config.patch_size)
+    found = tune(
+        model, task, source, indices, view, search, split=split, precision=precision, advance=advance, ranks=ranks
+    )
+    assert not isinstance(found, str)
+    return found
+
+
+def tune(
+    model: Model,
+    task: Task,
+    source: Source,
+    indices: Sequence[int],
+    view: int | View,
+    search: Search,
+    *,
+    split: str = "minival",
+    precision: str = "float32",
+    advance: Callable[[int], None] | None = None,
+    ranks: Ranks = ALONE,
+) -> float | str:
     """The candidate with the lowest cross entropy on `split`, or what the task says instead; of equals, the one nearest
     to the default.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders (docs/LOG.md). Successive halving (Jamieson and
     Talwalkar, 2016): all candidates are asked about a quarter of the images, the better half about another quarter,
-    the better half of those about the rest. The model's knob is left as it was.
+    the better half of those about the rest. The model is left as it was.
 
     Args:
         task: on the source.
         view: as `predict_split`.
+        search: as `searches_of`; what it does not name stays as it is.
         ranks: that search together, each a part of the images; each must call it, and has the same answer.
 
     Raises:
-        InputError: the encoding has no knob.
+        InputError: the encoding has none of that kind.
     """
-    with knob_at(model, 0.0 if model.knob is None else model.knob.value):
-        knob = model.knob
-        assert knob is not None
-        loss = dict.fromkeys((knob.default, *knob.candidates), 0.0)
+    loss = dict.fromkeys(search.candidates, 0.0)
 
-        def order(candidate: float) -> tuple[float, float]:
-            return loss[candidate], abs(candidate - knob.default)
+    def order(candidate: float | str) -> tuple[float, float]:
+        return loss[candidate], search.distance(candidate)
 
-        left = list(loss)
-        for count, part in halvings(len(loss), len(indices)):
-            left = sorted(left, key=order)[:count]
-            for candidate in left:
-                model.set_knob(candidate)
-                with ranks.agreeing():
-                    totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
-                # Rounded once, so that the sum is the same for any number of ranks.
-                loss[candidate] += math.fsum(itertools.chain(*ranks.gathered(totals)))
-        return min(left, key=order)
+    left = list(loss)
+    for count, part in halvings(len(loss), len(indices)):
+        left = sorted(left, key=order)[:count]
+        for candidate in left:
+            with tuned_at(model, {search.kind: candidate}), ranks.agreeing():
+                totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
+            # Rounded once, so that the sum is the same for any number of ranks.
+            loss[candidate] += math.fsum(itertools.chain(*ranks.gathered(totals)))
+    return min(left, key=order)
 
 
 def _losses(

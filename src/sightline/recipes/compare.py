@@ -13,6 +13,7 @@ from sightline.checks import require_whole
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.compared import ComparedRun
+from sightline.evaluation.measures.base import measure_class
 from sightline.recipes.embedded import scenes
 from sightline.training.config import OptimizerConfig, TrainConfig
 from sightline.training.jobs import Job
@@ -28,8 +29,8 @@ TRAINED = 32
 SEEDS, IMAGES = 3, 9_600
 # 384 of 224 px.
 LARGER = 56
-# Of the measures that come from the model, by the option of `EvaluateConfig` that asks for them.
-_ATTACK = ("measures", ("fgsm",))
+# A file in `evaluation/measures/`.
+_ATTACK = "fgsm"
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,17 @@ class Compare:
         if self.quick:
             few = {"images": 8, "images_beyond": (44, 6), "tune_images": 4}
         splits = ("test", "heldout_fonts")
-        return EvaluateConfig(self.resolutions, splits, knobs="tuned", shrink=False, **few)
+        return EvaluateConfig(self.resolutions, splits, knobs="tuned", tuned=("knob",), shrink=False, **few)
 
     @property
     def attack(self) -> tuple[EvaluateConfig, ...]:
         """The fast gradient sign method at the size of training (section 4.1), where this version has it."""
-        name, value = _ATTACK
-        if name not in {field.name for field in dataclasses.fields(EvaluateConfig)}:
+        try:
+            measure_class(_ATTACK)
+        except InputError:
             return ()
-        config = dataclasses.replace(self.evaluate, splits=("test",), knobs="default", **{name: value})
-        return (dataclasses.replace(config, resolutions=(TRAINED,)),)
+        few = {"splits": ("test",), "resolutions": (TRAINED,), "measures": (_ATTACK,)}
+        return (dataclasses.replace(self.evaluate, knobs="default", **few),)
 
 
 def compare_jobs(compare: Compare, out: Path, *, threads: int = 1, device: str = "cpu") -> list[Job]:

@@ -34,7 +34,13 @@ def classification() -> Demo:
     `sightline demo`: LookHere-90 reaches a top-1 of .89 to .92 at 32 px and of .89 to .91 at 148 px (four seeds).
     """
     evaluate = EvaluateConfig(
-        RESOLUTIONS, ("test", "heldout_fonts"), images=1000, images_beyond=(64, 300), knobs="tuned", tune_images=64
+        RESOLUTIONS,
+        ("test", "heldout_fonts"),
+        images=1000,
+        images_beyond=(64, 300),
+        knobs="tuned",
+        tune_images=64,
+        tuned=("knob",),
     )
     return Demo("Trained at 32 pixels, tested from 20 to 148", scenes(), evaluate)
 

@@ -134,13 +134,13 @@ def _as_trained(rows: Sequence[ComparedRow], number: str) -> TextTable | None:
 
 
 def _attacked(rows: Sequence[ComparedRow]) -> TextTable | None:
-    attacked = [row for row in means(rows) if row.metric.startswith("fgsm") and not row.fine_tuned]
+    attacked = [row for row in means(rows) if row.metric == "fgsm_top5" and not row.fine_tuned]
     columns: list[Column] = []
     for place in dict.fromkeys(row.place for row in attacked):
         some = [row for row in attacked if row.place == place]
         told = ", ".join(f"{key} {value}" for key, value in some[0].slices.items()) or f"{some[0].resolution} px"
-        columns += _both(words.title(some[0].metric), told, some)
-    return _table(rows, f"Table 2. After the fast gradient sign method, in %, {_over(rows)}", columns)
+        columns += _both(words.capital(words.title(some[0].metric)), told, some)
+    return _table(rows, f"Table 2. Top-5 accuracy in % after the fast gradient sign method, {_over(rows)}", columns)
 
 
 def _calibration(rows: Sequence[ComparedRow]) -> TextTable | None:

@@ -185,7 +185,8 @@ def _compared(chosen: Sequence[Line], common: Sequence[int], better: str) -> tup
 def _evidence(best: Line, others: Sequence[Line], sizes: Sequence[int], gap: tuple[float, float, float]) -> str:
     all_of = words.span(sizes) if len(sizes) > 2 else words.listed([str(size) for size in sizes])
     over = f"At {all_of} px" if len(sizes) == 1 else f"In the mean over {len(sizes)} sizes, {all_of} px"
-    knobs = ", each with its default knob" if any(line.paired for line in (best, *others)) else ""
+    paired = dict.fromkeys(line.searched for line in (best, *others) if line.paired)
+    knobs = f", each with its default {' or '.join(paired)}" if paired else ""
     kind = best.points[sizes[0]].unit
     means = words.listed([f"{line.name} {words.quantity(_means(line, sizes)[0], kind)}" for line in (best, *others)])
     certain = " (95 % for all comparisons together)" if len(others) > 1 else ""

@@ -213,7 +213,7 @@ def _cell(point: Measured, line: Line | None = None, best: bool = False, *, whol
     if line is None or not isinstance(point, ResultRow):
         return cell
     below = f"{point.patches:,.1f} patches" if point.resolution is None else ""
-    knob = f"{point.knob:g}" if line.tuned and point.knob is not None and whole else ""
+    knob = point.chosen if whole else ""
     marked = whole and point.resolution is not None and line.seen.holds(point.resolution)
     return replace(cell, below=below, knob=knob, marked=marked)
 

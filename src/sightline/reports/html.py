@@ -86,7 +86,7 @@ def render(report: Report) -> str:
         shrinking=shrinking(study),
         case=explain.case_words(main),
         chance=None if study.chance is None else words.percent(study.chance),
-        tuned=any(line.tuned for line in chosen),
+        tuned=" or ".join(dict.fromkeys(line.searched for line in chosen if line.tuned)),
         paired=any(line.paired for line in chosen),
         unlike=explain.unlike(report.runs),
         seeds=len({(row.run, row.seed) for row in report.rows}) > len({row.run for row in report.rows}),

@@ -15,6 +15,7 @@ from sightline.reports.words import printable
 from sightline.results import INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
+_DEFAULTS = ("default knob", "default rule", "default knob and rule")
 # Of splits: which is shown first. The others stand between.
 _RANK = {"test": 0, HELD_OUT: 2, "minival": 2}
 
@@ -25,7 +26,9 @@ class Line:
     `views` a way of showing images that is no square of one size to the same. `seen` are the sizes of its training.
 
     `detail` tells lines of one run apart ("tuned knob", "seed 1"), else it is empty; `paired` says that the same run
-    is there with its default and with its tuned knob; `shrunk` is the side in pixels to which its images were shrunk.
+    is there with its default and with its tuned knob; `shrunk` is the side in pixels to which its images were shrunk;
+    `searched` says what was tuned of the run, where anything was: its knob, the rule by which its tables are resized,
+    or both.
     """
 
     run: str
@@ -37,6 +40,7 @@ class Line:
     points: Mapping[int, ResultRow] = field(default_factory=dict)
     views: Mapping[str, ResultRow] = field(default_factory=dict)
     shrunk: int | None = None
+    searched: str = "knob"
 
     @property
     def label(self) -> str:
@@ -46,7 +50,7 @@ class Line:
     @property
     def name(self) -> str:
         """The label, without the knob where that is the default: a sentence or a card then compares defaults."""
-        return printable(self.run) if self.detail == "default knob" else self.label
+        return printable(self.run) if self.detail in _DEFAULTS else self.label
 
 
 @dataclass(frozen=True)
@@ -135,24 +139,27 @@ class Study:
         Raises:
             InputError: two rows claim the same point.
         """
-        what = metric or self.main.metric, split or self.main.split, slices
-        chosen = [row for row in self.rows if (row.metric, row.split, row.slices) == what]
-        by_knob = _runs_with_several_knobs(chosen)
+        what = metric or self.main.metric, split or self.main.split
+        # A run has one name for all parts, of which some may be there for one of its knobs alone.
+        measured = [row for row in self.rows if (row.metric, row.split) == what]
+        by_knob = _runs_with_several_knobs(measured)
+        kinds = {(row.run, row.seed, row.tuned, row.shrunk or 0) for row in measured}
         groups: dict[tuple[str, int, bool, float | None, int], list[ResultRow]] = {}
-        for row in chosen:
-            fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
-            groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
+        for row in measured:
+            if row.slices == slices:
+                fixed = row.knob if not row.tuned and (row.run, row.seed) in by_knob else None
+                groups.setdefault((row.run, row.seed, row.tuned, fixed, row.shrunk or 0), []).append(row)
         made = []
         for key in sorted(groups, key=lambda key: (self.order.index(key[0]), key[1], key[4], key[2], key[3] or 0.0)):
             run, seed, tuned, fixed, shrunk = key
-            paired = any(other[:2] == (run, seed) and other[2] != tuned and other[4] == shrunk for other in groups)
-            details = []
-            if any(other[0] == run and other[1] != seed for other in groups):
+            paired = (run, seed, not tuned, shrunk) in kinds
+            details, searched = [], _searched(measured, run, seed)
+            if any(other[0] == run and other[1] != seed for other in kinds):
                 details.append(f"seed {seed}")
             if fixed is not None:
                 details.append(f"knob {fixed:g}")
             elif tuned or paired:
-                details.append("tuned knob" if tuned else "default knob")
+                details.append(f"{'tuned' if tuned else 'default'} {searched}")
             if shrunk:
                 details.append(f"shrunk to {shrunk} px")
             first = groups[key][0]
@@ -166,9 +173,26 @@ class Study:
             views = {row.view: row for row in points.values() if row.resolution is None}
             squares = dict(sorted(squares.items()))
             made.append(
-                Line(run, first.encoding, ", ".join(details), tuned, paired, sizes, squares, views, shrunk or None)
+                Line(
+                    run,
+                    first.encoding,
+                    ", ".join(details),
+                    tuned,
+                    paired,
+                    sizes,
+                    squares,
+                    views,
+                    shrunk or None,
+                    searched,
+                )
             )
         return made
+
+
+def _searched(rows: Iterable[ResultRow], run: str, seed: int) -> str:
+    """What was tuned of a run, in a word or two."""
+    mine = (row for row in rows if (row.run, row.seed) == (run, seed))
+    return " and ".join(dict.fromkeys(one["what"] for row in mine for one in row.tuning)) or "knob"
 
 
 def _looked(row: ResultRow) -> ResultRow:

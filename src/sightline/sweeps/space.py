@@ -135,6 +135,12 @@ class SweepConfig:
             count *= len(values)
         return count
 
+    @property
+    def several(self) -> list[str]:
+        """Fields that cells set to one of several values, by name."""
+        varied = self.grid if self.grid is not None else self.search or {}
+        return [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
+
     def span(self, name: str) -> Span | list[Any]:
         """What a search draws a field from.
 

@@ -44,7 +44,7 @@ class Store:
         self.url, self._file = url, sqlite_file(url)
         none = f"{without_password(url)}: holds no sweep {name}, which was not begun (begin it with: sightline sweep)"
         if self._file is not None:
-            if not make and not self._file.exists():
+            if not make and not (self._file.exists() and self._file.stat().st_size):
                 raise InputError(none)
             make_parent(self._file)
         with self.told(), self._locked_file():

@@ -44,6 +44,7 @@ class Task(ABC):
         mixes: its targets can be mixed.
         primary: name of the metric by whose first row knobs are not tuned, but runs are compared and the best
             checkpoint is kept.
+        tuned_by: what `tuning_loss` is, in words.
         Options: a frozen dataclass of its configuration.
         config: of the model.
         chance: the value of the primary metric by guessing, None where there is none.
@@ -53,6 +54,7 @@ class Task(ABC):
     needs: ClassVar[tuple[str, ...]] = ("label",)
     mixes: ClassVar[bool] = False
     primary: ClassVar[str]
+    tuned_by: ClassVar[str] = "loss"
     chance: float | None = None
     Options: ClassVar[type]
 

@@ -55,6 +55,7 @@ class Classification(Task):
     name: ClassVar[str] = "classification"
     mixes: ClassVar[bool] = True
     primary: ClassVar[str] = "accuracy"
+    tuned_by: ClassVar[str] = "softmax cross entropy"
     Options: ClassVar[type] = ClassificationOptions
 
     def __init__(self, config: ViTConfig, options: ClassificationOptions) -> None:

@@ -24,6 +24,8 @@ Sharing = Literal["ddp", "fsdp"]
 # What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
 DEFAULT_MODEL = "vit_micro_patch4"
+# Parts of a step; each is a batch, if an empty one.
+_MOST_PARTS = 1 << 16
 # How the length of a run may be said.
 BUDGETS = ("images", "epochs", "tokens", "flops")
 _DECIDED_BY = {
@@ -103,7 +105,8 @@ class TrainConfig:
         optimizer: of the weights.
         precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
         seed: of the first weights, the order of the images and their augmentation.
-        checkpoint_every: images between checkpoints; None saves twenty times in a run.
+        checkpoint_every: images between checkpoints; None saves twenty times in a run, or `validation.times` where that
+            is more.
         keep_last: how many checkpoints stay, the last one and those before it (`checkpoint.step-00000123`). While a run
             trains, one before the last is kept in any case.
         validation: on `minival` while training, where the data has it; None leaves it out.
@@ -151,6 +154,11 @@ class TrainConfig:
     skip_unreadable: SkipUnreadable = 0
     max_pixels: int = MAX_PIXELS
 
+    @property
+    def checkpoints(self) -> int:
+        """How many a run saves where `checkpoint_every` does not say: it is validated at checkpoints alone."""
+        return max(20, 0 if self.validation is None else self.validation.times)
+
     def __post_init__(self) -> None:
         for names in (BUDGETS, ("model", "init_from")):
             given = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) is not None]
@@ -160,9 +168,14 @@ class TrainConfig:
             require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        whole = ("batch_size", "accumulate", "keep_last", "max_pixels")
+        whole = ("batch_size", "keep_last", "max_pixels")
         for name, low in (*((name, 1) for name in whole), ("seed", 0), ("workers", 0)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
+        require_whole("accumulate", self.accumulate, 1, _MOST_PARTS)
+        if self.packing is None and self.accumulate > self.batch_size:
+            raise InputError(
+                f"accumulate {self.accumulate}: more parts than the {self.batch_size} images of a step (batch_size)"
+            )
         require_whole("repeats", self.repeats, 1, 1000)
         if self.repeats > 1 and self.packing is not None:
             raise InputError(f"repeats {self.repeats}: packs show each image of a pass once (expected 1)")

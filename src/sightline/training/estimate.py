@@ -92,10 +92,10 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     plan = Plan.of(config, source.length("train"))
     trained = Stages.of(config, model).spent(plan, plan.steps).flops
     with torch.device("meta"):
-        knob = make_model(model).knob
+        made = make_model(model)
     parts = [("train", config.images, float(trained))]
     for data, measured in job.measurements:
-        for shown, count in planned_passes(open_source(data), knob, measured, config.resolution):
+        for shown, count in planned_passes(open_source(data), made, measured, config.resolution):
             patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
             parts.append(("test", count, _TEST * count * forward_flops(model, [patches])))
     return parts

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sightline import runtime
+from sightline import runtime, signals
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
@@ -30,7 +30,7 @@ from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, restore_file, unheard
 from sightline.training.optim import Ema, freeze_trunk, make_optimizer
 from sightline.training.parallel import held as held_by
-from sightline.training.plan import Step, shown, training_plan
+from sightline.training.plan import Step, parts_done, shown, training_plan
 from sightline.training.prepare import Prepared, build_model, decide, prepare, task_options
 from sightline.training.profiling import Profile, phase, waited_for
 from sightline.training.progress_file import ProgressFile
@@ -175,7 +175,7 @@ def train(
             if loss is not None:
                 state.log.append(json.dumps({"step": state.step, **spent._asdict(), "loss": loss, "lr": rate}))
             stopped = not step.last and (asked if ranks.size > 1 else stop is not None and stop())
-            due = step.last or _is_due(step, config.checkpoint_every)
+            due = step.last or _is_due(step, config)
             if due or stopped:
                 with ranks.agreeing():
                     _check_weights(state, step)
@@ -203,7 +203,10 @@ def train(
             if profiled is not None:
                 profiled.after_step()
             if stopped:
-                raise StoppedError(f"stopped after step {state.step} of {planned}, which is saved in {out}")
+                said = f"stopped after step {state.step} of {planned}, which is saved in {out}"
+                # By the signal of whichever rank heard one, so that all end with its exit code.
+                ranks.agree(StoppedError(said, signals.exit_code()) if signals.heard() else None)
+                raise StoppedError(said)
         if ranks.first:
             drop_previous(out)
             if profiled is not None:
@@ -245,10 +248,11 @@ def _measure(state: RunState, validation: Validation | None, step: Step) -> None
     state.validation += [] if line is None else [line]
 
 
-def _is_due(step: Step, every: int | None) -> bool:
-    """Whether a checkpoint is written after a step: each `every` images, or twenty times in a run."""
+def _is_due(step: Step, config: TrainConfig) -> bool:
+    """Whether a checkpoint is written after a step: each `checkpoint_every` images, or so many times in a run."""
+    every = config.checkpoint_every
     if every is None:
-        return int(20 * step.ends) != int(20 * step.begins)
+        return parts_done(config.checkpoints, step.ends) != parts_done(config.checkpoints, step.begins)
     return step.after.images // every != step.before.images // every
 
 

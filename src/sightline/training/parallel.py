@@ -16,7 +16,7 @@ from sightline.data.loader import Planned
 from sightline.heap import give_back_at_once
 from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig
-from sightline.ranks import Ranks
+from sightline.ranks import Ranks, lost
 from sightline.tasks.base import outputs_of
 from sightline.training.batch_norm import JointNorms
 from sightline.training.config import Sharing
@@ -97,6 +97,11 @@ class Replica(Held):
         parallel.register_comm_hook(None, _sum)
         super().__init__(parallel, norms)
         self._without_sum = parallel.no_sync
+        # After its first backward pass torch puts the gradients into another order, in which three ranks and more sum
+        # them otherwise: that pass is none of a step, so that a run that goes on sums as the one that it goes on with.
+        with lost():
+            self.without_an_image(idle_batch(_model_in(forward)), "float32").backward()
+        parallel.zero_grad(set_to_none=True)
 
     def part(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Gradients are summed over the ranks with those of the last part."""
@@ -115,7 +120,7 @@ class Shard(Held):
         if device == "cpu":
             give_back_at_once()
         mesh = init_device_mesh(device, (ranks.size,))
-        model = next(part for part in forward.modules() if isinstance(part, Model))
+        model = _model_in(forward)
         for part in (*model.blocks, model):
             # Also the rest of the model, which is otherwise whole until a backward pass: after a test none comes.
             fully_shard(part, mesh=mesh, reshard_after_forward=True)
@@ -128,6 +133,10 @@ class Shard(Held):
                 register_fsdp_forward_method(model, name)
         super().__init__(forward, norms)
         self.all_in_each_part = True
+
+
+def _model_in(forward: nn.Module) -> Model:
+    return next(part for part in forward.modules() if isinstance(part, Model))
 
 
 # What computes beside `forward`, as timm's models do.

@@ -134,7 +134,7 @@ def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
     if config.packing is None:
         _check_warm_up(config.optimizer, length.steps)
     images = length.images
-    every = config.checkpoint_every or max(images // 20, config.batch_size)
+    every = config.checkpoint_every or max(images // config.checkpoints, config.batch_size)
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
 
 

@@ -19,7 +19,7 @@ from sightline.models import Model
 from sightline.tasks.base import Task, task_class
 from sightline.training.config import TrainConfig
 from sightline.training.log import measured_in, measured_line, unheard
-from sightline.training.plan import Step
+from sightline.training.plan import Step, parts_done
 
 SPLIT = "minival"
 LOSS = "loss"
@@ -73,7 +73,7 @@ class Validation:
         if not self._indices or self._config.validation is None:
             return False
         times = self._config.validation.times
-        begins_a_part = int(times * step.ends) > int(times * last)
+        begins_a_part = parts_done(times, step.ends) > parts_done(times, last)
         return step.last or (begins_a_part and (done + 1) * self._tokens <= _MOST_SHARE * step.after.tokens)
 
     def measure(self, model: Model, step: int, images: int) -> str | None:

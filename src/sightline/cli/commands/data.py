@@ -82,7 +82,7 @@ def check(
             print(f"sheet: {sheet}")
     code = 0
     if skip_unreadable != "all" and found.to_skip > skip_unreadable:
-        said = f"{found.to_skip} images of a split cannot be read (allowed: {skip_unreadable}; {WAY_ON})"
+        said = f"{_counted(found.to_skip, 'image')} of a split cannot be read (allowed: {skip_unreadable}; {WAY_ON})"
         sys.stdout.flush()
         print(f"sightline: error: {data}: {said}", file=sys.stderr, flush=True)
         code = UnreadableDataError.exit_code
@@ -110,7 +110,9 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     first, counts = next(iter(found.counts.items()))
     least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
     if len(classes) > 1:
-        print(f"\n{first}: {len(classes)} classes; {most} has {counts[most]:,} images, {least} {counts[least]:,}")
+        extremes = f"; {most} has {counts[most]:,} images, {least} {counts[least]:,}"
+        each = f" of {_counted(counts[most], 'image')} each"
+        print(f"\n{first}: {len(classes)} classes{each if counts[most] == counts[least] else extremes}")
     if len(found.sizes):
         sides = np.sqrt(found.sizes.prod(axis=1))
         print("\nside in pixels (root of width x height), from {} to {}".format(*_extremes(found)))
@@ -125,18 +127,23 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     mean, std = (", ".join(f"{value:g}" for value in values) for values in (seen.mean, seen.std))
     print(f"\nmean {mean}, deviation {std} (red, green, blue; of {seen.sampled} images, centres at 64 px)")
     unreadable = [f"{one.path}: {one.reason}" for images in found.unreadable.values() for one in images]
-    print(f"\n{len(unreadable)} images cannot be read")
+    print(f"\n{_counted(len(unreadable), 'image')} cannot be read")
     _print_some(unreadable)
     if passed_over:
-        print(f"{len(passed_over)} files are passed over")
+        print(f"{_counted(len(passed_over), 'file')} {'is' if len(passed_over) == 1 else 'are'} passed over")
         _print_some([f"{one.path}: {one.reason}" for one in passed_over])
     # Splits that were published stay as they are.
     left_out = " (left out of the split that measures)" if cleaned else ""
-    print(
-        f"{len(found.duplicates)} contents stand in several files, {len(found.across)} of them in two splits{left_out}"
-    )
-    shown = [*found.across, *(group for group in found.duplicates if group not in set(found.across))]
+    stand = "stands" if len(found.duplicates) == 1 else "stand"
+    twice = f"{_counted(len(found.duplicates), 'content')} {stand} in several files"
+    disputed = f", {len(found.disputed)} of them under several classes" if found.disputed else ""
+    print(f"{twice}, {len(found.across)} of them in two splits{left_out}{disputed}")
+    shown = list(dict.fromkeys([*found.across, *found.disputed, *found.duplicates]))
     _print_some([" = ".join(group[:4]) + (" = ..." if len(group) > 4 else "") for group in shown])
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _print_some(lines: list[str]) -> None:
@@ -163,6 +170,7 @@ def _record(data: str, found: FolderCheck) -> dict[str, Any]:
         "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,
         "across_splits": found.across,
+        "under_several_classes": found.disputed,
         "smallest": smallest,
         "largest": largest,
         "median_side": found.summary.side,

@@ -22,6 +22,7 @@ def evaluate(
     no_shrink: bool = False,
     tune: bool = False,
     tune_images: int = 500,
+    measures: options.Words = (),
     settings: options.Settings = (),
     skip_unreadable: options.SkipAsTrained = None,
     max_pixels: options.MaxPixels = None,
@@ -47,8 +48,9 @@ def evaluate(
             times the training size unless given, and as it was trained where that was at native aspect.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
-        tune: Also search the encoding's knob on minival at each resolution.
+        tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
+        measures: What is measured of the model beside its answers (docs/MEASURES.md), as fgsm,speed.
         settings: KEY=VALUE, options of the task: how images are looked at (inference.kind=segmenter,
             inference.window=512, inference.stride=341, inference.scales=[0.75,1,1.25], inference.flip=true), which
             boxes count (threshold=0.1).
@@ -74,6 +76,7 @@ def evaluate(
     from sightline.evaluation import measure
     from sightline.evaluation.drawn import Drawing, kept_in, write_pictures
     from sightline.evaluation.logits import StoredLogits, task_record, write_logits
+    from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
@@ -92,8 +95,9 @@ def evaluate(
             with ranks.agreeing():
                 where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
-                if tune and run.model.knob is None:
-                    raise InputError(f"--tune: encoding {run.model.encoding.name} has no knob")
+                encoding = run.model.encoding
+                if tune and encoding.knob is None and encoding.rule is None:
+                    raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
                 patch = run.model.config.patch_size
                 shown = parse_resolutions(resolutions)
                 kept = guard.home_of(model) / RESULTS if out is None else out
@@ -143,7 +147,9 @@ def evaluate(
                     task_options=task_options,
                     precision=precision,
                     workers=workers,
+                    measures=tuple(split_words(measures)),
                 )
+                checked_measures(config.measures, run.model, task, run.source, chosen)
                 # All that can be refused is refused before the first image is read; the plan refuses splits.
                 measure.check_sizes(run.model, config)
                 here: Any = {"what": str(model), "device": where}
@@ -174,7 +180,7 @@ def evaluate(
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
                 with ranks.agreeing():
-                    names = measure.planned_logits(source, run.model.knob, config, run.identity)
+                    names = measure.planned_logits(source, run.model, config, run.identity)
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}

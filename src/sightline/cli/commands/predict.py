@@ -49,7 +49,7 @@ def predict(
     Args:
         resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
             patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
-            aspect allows; a side or height x width in pixels resizes and crops to it.
+            aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
         topk: How many classes to name.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
             it, as in evaluate. Each answer names it.

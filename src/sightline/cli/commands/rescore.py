@@ -26,7 +26,7 @@ def rescore(
     """
     from sightline import runtime
     from sightline.cli import guard, output, progress
-    from sightline.evaluation.logits import find_logits, header_of, read_logits, rescored
+    from sightline.evaluation.logits import find_logits, header_of, read_logits, refuse_twice, rescored
     from sightline.replacing import write_out
     from sightline.reports.tables import print_accuracy
     from sightline.results import ResultRow, dump_rows
@@ -37,9 +37,13 @@ def rescore(
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []
+    measured = {}
     with progress.bar_of("measuring", sum(header_of(file)[1] for file in files)) as advance:
         for file in files:
-            rows += rescored(read_logits(file), advance)
+            stored = read_logits(file)
+            measured[file] = stored.measured
+            refuse_twice(measured)
+            rows += rescored(stored, advance)
     if out is not None:
         write_out(out, dump_rows(rows))
     if json:

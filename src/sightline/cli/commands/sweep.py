@@ -12,7 +12,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
 
     More workers join by the same command, on this machine or on others, and each takes one cell after the other. Where
     others run the last ones it waits, and takes over those of workers that are gone. Ctrl-C and SIGTERM save the cell
-    and give it back; what is finished is never run again. Exit code 6: cells failed twice, and are named.
+    and give it back; what is finished is never run again. Exit code 7: cells failed twice, and are named.
 
     Args:
         file: A SWEEP.yaml (docs/SWEEPS.md): base, grid or search and trials, out, storage, metric, evaluate.
@@ -24,7 +24,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     from sightline.cli import next_step
     from sightline.cli.progress import Bars
     from sightline.cli.sweep_cells import Cells
-    from sightline.cli.sweep_file import read_sweep
+    from sightline.cli.sweep_file import CELLS, read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.errors import SweepError
     from sightline.sweeps.scores import best_and_average, scored_from
@@ -77,4 +77,12 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
         )
         raise SweepError(f"{file}: {len(state.failed)} of {count} cells failed: {named}")
     if not json:
-        next_step.say_next("table", asked.out, "--by", "encoding")
+        # The table by encoding stands above.
+        varied = asked.config.several
+        rest = [name for name in varied if name != "encoding" and all(name in one.settings for one in scored)]
+        if rest:
+            next_step.say_next("table", asked.out, "--by", rest[0])
+        else:
+            sign = -1 if scored[0].measured.better == "lower" else 1
+            best = max(scored, key=lambda one: sign * one.measured.value)
+            next_step.say_next("evaluate", asked.out / CELLS / best.run)

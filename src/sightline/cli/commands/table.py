@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,8 @@ def table(
         if split is None and metric is None:
             wanted = swept.wanted
         folders += sorted(one for one in (swept.out / CELLS).glob("*") if one.is_dir())
+    # One that is named twice, by itself or by its sweep, is one run.
+    folders = list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
     if out is not None:
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders))
     scored, kept = [], []

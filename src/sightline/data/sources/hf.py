@@ -24,6 +24,7 @@ _STREAMING = (
     "is streamed: no exact passes, no shuffle of all images, and no run that goes on where it was (expected: a data "
     "set by index, without streaming)"
 )
+_TABLES = (".arrow", ".parquet")
 NO_LABEL = -1
 
 
@@ -78,8 +79,8 @@ class HuggingFace(LabelledImages):
         labels = np.concatenate([numbers for numbers, _ in columns.values()])
         empty = np.concatenate([there for _, there in columns.values()])
         splits = np.repeat(list(tables), [len(table) for table in tables.values()])
-        names = getattr(first.features[label], "names", None)
-        classes = tuple(names) if names else numbered(labels, splits)
+        names = _class_names(place, known, label)
+        classes = names or numbered(labels, splits)
         listing = _listing(place, tables, image, labels.tolist(), classes)
         faults = dict.fromkeys(np.flatnonzero(empty).tolist(), f"no label in column {label}")
         super().__init__(Path(place), classes, listing, labels.tolist(), faults)
@@ -130,20 +131,36 @@ def _load(place: str, config: str | None) -> Any:
                 f"{place}: no data set of Hugging Face in this folder (expected: what save_to_disk wrote, or .parquet "
                 f"files in it or in data/; is it imagefolder:{place}?)"
             )
+        # A pipe is waited for without an end, and a broken link to Parquet is passed over without a word.
+        tables = [file for pattern in ("*", "*/*") for file in folder.glob(pattern) if file.suffix in _TABLES]
+        if odd := [file for file in sorted(tables) if not os.path.isfile(file)]:
+            raise InputError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a table; move it away)")
         if saved and config is not None:
             raise InputError(f"hf:{place}: config={config} is for a name or Parquet files, not for what was saved")
     elif not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", place) or place.startswith("."):
         raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
     else:
         saved = False
+    # An absolute one is no name on the Hub.
+    where = os.path.abspath(place) if folder.is_dir() else place
+    loud = datasets.logging.get_verbosity()
     try:
-        # An absolute one is no name on the Hub.
-        where = os.path.abspath(place) if folder.is_dir() else place
+        # What it logs as an error it raises as well.
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)
         return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config)
     # The library raises nearly anything: of a network, of a cache, of files.
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"hf:{place}: cannot be loaded by datasets ({said[:300]})") from None
+        # Of an error while it converts files it says no more than that there was one; the cause says which.
+        first = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
+        said = " ".join(str(first or error).split()) or type(error).__name__
+        raise InputError(f"hf:{place}: cannot be loaded by datasets ({_shortened(said)})") from None
+    finally:
+        datasets.logging.set_verbosity(loud)
+
+
+def _shortened(said: str) -> str:
+    """Beginning and end, where the reason may stand."""
+    return said if len(said) <= 300 else f"{said[:150]} ... {said[-145:]}"
 
 
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
@@ -181,6 +198,23 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
     if asked not in (*own, *others):
         raise InputError(f"hf:{place}: column {asked} is {features[asked]} (expected: {expected})")
     return asked
+
+
+def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str, ...]:
+    """What the first table calls the classes of its labels; none where they have no names.
+
+    Raises:
+        InputError: another table calls one of them otherwise.
+    """
+    (first, names), *others = ((split, getattr(one.features[label], "names", None)) for split, one in tables.items())
+    for split, called in others:
+        for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
+            if one != other:
+                raise InputError(
+                    f"hf:{place}: column {label} of {split}: class {number} is {other!r}, and {one!r} in {first} "
+                    f"(expected: the same classes in the same order)"
+                )
+    return tuple(names or ())
 
 
 def _has_bytes(feature: Any) -> bool:

@@ -73,7 +73,7 @@ class WebDataset(LabelledImages):
         if not len(labels):
             raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
         splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
-        file = next((root / name for name in _CLASSES if (root / name).exists()), None)
+        file = next((root / name for name in _CLASSES if os.path.lexists(root / name)), None)
         if file is not None:
             classes = names_in(file, "the name of a class a line", MOST_CLASSES)
         else:
@@ -111,11 +111,15 @@ class WebDataset(LabelledImages):
 def _find(shards: str) -> list[str]:
     """The archives that are meant, in natural order."""
     if os.path.isdir(shards):
-        inside = [entry.path for entry in os.scandir(shards) if entry.is_dir() and entry.name in SPLIT_FOLDERS]
-        files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder) if entry.is_file()]
+        inside = [path for name in SPLIT_FOLDERS if os.path.isdir(path := os.path.join(shards, name))]
+        files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
         found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
         if not found:
             raise InputError(f"{shards}: no .tar files in this folder ({_EXPECTED})")
+        if odd := [path for path in found if not os.path.isfile(path)]:
+            # To pass it over would be to train on less without a word.
+            what = "no regular file" if os.path.exists(min(odd)) else "a link to a missing file"
+            raise InputError(f"{min(odd)}: {what} (expected: a tar file; move away what is none)")
     else:
         found = []
         for word in [shards] if os.path.isfile(shards) else _expanded(shards):

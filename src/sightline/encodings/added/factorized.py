@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedEncoding, TrunkShape
+from sightline.encodings.base import AddedEncoding, Rule, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -62,6 +62,7 @@ class Factorized(AddedEncoding):
     Config: ClassVar = FactorizedConfig
     source: ClassVar = "NaViT (2023), section 2.1 and appendix C"
     new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
+    resized_by: ClassVar = "interpolation"
 
     def __init__(self, config: FactorizedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -80,6 +81,12 @@ class Factorized(AddedEncoding):
             self.rows, self.cols = map(nn.Parameter, tables)
         elif config.table == "fourier":
             self.rows, self.cols = (nn.Parameter(config.scale * torch.randn(self.width // 2)) for _ in range(2))
+
+    @property
+    def rule(self) -> Rule | None:
+        """Of learned tables that are read by index; all others are evaluated where it is asked."""
+        stretched = (self.config.table, self.config.coordinates) == ("learned", "absolute")
+        return super().rule if stretched else None
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)

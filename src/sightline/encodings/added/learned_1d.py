@@ -41,6 +41,7 @@ class Learned1d(AddedEncoding):
     Config: ClassVar = Learned1dConfig
     source: ClassVar = "ViT (2021), equation 1"
     new_grid: ClassVar = "the table is resized in two dimensions"
+    resized_by: ClassVar = "interpolation"
 
     def __init__(self, config: Learned1dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)

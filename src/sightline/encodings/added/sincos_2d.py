@@ -49,6 +49,7 @@ class Sincos2d(AddedEncoding):
     Config: ClassVar = Sincos2dConfig
     source: ClassVar = "MoCo v3 (2021); MAE (2022); RoPE-ViT (2024), equation 2"
     new_grid: ClassVar = "evaluated at the new coordinates, or the table resized"
+    resized_by: ClassVar = "new_grid"
 
     def __init__(self, config: Sincos2dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)

@@ -44,6 +44,7 @@ class RpeLearned(PatternEncoding):
     Config: ClassVar = RpeLearnedConfig
     source: ClassVar = "BEiT (2022); Swin (2021), equation 4"
     new_grid: ClassVar = "the table is resized by BEiT's geometric progression; the prefix entries are copied"
+    resized_by: ClassVar = "interpolation"
 
     def __init__(self, config: RpeLearnedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)

@@ -1,0 +1,1 @@
+"""What is measured of a model beside its answers, only where it is asked for: one file each."""

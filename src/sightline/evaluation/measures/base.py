@@ -1,0 +1,107 @@
+"""What a measure of a model is: it needs the model itself, not its answers alone, and gives rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sightline import registry
+from sightline.data.source import Source
+from sightline.data.views import View
+from sightline.errors import choose
+from sightline.evaluation.parts import Parts
+from sightline.models import Model
+from sightline.results import Measured
+from sightline.tasks.base import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is measured: a model, its knob as it stands, on some images shown in one way.
+
+    Attributes:
+        task: on the source; indices: of images of the split.
+        view: a square side in pixels, or how images are shown at their own aspect.
+        precision: of the matrix products, `float32` or `bfloat16`; workers: processes that read ahead.
+    """
+
+    model: Model
+    task: Task
+    source: Source
+    split: str
+    indices: Sequence[int]
+    view: int | View
+    precision: str
+    workers: int = 0
+
+
+class ModelMeasure(ABC):
+    """Something that is measured of a model at one size or view, in a file of its own.
+
+    Attributes:
+        name: as it is asked for (`--measures`).
+        tasks: names of the tasks that it is for.
+    """
+
+    name: ClassVar[str]
+    tasks: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def check(cls, model: Model, task: Task, source: Source, splits: Sequence[str]) -> None:
+        """Refuse, before anything is measured, a model or data of which it cannot be.
+
+        Raises:
+            InputError: says what is missing.
+        """
+        if task.name not in cls.tasks:
+            raise choose(f"measures: {cls.name} is for task", task.name, cls.tasks)
+
+    @classmethod
+    def passes(cls, source: Source, split: str, count: int) -> int:
+        """How many images pass through the model to measure `count` images of a split, for the bar."""
+        return count
+
+    @abstractmethod
+    def rows(
+        self, subject: Subject, parts: Parts, work: str, advance: Callable[[int], None] | None = None
+    ) -> list[Measured]:
+        """What was measured; of several ranks each must call it, and what the first gives counts.
+
+        Args:
+            parts: what is finished of it, and the ranks that share it (`Parts.each`, `Parts.once`).
+            work: the beginning of the names of its parts.
+            advance: called with the number of images that passed.
+
+        Raises:
+            SightlineError: as `predict_split`.
+        """
+
+
+def measure_class(name: str) -> type[ModelMeasure]:
+    """The class of a measure, from its file in `evaluation/measures/` or a plug-in.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    found = registry.classes(ModelMeasure, __package__ or "")
+    if name not in found:
+        raise choose("measure", name, found)
+    return found[name]
+
+
+def checked_measures(
+    names: Sequence[str], model: Model, task: Task, source: Source, splits: Sequence[str]
+) -> list[ModelMeasure]:
+    """Measures by name, each fit for a model and its data.
+
+    Raises:
+        InputError: there is none of a name, or it is not for this model, task or data.
+    """
+    made = []
+    for name in names:
+        kind = measure_class(name)
+        kind.check(model, task, source, splits)
+        made.append(kind())
+    return made

@@ -1,0 +1,88 @@
+"""A measure of the model itself is one file: it is found by its name, asked for, and its rows stand with the others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sightline import plugins
+from sightline.data.discovery import open_source
+from sightline.errors import InputError
+from sightline.evaluation import EvaluateConfig, evaluate
+from sightline.evaluation.measure import RunIdentity, planned_images
+from sightline.models import Model, create_model
+
+FILE = '''
+"""How large the knob is, twice the images."""
+from sightline.errors import InputError
+from sightline.evaluation.measures.base import ModelMeasure
+from sightline.results import Measured
+
+
+class KnobSeen(ModelMeasure):
+    name = "knob_seen"
+    tasks = ("classification",)
+
+    @classmethod
+    def check(cls, model, task, source, splits):
+        if model.knob is None:
+            raise InputError("measures: knob_seen needs a knob")
+
+    @classmethod
+    def passes(cls, source, split, count):
+        return 2 * count
+
+    def rows(self, subject, parts, work, advance=None):
+        def made():
+            advance(2 * len(subject.indices))
+            return subject.model.knob.value
+
+        return [Measured("knob_seen", parts.once(work, made), "", len(subject.indices))]
+'''
+
+
+@pytest.fixture(autouse=True)
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "measures_test_knob.py").write_text(FILE)
+    monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
+    monkeypatch.setenv(plugins.FOLDERS, os.environ.get(plugins.FOLDERS, ""))
+    plugins.add(tmp_path)
+    yield
+    sys.modules.pop(f"{plugins.__name__}.measures_test_knob", None)
+
+
+def tiny(encoding: str = "lookhere_90") -> Model:
+    classes = open_source("scenes").classes
+    return create_model(
+        "vit_micro_patch4", encoding=encoding, image_size=16, depth=1, dim=48, heads=4, num_classes=len(classes),
+        class_names=tuple(classes),
+    )  # fmt: skip
+
+
+def test_a_measure_is_asked_for_by_name_and_measured_at_each_size_and_knob():
+    model, source = tiny(), open_source("scenes")
+    config = EvaluateConfig(
+        (16, 24), images=6, knobs="both", tune_images=4, precision="float32", measures=("knob_seen",)
+    )
+    without = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=4, precision="float32")
+    seen: list[int] = []
+    rows = evaluate(model, source, config, RunIdentity("one", "scenes", 16, 0), advance=seen.append)
+    found = {(row.resolution, row.tuned): (row.value, row.knob) for row in rows if row.metric == "knob_seen"}
+    assert found.keys() == {(16, False), (16, True), (24, False), (24, True)}
+    assert all(value == knob for value, knob in found.values())
+    # Images shrunk to the training size are measured by their answers alone.
+    assert {row.metric for row in rows if row.shrunk is not None}.isdisjoint({"knob_seen"})
+    assert sum(seen) == planned_images(source, model, config, 16)
+    assert planned_images(source, model, config, 16) - planned_images(source, model, without, 16) == 4 * 2 * 6
+
+
+def test_what_is_not_there_or_does_not_fit_is_refused_before_anything_is_measured():
+    with pytest.raises(InputError, match=r"measure 'knob_sen' is not known.*knob_seen"):
+        EvaluateConfig((16,), measures=("knob_sen",))
+    config = EvaluateConfig((16,), images=2, measures=("knob_seen",))
+    with pytest.raises(InputError, match="needs a knob"):
+        evaluate(tiny("learned_1d"), open_source("scenes"), config, RunIdentity("one", "scenes", 16, 0))
