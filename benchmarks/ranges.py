@@ -1,9 +1,9 @@
 """What is published from rows: of each speed its range over all runs, the worst machine first; the demonstration;
-segmentation.
+segmentation; the comparison.
 
-    python benchmarks/ranges.py [--write README.md]
+    python benchmarks/ranges.py [--write README.md] [--write docs/COMPARE.md]
 
-Read from the rows in benchmarks/results; `--write` replaces what stands between the markers of a file.
+Read from the rows in benchmarks/results; `--write` replaces what stands between the markers that a file has.
 """
 
 from __future__ import annotations
@@ -123,8 +123,53 @@ def segmentation(found: Sequence[dict[str, Any]]) -> str:
 
 
 def _over_seeds(row: dict[str, Any]) -> str:
+    if row["interval"] is None:
+        return f"{100 * row['value']:.1f}"
     low, high = row["interval"]
     return f"{100 * row['value']:.1f} ± {50 * (high - low):.1f}"
+
+
+def comparison(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line an encoding, top-1 in percent over seeds with half of its interval, by size, with unseen fonts
+    and after the second training; then the order beside the paper's. A sentence where nothing was measured."""
+    kept = [row for row in found if (row["kind"], row["metric"]) == ("mean", "top1") and not row["slices"]]
+    if not kept:
+        return "Not measured yet."
+    places = sorted(
+        {(row["fine_tuned"], row["split"] != "test", row["resolution"]) for row in kept if row["split"] == "test"
+         or not row["fine_tuned"]}
+    )  # fmt: skip
+    lines = [
+        f"| encoding | {' | '.join(_place(*place) for place in places)} |",
+        "|---|" + "---|" * len(places),
+    ]
+    for name in dict.fromkeys(row["encoding"] for row in kept):
+        mine = {
+            (row["fine_tuned"], row["split"] != "test", row["resolution"]): row
+            for row in kept
+            if row["encoding"] == name
+        }
+        lines.append(
+            f"| {name} | {' | '.join(_over_seeds(mine[place]) if place in mine else '' for place in places)} |"
+        )
+    orders = [row for row in found if row["kind"] == "rank"]
+    largest = max((row["resolution"] for row in orders), default=0)
+    said = [_order(row) for row in orders if row["resolution"] == largest]
+    return "\n".join([*lines, *(["", *said] if said else [])])
+
+
+def _place(fine_tuned: bool, fonts: bool, side: int) -> str:
+    return f"{side} px" + (", unseen fonts" if fonts else "") + (", trained on there" if fine_tuned else "")
+
+
+def _order(row: dict[str, Any]) -> str:
+    over = "-" if row["over_seeds"] is None else "{:+.2f} to {:+.2f}".format(*row["over_seeds"])
+    among = "-" if row["interval"] is None else "{:+.2f} to {:+.2f}".format(*row["interval"])
+    value = "-" if row["value"] is None else f"{row['value']:+.2f}"
+    return (
+        f"{row['coefficient'].capitalize()}, {len(row['encodings'])} encodings at {row['resolution']} px beside table "
+        f"{row['table']} at {row['shown']} px: {value} ({among} with encodings drawn again, {over} with seeds).  "
+    ).rstrip()
 
 
 def blocks() -> dict[str, str]:
@@ -133,6 +178,7 @@ def blocks() -> dict[str, str]:
         "ranges": table(rows("attention"), rows("model")),
         "demonstration": demonstration(rows("demo")),
         "segmentation": segmentation(rows("search_curves")),
+        "comparison": comparison(rows("compare") if (RESULTS / "compare.jsonl").exists() else []),
     }
 
 
@@ -150,22 +196,24 @@ def between(text: str, name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, help="a file with the markers")
+    parser.add_argument("--write", type=Path, action="append", default=[], help="a file with markers")
     chosen = parser.parse_args()
     for name, fresh in blocks().items():
         print(fresh, end="\n\n")
-        if not chosen.write:
-            continue
-        text = chosen.write.read_text(encoding="utf-8")
-        try:
-            before = between(text, name)
-        except ValueError as error:
-            print(f"sightline: error: --write {chosen.write}: {error}", file=sys.stderr)
-            raise SystemExit(2) from None
-        begin, end = BEGIN.format(name), END.format(name)
-        if before != fresh:
-            head, tail = text.split(begin)[0] + begin, end + text.split(end)[1]
-            chosen.write.write_text(f"{head}\n\n{fresh}\n\n{tail}", encoding="utf-8")
+        for place in chosen.write:
+            text = place.read_text(encoding="utf-8")
+            if BEGIN.format(name) not in text and any(BEGIN.format(other) in text for other in blocks()):
+                # What stands in another file.
+                continue
+            try:
+                before = between(text, name)
+            except ValueError as error:
+                print(f"sightline: error: --write {place}: {error}", file=sys.stderr)
+                raise SystemExit(2) from None
+            begin, end = BEGIN.format(name), END.format(name)
+            if before != fresh:
+                head, tail = text.split(begin)[0] + begin, end + text.split(end)[1]
+                place.write_text(f"{head}\n\n{fresh}\n\n{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

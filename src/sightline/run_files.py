@@ -15,6 +15,8 @@ PROGRESS = "progress.json"
 """How far a training is, for whoever looks from elsewhere."""
 PICTURES = "pictures"
 """The folder of what is drawn of answers."""
+LOGITS = "logits"
+"""The folder of what was said of each image of each measurement, where that is kept in the run's own."""
 PROFILE = "profile"
 """The folder of where the time went."""
 TENSORBOARD = "tensorboard"
@@ -26,6 +28,10 @@ WANDB_RUN = "wandb.json"
 PAGE = "report.html"
 OTHER_PAGES = ("search.html",)
 """Of the other data sets that a demonstration is measured on, in their order."""
+COMPARISON = "comparison.jsonl"
+"""The rows of a comparison of many runs, in the folder that holds theirs."""
+TABLES = ("tables.csv", "tables.tex")
+"""The tables of its page."""
 RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, OWNER, PROGRESS, WANDB_RUN)
 """What a run keeps in its folder; a page it may write anew."""
 

@@ -10,10 +10,12 @@ from PIL import Image
 import sightline
 from sightline.convert import export_weights
 from sightline.runtime import import_timm
+from tests.compared import made_run, share
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 TESTED = {"README.md": 2, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
+TESTED["docs/COMPARE.md"] = 1
 
 
 def examples(page):
@@ -77,6 +79,15 @@ def test_found_12_the_example_of_timm_md():
     found = run("docs/TIMM.md", 0, images=torch.randn(1, 3, 32, 48))
     assert found["logits"].shape == (1, 10)
     assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
+
+
+def test_the_example_of_compare_md(tmp_path, capsys):
+    """19 and 12 of the same 20 images: 7 that one alone names rightly."""
+    runs = [
+        made_run(tmp_path / name, name, 0, {("test", 32): share(count, 20)}) for name, count in (("a", 19), ("b", 12))
+    ]
+    run("docs/COMPARE.md", 0, paths=[next((one.folder / "logits").iterdir()) for one in runs])
+    assert capsys.readouterr().out.startswith(f"{2 / 2**7} (0.35")
 
 
 @pytest.mark.slow

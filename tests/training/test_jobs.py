@@ -13,6 +13,8 @@ import pytest
 
 from sightline.errors import InputError, NonFiniteError, SightlineError
 from sightline.evaluation import EvaluateConfig
+from sightline.evaluation.logits import read_logits, rescored
+from sightline.evaluation.measure import logits_name_of
 from sightline.results import read_rows
 from sightline.training import jobs
 from sightline.training.config import OptimizerConfig
@@ -210,3 +212,41 @@ def test_a_job_with_a_wrong_configuration(tmp_path):
     with pytest.raises(InputError, match=r"drop_path 1\.5"):
         run_job(job(tmp_path, model_options={"drop_path": 1.5}), lambda at: None)
     assert tree(tmp_path) == {}
+
+
+def test_so_many_at_once_and_one_after_another(start, tmp_path):
+    """Never two at a time, in their order, but for one that waits for another; its weights are that one's."""
+    first = job(tmp_path, "first", images=4)
+    last = job(tmp_path, "last", images=4)
+    last = dataclasses.replace(
+        last, after="first", train=dataclasses.replace(last.train, init_from=str(first.out), resolution=24)
+    )
+    middle = job(tmp_path, "middle", images=4, encoding="rope_axial")
+    seen = []
+    run_jobs([last, first, middle], lambda at: seen.append(at.name), at_once=1)
+    assert list(dict.fromkeys(seen)) == ["first", "last", "middle"]
+    assert seen == sorted(seen)
+    assert {row.train_resolution for row in rows_of(last)} == {24}
+    # A job that is not among them was done before.
+    run_jobs([last], seen.append, at_once=1)
+
+
+def test_a_job_keeps_its_logits_and_is_measured_in_more_ways(tmp_path):
+    one = dataclasses.replace(job(tmp_path), logits=True, more=(EvaluateConfig((16,), ("minival",), images=4),))
+    assert not one.is_measured
+    seen = []
+    run_job(one, seen.append)
+    assert one.is_measured
+    assert seen[-1].done == seen[-1].total == 8 + 16 + 4
+    rows = rows_of(one)
+    assert {(row.split, row.resolution) for row in rows} == {("test", 16), ("test", 24), ("minival", 16)}
+    kept = {(row.split, row.resolution, row.shrunk): logits_name_of(row) for row in rows}
+    assert {path.name for path in (one.out / "logits").iterdir()} == set(kept.values())
+    stored = read_logits(one.out / "logits" / kept["minival", 16, None])
+    assert rescored(stored) == [row for row in rows if row.split == "minival"]
+    # One of them is lost: all are written again, to the same bytes.
+    before = tree(one.out / "logits")
+    (one.out / "logits" / kept["test", 24, None]).unlink()
+    assert not one.is_measured
+    run_job(one, seen.append)
+    assert tree(one.out / "logits").keys() == before.keys()

@@ -59,7 +59,7 @@ class DemoWatch:
         if left is not None and self.expected is None:
             passed = time.monotonic() - self._started
             self.expected = passed + left
-            print(f"Expected to take {_words(self.expected)} here in all, until about {_clock(left)}.", flush=True)
+            print(f"Expected to take {in_about(self.expected)} here in all, until about {until(left)}.", flush=True)
         self._bars.move(f"{at.phase:<5} {at.name:<11}", at.done, at.total, self._note(at, left))
         if time.monotonic() - self._shown >= _PAGE_SECONDS:
             self._shown = time.monotonic()
@@ -71,7 +71,7 @@ class DemoWatch:
         if at.validated is not None:
             words.append(f"minival {at.validated.value:.0%}")
         if left is not None:
-            words.append(f"all done {_clock(left)}")
+            words.append(f"all done {until(left)}")
         return " ".join(word for word in words if word)
 
     def _write_page(self, left: float | None) -> None:
@@ -80,7 +80,7 @@ class DemoWatch:
             validation = read_validation(job.out) if job.name in self._validated else ()
             loss = LossCurve(*self._curves[job.name])
             runs.append(RunSummary(job.name, str(job.train.encoding), loss=loss, validation=validation))
-        state = "" if left is None else f"{_words(left).capitalize()} left, until {_clock(left)}."
+        state = "" if left is None else f"{in_about(left).capitalize()} left, until {until(left)}."
         said = {"title": self._title, "state": state, "command": self._command}
         curves = training_plots.figures(runs, [run.name for run in runs])
         write_out(self._page, page.render("working.html", **said, **curves))
@@ -99,11 +99,13 @@ def sparkline(values: Sequence[float], width: int = 12, *, ascii_only: bool = Fa
     return "".join(marks[round((mean - low) * scale)] for mean in means)
 
 
-def _words(seconds: float) -> str:
+def in_about(seconds: float) -> str:
+    """ "about 40 seconds", "about 2.5 minutes", "about 12 minutes"."""
     if seconds < 90:
         return f"about {max(round(seconds / 5) * 5, 5)} seconds"
     return f"about {seconds / 60:.0f} minutes" if seconds >= 570 else f"about {round(seconds / 30) / 2:g} minutes"
 
 
-def _clock(left: float) -> str:
+def until(left: float) -> str:
+    """The time of day in so many seconds."""
     return (datetime.now() + timedelta(seconds=left)).strftime("%H:%M")

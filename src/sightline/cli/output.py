@@ -21,12 +21,15 @@ from sightline.replacing import make_parent, storage_errors, write_file, write_o
 from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import (
     CHECKPOINTS,
+    COMPARISON,
+    LOGITS,
     OTHER_PAGES,
     OWNER,
     PAGE,
     PICTURES,
     PROFILE,
     RUN_FILES,
+    TABLES,
     TENSORBOARD,
     WANDB,
     in_checkpoint,
@@ -39,10 +42,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What a run leaves in its folder; anything else there is the user's.
-_FILES = {*RUN_FILES, PAGE, *OTHER_PAGES}
+_FILES = {*RUN_FILES, PAGE, *OTHER_PAGES, COMPARISON, *TABLES}
+# Folders of files of one kind.
+_KEPT = {PICTURES: ".png", LOGITS: ".npz"}
 # What a writer that was killed left beside them.
 _LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
-_LEFT_OF_PICTURE = re.compile(r"\..*\.png\.writing-\d+(-.*)?")
+_LEFT_OF_PICTURE = re.compile(r"\..*\.(png|npz)\.writing-\d+(-.*)?")
 
 
 @dataclass(frozen=True)
@@ -135,9 +140,9 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
             yield from _foreign_in_checkpoint(entry)
         elif plain and entry.name in (PROFILE, TENSORBOARD, WANDB):
             continue
-        elif plain and entry.name == PICTURES:
+        elif plain and entry.name in _KEPT:
             files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))
-            yield from (file for file in files if file.suffix != ".png" or not file.is_file())
+            yield from (file for file in files if file.suffix != _KEPT[entry.name] or not file.is_file())
         elif plain and entry.name in inside:
             yield from _foreign(entry, ())
         elif not _LEFT.fullmatch(entry.name):

@@ -365,6 +365,13 @@ def logits_name(data: str, split: str, view: int | View, *, tuned: bool, small: 
     return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
 
 
+def logits_name_of(row: ResultRow) -> str:
+    """Of the file of the logits that a row was computed from, where they were kept."""
+    view = row.resolution or View.parse(row.view)
+    assert view is not None
+    return logits_name(row.data, row.split, view, tuned=row.tuned, small=row.shrunk)
+
+
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
     side, names = identity.train_resolution, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -24,29 +25,47 @@ _TEST = 2.2
 
 
 class Expectation:
-    """The time that is left, from real steps: it is told of every step, and knows the operations of all."""
+    """The time that is left, from real steps: it is told of every step, and knows the operations of all.
 
-    def __init__(self, jobs: Sequence[Job], at_once: int, clock: Callable[[], float] = time.monotonic) -> None:
+    Attributes:
+        total: the operations of all jobs; one of a test counts as the time that it takes, in operations of a training.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        at_once: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        begun: int | None = None,
+    ) -> None:
         """Count the operations of all jobs; those that are done already are to be left out.
 
         Args:
             at_once: how many of them this machine does at full speed.
+            begun: how many begin at once; all unless given.
         """
         self._clock = clock
         self._at_once = max(min(at_once, len(jobs)), 1)
+        self._begun = min(begun or len(jobs), len(jobs))
         self._parts = {job.name: _parts(job) for job in jobs}
         self._missing = {name: sum(work for _, _, work in parts) for name, parts in self._parts.items()}
         self._steps = dict.fromkeys(self._parts, 0)
-        self._began = 0.0
+        self._began, self.total = 0.0, sum(self._missing.values())
         self._started: float | None = None
 
     def observe(self, at: JobProgress) -> None:
         """A job has come so far."""
         self._missing[at.name] = _missing(self._parts[at.name], at)
         self._steps[at.name] += 1
-        if self._started is None and min(self._steps.values()) >= _WARM_STEPS:
+        if self._started is None and sum(steps >= _WARM_STEPS for steps in self._steps.values()) >= self._begun:
             # What was done before, in an earlier sitting too, says nothing of the speed from here on.
             self._started, self._began = self._clock(), sum(self._missing.values())
+
+    @property
+    def done(self) -> float:
+        """The share of all operations, 0 to 1."""
+        return 1 - sum(self._missing.values()) / self.total if self.total else 1.0
 
     def left(self) -> float | None:
         """Seconds until all are done; None before enough of it was seen."""
@@ -64,7 +83,9 @@ class Expectation:
 def _parts(job: Job) -> list[tuple[str, int, float]]:
     """(phase, images, operations of them) of the training, and of each measurement in its order."""
     source = open_source(job.train.data)
-    config = resolve(job.train, source, runtime.resolve_device(job.device))
+    # The weights that it is to begin with may not be there yet; they change no operation.
+    asked = job.train if job.after is None else replace(job.train, init_from=None)
+    config = resolve(asked, source, runtime.resolve_device(job.device))
     model = vit_config(config, source)
     assert config.resolution is not None
     assert config.images is not None
@@ -73,7 +94,7 @@ def _parts(job: Job) -> list[tuple[str, int, float]]:
     with torch.device("meta"):
         made = make_model(model)
     parts = [("train", config.images, float(trained))]
-    for data, measured in job.measured.items():
+    for data, measured in job.measurements:
         for shown, count in planned_passes(open_source(data), made, measured, config.resolution):
             patches = model.grid_of(shown).cells if isinstance(shown, int) else shown.patches
             parts.append(("test", count, _TEST * count * forward_flops(model, [patches])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import queue
 import time
@@ -16,13 +17,14 @@ from sightline import errors, runtime, signals
 from sightline.errors import SightlineError, StoppedError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.drawn import write_pictures
-from sightline.evaluation.measure import planned_images
+from sightline.evaluation.logits import write_logits
+from sightline.evaluation.measure import logits_name_of, planned_images
 from sightline.owner import claim
 from sightline.predictions import Prediction, dump_predictions
 from sightline.processes import end_with_parent
 from sightline.replacing import write_file
-from sightline.results import Measured, ResultRow, dump_rows, read_rows
-from sightline.run_files import PREDICTIONS, RESULTS
+from sightline.results import Measured, ResultRow, dump_rows, merge_rows, read_rows
+from sightline.run_files import LOGITS, PREDICTIONS, RESULTS
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
 from sightline.training.loop import train
@@ -35,7 +37,13 @@ _PATIENCE = 120.0
 @dataclass(frozen=True)
 class Job:
     """One run: train, then measure, on the data of the training and, in `also`, on others; `take_over` its folder also
-    from a run that seems to be at work in it."""
+    from a run that seems to be at work in it.
+
+    Attributes:
+        more: other measurements on the data of the training.
+        logits: keep those of each measurement in the folder `logits` of its own.
+        after: the name of a job that must be done before it begins, as one whose weights it begins with.
+    """
 
     name: str
     train: TrainConfig
@@ -45,11 +53,30 @@ class Job:
     device: str = "cpu"
     take_over: bool = False
     also: Mapping[str, EvaluateConfig] = field(default_factory=dict)
+    more: tuple[EvaluateConfig, ...] = ()
+    logits: bool = False
+    after: str | None = None
 
     @property
     def measured(self) -> dict[str, EvaluateConfig]:
         """How it is measured on each data set, that of the training first."""
         return {self.train.data: self.evaluate, **self.also}
+
+    @property
+    def measurements(self) -> list[tuple[str, EvaluateConfig]]:
+        """The data and the way of each measurement, in order."""
+        return [*self.measured.items(), *((self.train.data, config) for config in self.more)]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its folder holds the rows of all of them, and the logits that are kept."""
+        path = self.out / RESULTS
+        rows = read_rows(path) if path.exists() else []
+        there = {(row.data, row.resolution) for row in rows}
+        if not there.issuperset((data, side) for data, config in self.measurements for side in config.sides):
+            return False
+        names = {logits_name_of(row) for row in rows} if self.logits else set()
+        return all((self.out / LOGITS / name).exists() for name in names)
 
 
 @dataclass(frozen=True)
@@ -66,7 +93,10 @@ class JobProgress:
 
 
 def run_jobs(
-    jobs: Sequence[Job], observe: Callable[[JobProgress], None], warn: Callable[[str], None] = unheard
+    jobs: Sequence[Job],
+    observe: Callable[[JobProgress], None],
+    warn: Callable[[str], None] = unheard,
+    at_once: int | None = None,
 ) -> None:
     """Run all jobs side by side and wait for them; a job that was done before is not done again.
 
@@ -74,6 +104,8 @@ def run_jobs(
 
     Args:
         warn: called with the lines that a training warns with.
+        at_once: how many are at work at a time, in their order; None begins all. One `after` another job waits for
+            that where it is among them.
 
     Raises:
         SightlineError: of the first job that failed, with its own exit code; the others finish their step, and stop.
@@ -82,12 +114,19 @@ def run_jobs(
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
     processes = {job.name: context.Process(target=_work, args=(job, messages), daemon=True) for job in jobs}
+    left, running = list(jobs), set[str]()
+
+    def begin() -> None:
+        missing = running | {job.name for job in left}
+        for job in [job for job in left if job.after not in missing][: (at_once or len(jobs)) - len(running)]:
+            left.remove(job)
+            running.add(job.name)
+            # The queue has started what it needs: only our own begin with SIGINT held back, until they can heed it.
+            with signals.held_back():
+                processes[job.name].start()
+
     try:
-        # The queue has started what it needs: only our own begin with SIGINT held back, until they can heed it.
-        with signals.held_back():
-            for process in processes.values():
-                process.start()
-        running = set(processes)
+        begin()
         while running:
             try:
                 kind, name, content = messages.get(timeout=1.0)
@@ -101,6 +140,7 @@ def run_jobs(
                 continue
             if kind == "done":
                 running.discard(name)
+                begin()
             elif kind == "failed":
                 fault, text = content
                 raise getattr(errors, fault, SightlineError)(f"run {name}: {text}")
@@ -169,8 +209,7 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         training.close()
         owner.check()
         # Training drops rows of earlier weights; those of these may be of other sizes, as a user measured them.
-        there = {(row.data, row.resolution) for row in read_rows(rows)} if rows.exists() else set()
-        if there.issuperset((data, side) for data, config in job.measured.items() for side in config.sides):
+        if job.is_measured:
             return
         # Measured as it was saved, so that what is reported is what a reader of the checkpoint gets.
         run = open_run(job.out, device=runtime.resolve_device(job.device))
@@ -178,7 +217,8 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         for one in runs:
             for split in job.measured[one.data].splits:
                 one.opened, _ = one.source.check_readable(split, skip_unreadable=run.skip_unreadable)
-        total = sum(planned_images(one.source, one.model, job.measured[one.data], one.side) for one in runs)
+        wanted = [(one, config) for data, config in job.measurements for one in runs if one.data == data]
+        total = sum(planned_images(one.source, one.model, config, one.side) for one, config in wanted)
         done = 0
 
         def advance(count: int) -> None:
@@ -189,13 +229,15 @@ def run_job(job: Job, observe: Callable[[JobProgress], None], warn: Callable[[st
         answers: list[Prediction] = []
         pictures: dict[str, Any] = {}
         measured: list[ResultRow] = []
-        for one in runs:
+        keep = functools.partial(write_logits, job.out / LOGITS) if job.logits else None
+        for one, config in wanted:
             # The file of answers is that of the training's data.
-            kept = answers if one.data == run.data else None
-            measured += evaluate(
-                one.model, one.source, job.measured[one.data], one.identity,
-                advance=advance, answers=kept, pictures=pictures,
+            kept = answers if config is job.evaluate else None
+            fresh = evaluate(
+                one.model, one.source, config, one.identity,
+                advance=advance, answers=kept, pictures=pictures, keep=keep,
             )  # fmt: skip
+            measured = merge_rows(measured, fresh)
         with owner.held():
             # The rows last: where they are, the run is done.
             write_file(job.out / PREDICTIONS, dump_predictions(answers))

@@ -1,0 +1,43 @@
+"""The rows of a comparison that are kept: means of all images, orders, and pairs at the size of training and the
+largest.
+
+    sightline compare --out runs/compare
+    python benchmarks/compare.py runs/compare [--out benchmarks/results/compare.jsonl]
+    python benchmarks/ranges.py --write docs/COMPARE.md
+
+Fifths of object size and pairs at other sizes stay in comparison.jsonl of the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from sightline.comparison_rows import ComparedRow, DifferenceRow, dump_compared, read_compared
+from sightline.reports.comparison_tables import largest, trained_at
+from sightline.run_files import COMPARISON
+
+RESULTS = Path(__file__).parent / "results" / "compare.jsonl"
+
+
+def kept(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
+    """Those rows, in their order."""
+    sides = {trained_at(rows), largest(rows)}
+    return [
+        row for row in rows if not row.slices and (not isinstance(row, DifferenceRow) or row.resolution in sides)
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    rows = kept(read_compared(options.folder / COMPARISON))
+    options.out.write_text(dump_compared(rows), encoding="utf-8")
+    print(f"{len(rows)} rows: {options.out}")
+
+
+if __name__ == "__main__":
+    main()

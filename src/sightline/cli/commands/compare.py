@@ -1,0 +1,83 @@
+"""`sightline compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sightline.cli.options import Words
+
+
+def compare(
+    *,
+    encodings: Words = (),
+    seeds: int = 3,
+    seed: int = 0,
+    sizes: Words = (),
+    images: int | None = None,
+    fine_tune: int = 56,
+    no_fine_tune: bool = False,
+    out: Path = Path("runs/compare"),
+    quick: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    take_over: bool = False,
+    device: str = "cpu",
+) -> None:
+    """Train position encodings alike, with several seeds each, test them at many sizes, and say what differs.
+
+    LookHere's controlled experiment on embedded scenes: one recipe, knobs tuned at each size, a short second training
+    at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
+    report.html, comparison.jsonl, tables.csv and tables.tex; each run is a folder in --out like any other. Killed or
+    stopped, the same command goes on with --resume.
+
+    Args:
+        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
+        seeds: How many trainings of each encoding.
+        seed: The first of the seeds.
+        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
+        images: Of each training; 9,600 unless given.
+        fine_tune: Side in pixels of the second training.
+        no_fine_tune: Leave the second training out.
+        out: Folder of the comparison.
+        quick: Too few scenes to learn from: to see that everything works.
+        resume: Continue a comparison that was stopped; what is done is not done again.
+        overwrite: Delete what is in --out first.
+        take_over: Take the folder also from a comparison that seems to be at work in it; that one ends.
+        device: cpu, auto, cuda, mps.
+    """
+    from sightline import runtime
+    from sightline.checks import require_whole
+    from sightline.cli import next_step
+    from sightline.cli.compare_run import carry_out
+    from sightline.cli.resolutions import parse_numbers, split_words
+    from sightline.recipes.compare import ENCODINGS, IMAGES, RESOLUTIONS, TRAINED, Compare
+
+    for option, value, least in (("--seeds", seeds, 1), ("--seed", seed, 0), ("--fine-tune", fine_tune, 1)):
+        require_whole(option, value, least)
+    sides = parse_numbers("--sizes", sizes, int, "sides in pixels, as 32,64,148") or RESOLUTIONS
+    larger = None if no_fine_tune else fine_tune
+    asked = Compare(
+        tuple(split_words(encodings)) or ENCODINGS,
+        tuple(range(seed, seed + seeds)),
+        # What differs at the sizes of both trainings is a part of every comparison.
+        tuple(sorted({*sides, TRAINED, larger or TRAINED})),
+        IMAGES if images is None else images,
+        larger,
+        quick,
+    )
+    given = {
+        "--encodings": ",".join(asked.encodings) if encodings else None,
+        "--seeds": seeds if seeds != 3 else None,
+        "--seed": seed or None,
+        "--sizes": ",".join(map(str, sides)) if sizes else None,
+        "--images": images,
+        "--fine-tune": fine_tune if fine_tune != 56 and not no_fine_tune else None,
+    }
+    words = [word for option, value in given.items() if value is not None for word in (option, value)]
+    switches = [word for word, on in (("--no-fine-tune", no_fine_tune), ("--quick", quick)) if on]
+    command = ("compare", *words, *switches, "--out", out)
+    way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
+    carry_out(
+        asked, out, where=runtime.resolve_device(device), resume=resume, overwrite=overwrite, take_over=take_over,
+        command=next_step.again(*command), way_on=next_step.again(*way_on),
+    )  # fmt: skip

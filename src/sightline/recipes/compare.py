@@ -1,0 +1,123 @@
+"""The controlled experiment: many encodings and seeds, trained alike, tested at many sizes, and trained on at a larger
+one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sightline.checks import require_whole
+from sightline.errors import InputError
+from sightline.evaluation import EvaluateConfig
+from sightline.evaluation.compared import ComparedRun
+from sightline.evaluation.measures.base import measure_class
+from sightline.recipes.embedded import scenes
+from sightline.training.config import OptimizerConfig, TrainConfig
+from sightline.training.jobs import Job
+
+# All that LookHere compares (section 4.1), in the order of its tables.
+ENCODINGS = (
+    "learned_1d", "sincos_2d", "factorized", "fourier", "rpe_learned", "alibi_2d", "rope_axial", "lookhere_180",
+    "lookhere_90", "lookhere_45",
+)  # fmt: skip
+# Of 32 px: LookHere's 320, 384, 512, 768 and 1024 px of 224 as nearly as patches of 4 px allow, and smaller ones.
+RESOLUTIONS = (16, 20, 24, 28, 32, 44, 56, 72, 108, 148)
+TRAINED = 32
+SEEDS, IMAGES = 3, 9_600
+# 384 of 224 px.
+LARGER = 56
+# A file in `evaluation/measures/`.
+_ATTACK = "fgsm"
+
+
+@dataclass(frozen=True)
+class Compare:
+    """What is compared: `encodings` x `seeds`, trained on `images` each; `resolutions` at which they are tested.
+
+    Attributes:
+        fine_tune: side in pixels at which each is trained on for a fifteenth of its images; None leaves that out.
+        quick: 64 images, and 6 or 8 to test on: to see that everything works.
+    """
+
+    encodings: tuple[str, ...] = ENCODINGS
+    seeds: tuple[int, ...] = tuple(range(SEEDS))
+    resolutions: tuple[int, ...] = RESOLUTIONS
+    images: int = IMAGES
+    fine_tune: int | None = LARGER
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("--images", self.images, 1)
+        for option, values in (("--encodings", self.encodings), ("--sizes", self.resolutions)):
+            if not values:
+                raise InputError(f"{option}: expected at least one")
+            twice = sorted({str(one) for one in values if values.count(one) > 1})
+            if twice:
+                raise InputError(f"{option}: {twice[0]} is there twice")
+
+    @property
+    def train(self) -> TrainConfig:
+        """The training of all, but for encoding and seed: whole scenes at 32 px, which reach more in few images than
+        random parts of them (docs/COMPARE.md)."""
+        images, optimizer = 64 if self.quick else self.images, OptimizerConfig(lr=1.5e-3)
+        return dataclasses.replace(scenes(), resolution=TRAINED, parts=None, images=images, optimizer=optimizer)
+
+    @property
+    def evaluate(self) -> EvaluateConfig:
+        """400 test scenes up to 44 px, 120 beyond; knobs tuned on 24 of minival at each size."""
+        few: dict[str, Any] = {"images": 400, "images_beyond": (44, 120), "tune_images": 24}
+        if self.quick:
+            few = {"images": 8, "images_beyond": (44, 6), "tune_images": 4}
+        splits = ("test", "heldout_fonts")
+        return EvaluateConfig(self.resolutions, splits, knobs="tuned", tuned=("knob",), shrink=False, **few)
+
+    @property
+    def attack(self) -> tuple[EvaluateConfig, ...]:
+        """The fast gradient sign method at the size of training (section 4.1), where this version has it."""
+        try:
+            measure_class(_ATTACK)
+        except InputError:
+            return ()
+        few = {"splits": ("test",), "resolutions": (TRAINED,), "measures": (_ATTACK,)}
+        return (dataclasses.replace(self.evaluate, knobs="default", **few),)
+
+
+def compare_jobs(compare: Compare, out: Path, *, threads: int = 1, device: str = "cpu") -> list[Job]:
+    """A job for each encoding and seed, those of the first seed first; then those that train on at a larger size.
+
+    The second training follows LookHere's appendix A.4.3 (after DeiT III): decay .1, and one rate all through after a
+    tenth of the steps in which it rises. That is a tenth of the rate of training (the paper has 1e-5 of 3e-3, for 5
+    epochs of 150; in 20 steps that would change nothing), and there is no drop path, as in the training. The knob stays
+    at its default.
+    """
+    jobs, later = [], []
+    for seed in compare.seeds:
+        for encoding in compare.encodings:
+            train = dataclasses.replace(compare.train, encoding=encoding, seed=seed)
+            name, more = f"{encoding}_{seed}", compare.attack
+            one = Job(name, train, compare.evaluate, out / name, threads, device, more=more, logits=True)
+            jobs.append(one)
+            if compare.fine_tune is not None:
+                later.append(_further(one, compare, out))
+    return [*jobs, *later]
+
+
+def _further(job: Job, compare: Compare, out: Path) -> Job:
+    side = compare.fine_tune
+    assert side is not None
+    train = dataclasses.replace(
+        job.train, init_from=str(job.out), resolution=side, model_options={},
+        images=32 if compare.quick else max(compare.images // 15, 1),
+        optimizer=OptimizerConfig(lr=1.5e-4, weight_decay=0.1, schedule="constant", warmup=0.1),
+    )  # fmt: skip
+    evaluate = dataclasses.replace(job.evaluate, resolutions=(side,), knobs="default")
+    name = f"{job.name}_at_{side}"
+    return Job(name, train, evaluate, out / name, job.threads, job.device, logits=True, after=job.name)
+
+
+def compared_runs(jobs: Sequence[Job]) -> list[ComparedRun]:
+    """What `compared` is to read of them."""
+    return [ComparedRun(job.out, job.train.images or 0, fine_tuned=job.after is not None) for job in jobs]
