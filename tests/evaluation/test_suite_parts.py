@@ -12,7 +12,7 @@ from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole
-from sightline.evaluation.suite import SuiteConfig, planned
+from sightline.evaluation.suite import SuiteConfig, contents, planned
 from sightline.evaluation.suite_images import spread
 from sightline.evaluation.suites.base import list_suites, open_suite
 from sightline.load import load_model
@@ -84,6 +84,20 @@ def test_limits_spread_over_classes(tmp_path):
     few = part.limited(4)
     assert few.source.labels_of("test") == [65, 970, 230, 809]
     assert few.scorings[1].right == [(), (970, 795), (230, 231), (809,)]
+
+
+def test_no_header_is_read_of_images_that_are_not_asked_for(tmp_path):
+    """Of 50,000 it would take a while; and what is asked for is told from other contents."""
+    validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
+    (part,) = open_suite(f"imagenet:{tmp_path}").parts
+    few = part.limited(2)
+    told = contents(few.source, "test")
+    assert few.source.listing.read.sum() == 2
+    assert told == contents(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
+    assert told != contents(part.source, "test")
+    file = next((tmp_path / "val").glob("*/*_00000001.JPEG"))
+    picture(file, seed=99)
+    assert told != contents(open_suite(f"imagenet:{tmp_path}").parts[0].limited(2).source, "test")
 
 
 def test_val_stands_in_the_order_of_its_numbers(tmp_path):
