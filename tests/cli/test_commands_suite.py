@@ -63,6 +63,10 @@ def test_another_preparation_stands_beside_it(given, cli):
         ("navit_vit_baseline", "square", 16), ("navit_vit_baseline", "square", 24),
     }  # fmt: skip
     assert len(find_logits(out / "logits")) == 8
+    code, said, err = cli("rescore", out / "logits")
+    assert code == 0, err
+    assert said.count("prepared as") == 4
+    assert f"{words[3]}, prepared as paper says:" in said
 
 
 def test_what_is_finished_is_not_measured_again(given, cli, monkeypatch, tmp_path):

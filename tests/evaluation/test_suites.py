@@ -11,8 +11,7 @@ from PIL import Image
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import described, reassessed, subset, synsets
 from sightline.evaluation.logits import find_logits, read_logits, rescored
-from sightline.evaluation.suite_images import spread
-from sightline.evaluation.suites.base import list_suites, open_suite
+from sightline.evaluation.suites.base import open_suite
 from sightline.results import read_rows
 from tests.evaluation.suite_data import (
     answering,
@@ -111,15 +110,6 @@ def test_images_in_one_folder_have_their_classes_beside_them(beside, scores, tmp
     assert found["imagenet"] == (1 / 2, 2 / 2, 2, 1000)
 
 
-def test_images_in_one_folder_without_classes_are_refused(tmp_path):
-    validation(tmp_path / "val", {1: 65}, flat=True)
-    with pytest.raises(InputError, match=r"of no known class: no list of classes was found"):
-        open_suite(f"imagenet:{tmp_path}")
-    (tmp_path / "val.txt").write_text("ILSVRC2012_val_00000001 1\nILSVRC2012_val_00000002 2\n")
-    with pytest.raises(InputError, match="numbers the images and says no class"):
-        open_suite(f"imagenet:{tmp_path}")
-
-
 @pytest.mark.parametrize("letter", ["a", "r"])
 def test_two_hundred_classes_and_all(letter, scores, tmp_path, monkeypatch):
     first, second = subset(letter)[:2]
@@ -131,12 +121,6 @@ def test_two_hundred_classes_and_all(letter, scores, tmp_path, monkeypatch):
     answering(monkeypatch, {f"of_{first}.": [other, first], f"of_{second}.": [second]})
     found = scores(f"imagenet:{tmp_path / 'root'}")
     assert found == {f"imagenet-{letter}": (1.0, 1.0, 2, 200), f"imagenet-{letter}-1000": (1 / 2, 1.0, 2, 1000)}
-
-
-def test_a_class_that_is_none_of_the_two_hundred_is_refused(tmp_path):
-    picture(tmp_path / "imagenet-a" / synsets()[0] / "one.jpg")
-    with pytest.raises(InputError, match=rf"{synsets()[0]}: is no class of imagenet-a \(expected 200 folders"):
-        open_suite(f"imagenet:{tmp_path}")
 
 
 def test_folders_of_v2_are_numbers(scores, tmp_path, monkeypatch):
@@ -190,14 +174,6 @@ def test_objectnet_by_its_own_maps(scores, tmp_path, monkeypatch):
     assert len(shown) == 4
 
 
-def test_the_frame_of_objectnet_is_cut_off(tmp_path):
-    (part,) = open_suite(f"objectnet:{objectnet(tmp_path)}").parts
-    made = part.source.prepared("bilinear", 1.0).example("test", 0, (16, 24)).image
-    stored = np.asarray(Image.open(part.source.example_name("test", 0)))
-    assert part.source.stored_size("test", 0) == (16, 24)
-    assert np.array_equal(made, stored[2:-2, 2:-2])
-
-
 def test_accuracy_by_the_size_of_objects(scores, tmp_path, monkeypatch):
     few, many = synsets()[10], synsets()[20]
     counts = [(few, 40), (many, 2), (many, 90), (few, 11), (few, 25), (many, 3)]
@@ -217,15 +193,6 @@ def test_accuracy_by_the_size_of_objects(scores, tmp_path, monkeypatch):
     # Of the 99 pixels that are said.
     assert sizes["00000001"] == 40 / 99
     assert sizes["00000006"] == 3 / 99
-
-
-def test_a_mask_without_its_class_is_unreadable(tmp_path, cli):
-    root = imagenet_s(tmp_path / "root", [(synsets()[10], 0), (synsets()[20], 5)])
-    model = model_folder(tmp_path / "model")
-    words = ("evaluate", model, "--suite", f"imagenet-s:{root}", "--out", tmp_path / "out", "--resolutions", 16)
-    code, _, err = cli(*words)
-    assert code == 3
-    assert "ILSVRC2012_val_00000001.JPEG: its mask ILSVRC2012_val_00000001.png shows nothing of its class" in err
 
 
 def test_corrupted_validation_images(scores, tmp_path, monkeypatch):
@@ -261,87 +228,6 @@ def test_words_for_the_classes_are_taken_for_what_they_are(scores, tmp_path, mon
     assert not (tmp_path / "refused").exists()
 
 
-def test_a_head_that_does_not_fit_is_refused_with_both_counts(tmp_path, refused):
-    root, model = tmp_path / "root", model_folder(tmp_path / "model", 4)
-    validation(root / "val", {4: 809})
-    objectnet(root)
-    imagenet_s(root, [(synsets()[10], 5)])
-    for suite in (f"imagenet:{root}", f"imagenet-c:{root}", f"objectnet:{root}", f"imagenet-s:{root}"):
-        refused("evaluate", model, "--suite", suite, "--out", tmp_path / "out", says=["has 1,000 classes", "head 4"])
-    refused("evaluate", model, "--suite", "digits", "--out", tmp_path / "out", says=["has 10 classes", "head 4"])
-    assert not (tmp_path / "out").exists()
-
-
-def test_limits_spread_over_classes(tmp_path):
-    """By number, images of one class stand anywhere; one of each comes before a second of any."""
-    labels = [7, 7, 7, 3, 3, 9]
-    assert spread(labels, 3) == [0, 3, 5]
-    assert spread(labels, 4) == [0, 3, 4, 5]
-    assert spread(labels, 2) == [0, 3]
-    assert spread(labels, 1) == [3]
-    assert spread(labels, 99) == list(range(6))
-    validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
-    (part,) = open_suite(f"imagenet:{tmp_path}").parts
-    few = part.limited(4)
-    assert few.source.labels_of("test") == [65, 970, 230, 809]
-    assert few.scorings[1].right == [(), (970, 795), (230, 231), (809,)]
-
-
-def test_val_stands_in_the_order_of_its_numbers(tmp_path):
-    """Of class folders the first images would be those of few classes."""
-    validation(tmp_path / "val", {30: 0, 4: 999, 200: 0})
-    (part,) = open_suite(f"imagenet:{tmp_path}").parts
-    assert part.source.labels_of("test") == [999, 0, 0]
-
-
-def test_what_is_missing_is_said_in_one_line(tmp_path):
-    for suite, looked in [
-        ("imagenet", "imagenet is not in {} (looked for the folders val, "),
-        ("imagenet-c", "no validation images in {} (looked for the folders val, "),
-        ("objectnet", "no mappings in {} (looked for mappings, objectnet-1.0/mappings"),
-        ("imagenet-s", "no validation-segmentation in {} (looked for it there and in ImageNetS919"),
-    ]:
-        with pytest.raises(InputError) as caught:
-            open_suite(f"{suite}:{tmp_path}")
-        assert looked.format(tmp_path) in str(caught.value)
-        assert "\n" not in str(caught.value)
-        with pytest.raises(InputError, match="needs a folder"):
-            open_suite(suite)
-        with pytest.raises(InputError, match="no such folder"):
-            open_suite(f"{suite}:{tmp_path / 'nowhere'}")
-    validation(tmp_path / "val", {4: 809})
-    opened = open_suite(f"imagenet:{tmp_path}")
-    assert [part.data for part in opened.parts] == ["imagenet"]
-    assert len(opened.missing) == 5
-    with pytest.raises(InputError, match=r"imagenet-hr is not in .* \(looked for the folders imagenet-hr"):
-        open_suite(f"imagenet:{tmp_path},parts=val+hr")
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("imagenett:x", "suite 'imagenett' is not known; did you mean 'imagenet'?"),
-        ("imagenet:x,parts=vall", "part 'vall' is not known; did you mean 'val'?"),
-        ("imagenet:x,part=val", "option 'part' is not known; did you mean 'parts'?"),
-        ("imagenet:x,val=", "option val without a value"),
-        ("imagenet:x,val=a,val=b", "option val twice"),
-    ],
-)
-def test_wrong_words(spec, said):
-    with pytest.raises(InputError) as caught:
-        open_suite(spec)
-    assert said in str(caught.value)
-
-
-def test_any_data_set_is_a_suite():
-    assert set(list_suites()) >= {"imagenet", "imagenet-c", "imagenet-s", "objectnet", "scenes"}
-    assert [(part.data, part.split) for part in open_suite("scenes").parts] == [
-        ("scenes", "test"), ("scenes", "heldout_fonts"),
-    ]  # fmt: skip
-    assert [(part.data, part.split) for part in open_suite("scenes:pairs").parts] == [("scenes:pairs", "test")]
-    assert [(part.data, part.split) for part in open_suite("digits").parts] == [("digits", "test")]
-
-
 def test_a_data_set_of_hugging_face(scores, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -366,24 +252,3 @@ def test_what_cannot_be_read_moves_no_label(limit, images, scores, tmp_path, mon
     assert found["imagenet"][2] == images
     # The first has no reassessed label.
     assert found["imagenet-real"] == (1.0, 1.0, images - 1, 1000)
-
-
-def test_images_of_other_names_have_no_reassessed_labels(tmp_path):
-    picture(tmp_path / "val" / synsets()[3] / "renamed.JPEG")
-    opened = open_suite(f"imagenet:{tmp_path}")
-    assert [one.data for one in opened.parts[0].scorings] == ["imagenet"]
-    assert opened.missing[0].startswith(
-        f"imagenet-real: images of {tmp_path / 'val' / synsets()[3]} are not called by their numbers"
-    )
-
-
-def test_maps_of_objectnet_that_do_not_fit_are_refused(tmp_path):
-    maps = objectnet(tmp_path) / "objectnet-1.0" / "mappings"
-    file = maps / "pytorch_to_imagenet_2012_id.json"
-    numbers = {name: line + 1 for name, line in json.loads(file.read_text()).items()}
-    file.write_text(json.dumps(numbers))
-    with pytest.raises(InputError, match=r"line 1000 is beyond the 1000 lines of imagenet_to_label_2012_v2"):
-        open_suite(f"objectnet:{tmp_path}")
-    file.write_text("[]")
-    with pytest.raises(InputError, match="expected names and values"):
-        open_suite(f"objectnet:{tmp_path}")

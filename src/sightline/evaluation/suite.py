@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sightline import __version__, runtime
+from sightline.data.labelled import LabelledImages
+from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import numbers_of
@@ -167,7 +169,7 @@ def measure(
             "scorings": hashlib.sha256(right.encode()).hexdigest(),
             "identity": vars(identity),
             "device": device.type,
-            "data": source.fingerprint(part.split).digest,
+            "data": contents(source, part.split),
         }
 
     with kept_beside(folder / name, model, about, ranks) as parts:
@@ -212,6 +214,19 @@ def measure(
                     write_out(rows_file, dump_rows(rows).encode())
                 parts.discard()
         return rows
+
+
+def contents(source: Source, split: str) -> str:
+    """Tells the images of a split, some of which may have been chosen, from others, by the headers of these alone."""
+    if not isinstance(source, LabelledImages):
+        return source.fingerprint(split).digest
+    listing, rows = source.listing, source.rows_of(split)
+    listing.read_headers(rows)
+    seen = hashlib.sha256(json.dumps(source.classes).encode())
+    for row in rows:
+        seen.update(f"{listing.names[row]}\0{listing.stamps[row, 0]}\0".encode("utf-8", "surrogatepass"))
+        seen.update(listing.samples[row].tobytes())
+    return seen.hexdigest()[:32]
 
 
 def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:

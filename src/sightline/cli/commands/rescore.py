@@ -53,8 +53,11 @@ def rescore(
     if json:
         print(dump_rows(rows), end="")
         return
-    for data in dict.fromkeys(row.data for row in rows):
-        # A file of a suite may hold several ways to score one pass.
-        print_accuracy([row for row in rows if row.data == data])
+    # A suite has several data sets, files of it several ways to score one pass.
+    kinds = dict.fromkeys((row.data, row.preparation) for row in rows)
+    for data, preparation in kinds:
+        if len(kinds) > 1:
+            print(f"\n{data}{f', prepared as {preparation} says' if preparation else ''}:")
+        print_accuracy([row for row in rows if (row.data, row.preparation) == (data, preparation)])
     if out is not None:
         print(f"rows: {out}")
