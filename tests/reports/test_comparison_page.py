@@ -15,7 +15,7 @@ from sightline.reports.comparison_page import render
 from sightline.reports.comparison_tables import picked, tables
 from sightline.reports.comparison_words import findings, verdict
 from sightline.reports.latex import csv_of, escaped, latex_of
-from sightline.reports.words import TIMES, capital, title
+from sightline.reports.words import TIMES
 from tests.compared import COUNTS, made_rows
 
 _BLANK, _TIMES = "\u00a0", f"4.62{TIMES}"
@@ -200,7 +200,7 @@ def test_the_page_stands_alone_and_is_the_same_again(rows):
 
 def test_attacked_rows_have_their_table(rows):
     some = picked(rows, "top1", resolution=32)
-    attacked = [replace(row, metric="fgsm_top5", slices={"epsilon": "1/255"}) for row in some]
+    attacked = [replace(row, metric="fgsm_top5", slices={"loss": "ce", "epsilon": "1/255"}) for row in some]
     made = tables([*rows, *attacked])
-    assert cells(made["2"], "lookhere_90")[capital(title("fgsm_top5")), "epsilon 1/255, mean"] == "77.5"
+    assert cells(made["2"], "lookhere_90")["1/255", "loss ce, mean"] == "77.5"
     assert "is left out" not in render([*rows, *attacked], command="c", demonstration=1)

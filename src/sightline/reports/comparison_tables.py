@@ -138,8 +138,9 @@ def _attacked(rows: Sequence[ComparedRow]) -> TextTable | None:
     columns: list[Column] = []
     for place in dict.fromkeys(row.place for row in attacked):
         some = [row for row in attacked if row.place == place]
-        told = ", ".join(f"{key} {value}" for key, value in some[0].slices.items()) or f"{some[0].resolution} px"
-        columns += _both(words.capital(words.title(some[0].metric)), told, some)
+        told = {key: str(value) for key, value in some[0].slices.items()}
+        title = told.pop("epsilon", f"{some[0].resolution} px")
+        columns += _both(title, ", ".join(f"{key} {value}" for key, value in told.items()), some)
     return _table(rows, f"Table 2. Top-5 accuracy in % after the fast gradient sign method, {_over(rows)}", columns)
 
 
