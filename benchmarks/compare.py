@@ -1,5 +1,5 @@
-"""The rows of a comparison that are kept: means of all images, orders, and pairs at the size of training and the
-largest.
+"""The rows of a comparison that are kept: means of all images, orders, what was attacked, and pairs at the size of
+training and the largest.
 
     sightline compare --out runs/compare
     python benchmarks/compare.py runs/compare [--out benchmarks/results/compare.jsonl]
@@ -25,8 +25,11 @@ def kept(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     """Those rows, in their order."""
     sides = {trained_at(rows), largest(rows)}
     return [
-        row for row in rows if not row.slices and (not isinstance(row, DifferenceRow) or row.resolution in sides)
-    ]  # fmt: skip
+        row
+        for row in rows
+        if (not row.slices or row.metric.startswith("fgsm"))
+        and (not isinstance(row, DifferenceRow) or row.resolution in sides)
+    ]
 
 
 def main() -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from sightline.comparison_rows import differences, means
+from tests.compared import made_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,6 +112,16 @@ def test_the_table_of_the_comparison_is_that_of_its_rows(ranges: ModuleType) -> 
     }  # fmt: skip
     assert {row["resolution"] for row in found if row["kind"] == "difference"} >= {32, 148}
     assert not any("dirty" in row["commit"] for row in found)
+
+
+def test_the_rows_of_a_comparison_that_are_kept(tmp_path: Path) -> None:
+    rows = made_rows(tmp_path)
+    attacked = [replace(row, metric="fgsm_top5", slices={"epsilon": "1/255"}) for row in means(rows)[:1]]
+    kept = runpy.run_path(str(ROOT / "benchmarks" / "compare.py"))["kept"]([*rows, *attacked])
+    assert {row.metric for row in kept} == {"top1", "top5", "ece", "nll", "fgsm_top5"}
+    assert len(differences(kept)) == 2 * 3
+    assert not [row for row in kept if row.slices and row.metric == "top1"]
+    assert kept[-1] == attacked[0]
 
 
 def test_a_table_of_a_comparison_from_made_rows(ranges: ModuleType) -> None:
