@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -79,6 +80,8 @@ def tracking(
     def begin(name: str) -> None:
         at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
 
+    tell = threading.excepthook
+    threading.excepthook = _unless_told(tell)
     for name in names:
         tried(name, functools.partial(begin, name))
     seen: dict[str, Any] = {"validated": None}
@@ -99,6 +102,19 @@ def tracking(
     finally:
         for name, one in list(at_work.items()):
             tried(name, one.close)
+        threading.excepthook = tell
 
 
+def _unless_told(tell: Callable[[Any], object]) -> Callable[[Any], object]:
+    """What tells the faults of threads, but for those of TensorBoard's own: it raises them where it is called next."""
+
+    def told(fault: Any) -> None:
+        if type(fault.thread).__module__.partition(".")[0] not in _TOLD_AGAIN:
+            tell(fault)
+
+    return told
+
+
+# Packages whose threads leave what they fail by for the next call.
+_TOLD_AGAIN = ("tensorboard",)
 _PACKAGE = "sightline.training.trackers"
