@@ -216,6 +216,12 @@ def test_what_tensorboards_own_thread_fails_by_is_said_in_a_line(tmp_path, monke
     assert said == ["--track tensorboard: goes on without it (No space left on device)"]
     assert threading.excepthook is hook
     assert heard == []
+    # That of the last lines, which nothing is noted after.
+    said.clear()
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, said.append):
+        pass
+    assert said == ["--track tensorboard: goes on without it (No space left on device)"]
+    assert heard == []
     with tracking([], tmp_path / "run", {}, 0, said.append):
         thread = threading.Thread(target=full)
         thread.start()

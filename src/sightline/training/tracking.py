@@ -80,8 +80,23 @@ def tracking(
     def begin(name: str) -> None:
         at_work[name] = registry.find(Tracker, _PACKAGE, "tracker", name)(folder, config, step)
 
-    tell = threading.excepthook
-    threading.excepthook = _unless_told(tell)
+    # By package, what threads of its own failed by: Python would print their tracebacks.
+    lost: dict[str, BaseException] = {}
+    tell, packages = threading.excepthook, {registry.find(Tracker, _PACKAGE, "tracker", name).needs for name in names}
+
+    def told(fault: Any) -> None:
+        package = type(fault.thread).__module__.partition(".")[0]
+        if package in packages:
+            lost.setdefault(package, fault.exc_value)
+        else:
+            tell(fault)
+
+    def end(one: Tracker) -> None:
+        one.close()
+        if (fault := lost.get(one.needs)) is not None:
+            raise fault
+
+    threading.excepthook = told
     for name in names:
         tried(name, functools.partial(begin, name))
     seen: dict[str, Any] = {"validated": None}
@@ -101,20 +116,8 @@ def tracking(
         yield note
     finally:
         for name, one in list(at_work.items()):
-            tried(name, one.close)
+            tried(name, functools.partial(end, one))
         threading.excepthook = tell
 
 
-def _unless_told(tell: Callable[[Any], object]) -> Callable[[Any], object]:
-    """What tells the faults of threads, but for those of TensorBoard's own: it raises them where it is called next."""
-
-    def told(fault: Any) -> None:
-        if type(fault.thread).__module__.partition(".")[0] not in _TOLD_AGAIN:
-            tell(fault)
-
-    return told
-
-
-# Packages whose threads leave what they fail by for the next call.
-_TOLD_AGAIN = ("tensorboard",)
 _PACKAGE = "sightline.training.trackers"
