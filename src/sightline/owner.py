@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sightline import signals
 from sightline.errors import InputError, StorageError
 from sightline.processes import is_alive, locked, machine, started_at
 from sightline.reading import CONFIGURATION, parse_json, read_bytes
@@ -123,8 +124,10 @@ class Owner(contextlib.AbstractContextManager["Owner"]):
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # A signal here would leave a folder that is nobody's as that of a process which other machines wait for.
+        with signals.put_off(then_end=kind is None):
+            self.release()
 
 
 def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] | None = None) -> Owner:
@@ -142,15 +145,25 @@ def claim(folder: Path, *, take_over: bool = False, warn: Callable[[str], None] 
     """
     process = os.getpid()
     mine = _Record(socket.gethostname(), process, machine(), started_at(process), secrets.token_hex(8))
-    made = not folder.exists()
-    with storage_errors(f"{folder}: cannot be written"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(_lock_of(folder), PATIENCE):
-            line = refuse_owned(folder, take_over=take_over)
-            write_file(folder / OWNER, json.dumps(asdict(mine)) + "\n")
-    if line is not None and warn is not None:
-        warn(line)
-    return Owner(folder, mine, made)
+    made, owner = not folder.exists(), None
+    try:
+        with storage_errors(f"{folder}: cannot be written"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(_lock_of(folder), PATIENCE), signals.put_off():
+                line = refuse_owned(folder, take_over=take_over)
+                write_file(folder / OWNER, json.dumps(asdict(mine)) + "\n")
+                owner = Owner(folder, mine, made)
+        if line is not None and warn is not None:
+            warn(line)
+    except BaseException:
+        # A signal among them, which waited until there was somebody to give it back.
+        if owner is not None:
+            owner.release()
+        elif made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+    return owner
 
 
 def _lock_of(folder: Path) -> Path:

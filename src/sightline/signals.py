@@ -22,9 +22,10 @@ class _Heard:
     """What this process was told, and what it does about it."""
 
     first: int | None = None
-    # How many `deferred` are open, or were left by what ends the process; whether nothing has begun that would need an
-    # end; whether the process ends with it.
+    # How many `deferred` are open, or were left by what ends the process, and how many `put_off`; whether nothing has
+    # begun that would need an end; whether the process ends with it.
     deferred = 0
+    put_off = 0
     idle = False
     own_process = False
     # What goes on with the work that was ended; whether the line that says so is being written.
@@ -72,7 +73,7 @@ def _hear(number: int, _: object) -> None:
         # Importing: an exception would pass through code that was never made for one.
         os.write(2, f"sightline: {words()}\n".encode())
         os._exit(exit_code())
-    if _Heard.deferred and not (again and number == signal.SIGINT):
+    if _Heard.put_off or (_Heard.deferred and not (again and number == signal.SIGINT)):
         return
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
@@ -137,6 +138,23 @@ def deferred() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         _Heard.deferred -= 1
+
+
+@contextlib.contextmanager
+def put_off(*, then_end: bool = True) -> Iterator[None]:
+    """Inside, signals wait, a second SIGINT too: for what takes a moment and is not to stay half done.
+
+    Args:
+        then_end: by KeyboardInterrupt where the first signal came inside, and nothing defers it.
+    """
+    before = heard()
+    _Heard.put_off += 1
+    try:
+        yield
+    finally:
+        _Heard.put_off -= 1
+    if then_end and not before and not _Heard.put_off and not _Heard.deferred:
+        end_if_heard()
 
 
 @contextlib.contextmanager

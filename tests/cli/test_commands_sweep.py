@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +22,7 @@ from sightline.cli.yaml_text import dump_yaml
 from sightline.errors import NonFiniteError
 from sightline.load import read_record
 from sightline.results import Measured
+from sightline.sweeps import storage
 from sightline.sweeps.scores import Scored
 from sightline.sweeps.worker import Reached
 from sightline.training.checkpoints import last_good
@@ -173,6 +177,55 @@ def test_the_password_of_a_storage_is_not_written_down(written, tmp_path):
     assert "secret" not in text
     assert "postgresql://me@host/db" in text
     assert read_sweep(Path("swept")).name == "swept"
+
+
+def test_the_folder_of_a_sweep_is_made_where_its_storage_is_elsewhere(written, stubbed, cli, tmp_path):
+    file = written(storage=f"sqlite:///{tmp_path}/db/queue.db", out="runs/of/it")
+    code, _, err = cli("sweep", file)
+    assert code == 0, err
+    code, out, err = cli("status", "runs/of/it", "--json")
+    assert (code, json.loads(out)["finished"]) == (0, 4), err
+
+
+def test_where_a_sweep_is_in_a_folder_that_cannot_be_written(written, stubbed, cli, tmp_path, monkeypatch):
+    assert cli("sweep", written())[0] == 0
+
+    def read_only(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(storage, "locked", read_only)
+    before = tree(tmp_path / "swept")
+    code, out, err = cli("status", "swept", "--json")
+    assert (code, json.loads(out)["finished"]) == (0, 4), err
+    assert tree(tmp_path / "swept") == before
+    code, _, err = cli("sweep", "s.yaml")
+    assert code == 5
+    assert "sweep.db: cannot be written (Read-only file system)" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("update trial_user_attributes set value_json = '{' where key = 'score'", "a row of swept cannot be read"),
+        ("update trial_user_attributes set value_json = '7' where key = 'score'", "what trial 0 of swept reached"),
+        ("delete from trial_user_attributes where key = 'score'", "what trial 0 of swept reached is not there"),
+        ("update trial_user_attributes set value_json = '{}' where key = 'score'", "{} is no score of a run"),
+        ("update trial_user_attributes set value_json = '7' where key = 'worker'", "7 is no worker (trial 0 of swept)"),
+        ("update trial_user_attributes set value_json = '{}' where key = 'worker'", "{} is no worker"),
+        ("update trials set state = 'ODD'", "a row of swept cannot be read"),
+    ],
+)
+def test_damaged_rows_of_a_storage_are_one_line(change, says, written, stubbed, cli):
+    assert cli("sweep", written())[0] == 0
+    with contextlib.closing(sqlite3.connect("swept/sweep.db")) as rows, rows:
+        rows.execute(change)
+    of_the_score_alone = "no score" in says
+    for words in (("sweep", "s.yaml"), *(() if of_the_score_alone else (("status", "swept"),))):
+        code, out, err = cli(*words)
+        assert (code, out) == (5, "")
+        assert len(err.splitlines()) == 1
+        assert says in err
+    assert "damaged" in err
 
 
 def test_a_table_of_runs(cli, refused, run_copy, tmp_path):

@@ -132,6 +132,39 @@ def test_found_28_a_second_signal_while_saving_damages_nothing(number, code, cli
     assert not [name for name in os.listdir(tmp_path / "a") if name.startswith(".")]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("giving_back", [False, True], ids=["claimed", "given back"])
+def test_a_signal_as_a_folder_changes_hands_leaves_no_owner(giving_back, number, code, cli, tmp_path, monkeypatch):
+    """Other machines would wait five minutes for a process that has ended."""
+    from sightline import owner
+
+    out, write, give_back, told = tmp_path / "a", owner.write_file, owner.Owner.release, []
+
+    def tell():
+        # Who does not want to wait says so twice.
+        for one in (number, signal.SIGINT) if not told else ():
+            told.append(one)
+            os.kill(os.getpid(), one)
+
+    def written(path, content):
+        write(path, content)
+        tell()
+
+    def released(self):
+        tell()
+        give_back(self)
+
+    if giving_back:
+        monkeypatch.setattr(owner.Owner, "release", released)
+    else:
+        monkeypatch.setattr(owner, "write_file", written)
+    returned, _, err = cli("train", *TINY, "--images", 32, "--set", "batch_size=16", "--out", out)
+    assert (returned, told) == (code, [number, signal.SIGINT])
+    assert err.splitlines()[-1].startswith(f"sightline: {'terminated' if code == 143 else 'interrupted'}")
+    assert "owner.json" not in (os.listdir(out) if out.exists() else [])
+    assert out.exists() == giving_back
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import threading
 import types
 
 import pytest
@@ -93,9 +94,29 @@ def test_a_profile_changes_no_result(tmp_path):
 def test_a_profile_ends_with_the_run(tmp_path):
     train(dataclasses.replace(CONFIG, images=64), tmp_path / "run", profile=True)
     assert json.loads((tmp_path / "run" / "profile" / "profile.json").read_text())["profiled_steps"] == 3
-    with pytest.raises(InputError, match=r"--profile: the run had 4 steps; .*expected at least 6"):
-        train(dataclasses.replace(CONFIG, images=32), tmp_path / "short", profile=True)
+    said = []
+    train(dataclasses.replace(CONFIG, images=32), tmp_path / "short", profile=True, warn=said.append)
+    assert [line.partition(";")[0] for line in said] == ["--profile: there is none, of 4 steps"]
     assert (tmp_path / "short" / "checkpoint" / "model.safetensors").exists()
+    assert not (tmp_path / "short" / "profile").exists()
+
+
+@pytest.mark.parametrize("name", ["profile", "profile/trace.json", "profile/profile.json"])
+def test_a_profile_that_cannot_be_written_ends_no_run(name, tmp_path):
+    """A file stands where its folder would be, or a folder where one of its files would; torch says nothing of that."""
+    place, said = tmp_path / "run" / name, []
+    if name == "profile":
+        place.parent.mkdir()
+        place.write_text("mine")
+    else:
+        place.mkdir(parents=True)
+    train(dataclasses.replace(CONFIG, images=64), tmp_path / "run", profile=True, resume=True, warn=said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"--profile: {tmp_path / 'run' / 'profile'}")
+    assert "cannot be written (" in said[0]
+    assert (tmp_path / "run" / "checkpoint" / "model.safetensors").exists()
+    if name != "profile":
+        assert [one.name for one in place.parent.iterdir() if one.name.startswith(".")] == []
 
 
 @pytest.mark.slow
@@ -161,6 +182,51 @@ def test_tensorboard_has_each_step_once_though_it_was_killed(tmp_path):
     found = scalars(tmp_path / "run" / "tensorboard")
     assert found["train/loss"] == [(one["step"], pytest.approx(one["loss"])) for one in log]
     assert found["train/lr"] == [(one["step"], pytest.approx(one["lr"])) for one in log]
+
+
+def test_tensorboard_has_each_step_once_though_it_was_killed_before_anything_was_saved(tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_every=160)
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
+
+        def until(at):
+            note(at)
+            stop_at(3)(at)
+
+        with pytest.raises(Stopped):
+            train(config, tmp_path / "run", observe=until)
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, pytest.fail) as note:
+        train(config, tmp_path / "run", resume=True, observe=note)
+    found = scalars(tmp_path / "run" / "tensorboard")
+    assert [step for step, _ in found["train/loss"]] == list(range(1, 21))
+
+
+def test_what_tensorboards_own_thread_fails_by_is_said_in_a_line(tmp_path, monkeypatch):
+    """As a disk that is full: Python would print the traceback of that thread."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    said, heard = [], []
+    monkeypatch.setattr(RecordWriter, "write", full)
+    monkeypatch.setattr(threading, "excepthook", lambda fault: heard.append(fault.exc_type))
+    hook = threading.excepthook
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, said.append) as note:
+        train(CONFIG, tmp_path / "run", observe=note)
+    assert said == ["--track tensorboard: goes on without it (No space left on device)"]
+    assert threading.excepthook is hook
+    assert heard == []
+    # That of the last lines, which nothing is noted after.
+    said.clear()
+    with tracking(["tensorboard"], tmp_path / "run", {}, 0, said.append):
+        pass
+    assert said == ["--track tensorboard: goes on without it (No space left on device)"]
+    assert heard == []
+    with tracking([], tmp_path / "run", {}, 0, said.append):
+        thread = threading.Thread(target=full)
+        thread.start()
+        thread.join()
+    assert heard == [OSError]
 
 
 class FakeRun:

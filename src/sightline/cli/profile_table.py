@@ -10,6 +10,14 @@ from sightline.run_files import PROFILE
 from sightline.training.profiling import ROW, TRACE
 
 
+def profiled_at(folder: Path) -> int | None:
+    """When the profile in a run's folder was written, in nanoseconds; None where there is none."""
+    try:
+        return (folder / PROFILE / ROW).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def print_profile(folder: Path) -> None:
     """Print what `train --profile` left in a run's folder: its phases, and the operators that took longest."""
     row = read_json(folder / PROFILE / ROW, "a profile")

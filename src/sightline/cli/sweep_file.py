@@ -10,7 +10,7 @@ from sightline.cli.resolutions import parse_resolutions
 from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
-from sightline.replacing import write_file
+from sightline.replacing import write_out
 from sightline.sweeps.scores import Wanted
 from sightline.sweeps.space import Cell, SweepConfig
 from sightline.sweeps.storage import require_optuna, without_password
@@ -68,7 +68,7 @@ class Sweep:
         """Write the copy of its file that `status` and `table` read, without the password of its storage."""
         storage = None if self.config.storage is None else without_password(self.config.storage)
         kept = replace(self.config, out=None, storage=storage, name=self.name)
-        write_file(self.out / COPY, dump_yaml(dump_config(kept)))
+        write_out(self.out / COPY, dump_yaml(dump_config(kept)))
 
 
 def is_sweep(place: Path) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sightline.errors import InputError, choose
+from sightline.checks import is_finite_number
+from sightline.errors import InputError, StorageError, choose
 from sightline.reading import read_json, read_json_lines
 from sightline.results import INFERENCE, Measured, ResultRow, read_rows
 from sightline.run_files import CHECKPOINT, MODEL, RESULTS, VALIDATION
@@ -45,9 +46,14 @@ class Scored:
 
 
 def scored_from(record: Mapping[str, Any]) -> Scored:
-    """The inverse of `Scored.as_record`."""
+    """The inverse of `Scored.as_record`; raises StorageError for what is no such record."""
     rest = {name: value for name, value in record.items() if name not in ("run", "settings")}
-    return Scored(record["run"], record["settings"], Measured(**rest))
+    try:
+        if isinstance(record["settings"], Mapping) and is_finite_number(rest["value"]):
+            return Scored(str(record["run"]), record["settings"], Measured(**rest))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise StorageError(f"the storage of the sweep is damaged, or was changed by hand: {record!r} is no score of a run")
 
 
 def score_of(folder: Path, wanted: Wanted) -> Scored:

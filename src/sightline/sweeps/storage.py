@@ -41,7 +41,7 @@ class Store:
 
     def __init__(self, url: str, name: str, *, beat: int, dead_after: int, make: bool = True) -> None:
         require_optuna()
-        self.url, self._file = url, sqlite_file(url)
+        self.url, self._file, self._looks = url, sqlite_file(url), not make
         none = f"{without_password(url)}: holds no sweep {name}, which was not begun (begin it with: sightline sweep)"
         if self._file is not None:
             if not make and not (self._file.exists() and self._file.stat().st_size):
@@ -91,6 +91,10 @@ class Store:
             try:
                 held.enter_context(locked(self._file.with_name(f".{self._file.name}.writing-lock")))
             except OSError as error:
+                if self._looks:
+                    # Nothing is written, so that there need be no lock either: a folder may be read-only.
+                    yield
+                    return
                 raise StorageError(f"{self._file}: cannot be written ({error.strerror or error})") from error
             yield
 

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sightline.errors import StorageError
 from sightline.owner import BEAT, DEAD_AFTER
 from sightline.processes import is_alive, machine, started_at
 from sightline.sweeps.space import Cell, Span, SweepConfig, grid_cells, record_of, refuse_other
-from sightline.sweeps.storage import Store
+from sightline.sweeps.storage import Store, without_password
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -304,9 +305,23 @@ class Queue:
         return trial.state.name == "RUNNING" and trial.user_attrs.get(_WORKER, {}).get("token") == self._me["token"]
 
     def _trials(self) -> dict[int, list[FrozenTrial]]:
-        """The trials of each cell, in their order."""
+        """The trials of each cell, in their order.
+
+        Raises:
+            StorageError: a row of one is damaged.
+        """
         found: dict[int, list[FrozenTrial]] = {}
-        for trial in self._study.get_trials(deepcopy=False):
+        damaged = f"{without_password(self._store.url)}: is damaged, or was changed by hand"
+        try:
+            trials = self._study.get_trials(deepcopy=False)
+        except (ValueError, LookupError, TypeError) as error:
+            raise StorageError(f"{damaged}: a row of {self.name} cannot be read ({error})") from error
+        for trial in trials:
+            worker, finished = trial.user_attrs.get(_WORKER), trial.state.name == "COMPLETE"
+            if worker is not None and not _is_worker(worker):
+                raise StorageError(f"{damaged}: {worker!r} is no worker (trial {trial.number} of {self.name})")
+            if finished and _CELL in trial.user_attrs and not isinstance(trial.user_attrs.get(_SCORE), dict):
+                raise StorageError(f"{damaged}: what trial {trial.number} of {self.name} reached is not there")
             # Somebody may have put one of their own into the study.
             if isinstance(number := trial.user_attrs.get(_CELL), int):
                 found.setdefault(number, []).append(trial)
@@ -314,6 +329,10 @@ class Queue:
 
     def _trial_id(self, number: int) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._store.study_id, number)
+
+
+def _is_worker(worker: object) -> bool:
+    return isinstance(worker, dict) and type(worker.get("process")) is int and isinstance(worker.get("host"), str)
 
 
 def _is_gone(worker: Mapping[str, Any]) -> bool:

@@ -95,8 +95,8 @@ def train(
         prepared: the run, where the caller has done that and the rest; `config` and `source` are then those in it.
         accept_changed_data: resume also where the data is not what it was.
         observe: called after each step.
-        warn: called with a line where the last checkpoint is damaged and the one before it is used, or where the
-            number of threads is another one.
+        warn: called with a line where the last checkpoint is damaged and the one before it is used, the number of
+            threads is another one, or there is no profile.
         owner: of the folder, where the caller has claimed it already.
         stop: asked after each step; where it says so the run is saved and ends. Of several ranks it is asked before
             each step, and one of them is enough.
@@ -157,7 +157,7 @@ def train(
         )
         # Its workers end with the loop, however that does.
         held.callback(steps.close)
-        profiled = Profile(out, where) if profile and ranks.first else None
+        profiled = Profile(out, where, say) if profile and ranks.first else None
         if profiled is not None:
             held.callback(profiled.give_up)
         for step, batches, asked in waited_for(agreed(steps, source, ranks, stop)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +15,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from sightline import runtime
-from sightline.errors import InputError
-from sightline.replacing import write_file
+from sightline.errors import StorageError
+from sightline.replacing import drop_unfinished, storage_errors, write_file
 from sightline.run_files import PROFILE
+from sightline.training.log import unheard
 
 TRACE, ROW = "trace.json", "profile.json"
 PHASES = ("waiting for data", "forward", "backward", "optimizer", "validating", "saving", "the rest")
@@ -29,15 +31,20 @@ _ACTIVE: ContextVar[Profile | None] = ContextVar("profile", default=None)
 
 
 class Profile:
-    """Profiles some steps of a run after the first ones; told of every step, it changes no result.
+    """Profiles some steps of a run after the first ones; told of every step, it changes no result and ends no run.
 
     Attributes:
         row: what was found, once that is so; None before.
     """
 
-    def __init__(self, out: Path, device: torch.device) -> None:
-        """Args: out: the folder of the run, below which it writes; device: where the run computes."""
+    def __init__(self, out: Path, device: torch.device, warn: Callable[[str], None] = unheard) -> None:
+        """
+        Args:
+            out: the folder of the run, below which it writes; device: where the run computes.
+            warn: called with a line where there is no profile: the run is over too early, or it cannot be written.
+        """
         self.row: dict[str, Any] | None = None
+        self._warn, self._closed = warn, False
         self._out, self._device, self._steps = out / PROFILE, device, 0
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
         self._profile: Any = profile(activities=kinds)
@@ -56,20 +63,17 @@ class Profile:
             self.close()
 
     def close(self) -> None:
-        """End the profile, after as many steps as there were, and write what was found.
-
-        Raises:
-            InputError: the run was over before the first of them.
-            StorageError: it cannot be written.
-        """
-        if self.row is not None:
+        """End the profile, after as many steps as there were, and write what was found."""
+        if self._closed:
             return
+        self._closed = True
         steps = self._steps - WARM
         if steps < 1:
-            raise InputError(
-                f"--profile: the run had {self._steps} steps; profiled are {STEPS} after the first {WARM} (expected at "
-                f"least {WARM + 1})"
+            self._warn(
+                f"--profile: there is none, of {self._steps} steps; profiled are {STEPS} after the first {WARM} "
+                f"(expected at least {WARM + 1})"
             )
+            return
         self._synchronise()
         whole = time.perf_counter() - self._began
         _ACTIVE.set(None)
@@ -85,13 +89,31 @@ class Profile:
             "torch": torch.__version__,
             "commit": runtime.commit(),
         }
-        self._out.mkdir(parents=True, exist_ok=True)
-        self._profile.export_chrome_trace(str(self._out / TRACE))
-        write_file(self._out / ROW, json.dumps(self.row) + "\n")
+        try:
+            self._write_trace(self._out / TRACE)
+            write_file(self._out / ROW, json.dumps(self.row) + "\n")
+        except StorageError as error:
+            self._warn(f"--profile: {error}; the run goes on without it")
+
+    def _write_trace(self, path: Path) -> None:
+        """Write torch's trace, whole or not at all; raises StorageError."""
+        temporary = path.with_name(f".{path.name}.writing-{os.getpid()}-trace")
+        with storage_errors(f"{path}: cannot be written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drop_unfinished(path)
+            try:
+                self._profile.export_chrome_trace(str(temporary))
+                # What hinders it torch prints, and goes on.
+                if not temporary.exists():
+                    raise StorageError(f"{path}: cannot be written")
+                temporary.replace(path)
+            finally:
+                for left in path.parent.glob(f"{temporary.name}*"):
+                    left.unlink()
 
     def give_up(self) -> None:
         """End the profile of a run that ended before it; nothing is written."""
-        if self.row is None and _ACTIVE.get() is self:
+        if not self._closed and _ACTIVE.get() is self:
             _ACTIVE.set(None)
             self._profile.stop()
 

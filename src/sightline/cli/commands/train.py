@@ -76,7 +76,7 @@ def train(
     from sightline import runtime
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
-    from sightline.cli.profile_table import print_profile
+    from sightline.cli.profile_table import print_profile, profiled_at
     from sightline.cli.train_run import Asked, carry_out
     from sightline.errors import InputError
     from sightline.ranks import joined
@@ -115,10 +115,12 @@ def train(
                     profile=profile, ranks=ranks)  # fmt: skip
         if dry_run:
             return say_dry_run(run, bars, as_json=json)
+        before = profiled_at(folder)
         done = carry_out(run, bars, way_on)
     if not ranks.first:
         return
-    if profile and not json and done.last is not None:
+    # One of an earlier sitting is not that of this one.
+    if profile and not json and profiled_at(folder) not in (None, before):
         print_profile(folder)
     rows, last, resolved = done.rows, done.last, done.config
     if done.opened is None or done.measured is None:

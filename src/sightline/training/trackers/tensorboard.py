@@ -19,8 +19,8 @@ class TensorBoard(Tracker):
     def __init__(self, folder: Path, config: Mapping[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What was noted after the step that is saved is not shown.
-        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=step + 1 if step else None)
+        # What was noted after the step that is saved, or before anything was, is not shown.
+        self._writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=step + 1)
 
     def note(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
