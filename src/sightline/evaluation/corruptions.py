@@ -3,7 +3,8 @@
 Numbers of the five severities are theirs. What they draw by libraries that are not here (ImageMagick's motion blur, in
 `motion_blur` and `snow`, and OpenCV's blur and affine warp) follows the same formulas. In `glass_blur` pixels change
 places, as theirs are meant to: their line swaps two views of one array, and so copies one pixel over the other. The
-published images were also stored as JPEG of quality 85, which is left out. `frost` needs photographs of frost, and is not there.
+published images were also stored as JPEG of quality 85, which is left out. `frost` needs photographs of frost, and is
+not there.
 """
 
 from __future__ import annotations
