@@ -163,6 +163,8 @@ def test_the_embedded_scenes(cli, tmp_path):
     [
         (["--data", "digits"], "--data: goes without --suite alone"),
         (["--tune"], "--tune: goes without --suite alone"),
+        (["--measures", "fgsm"], "--measures: goes without --suite alone"),
+        (["--temperature"], "--temperature: goes without --suite alone"),
         (["--images", "3"], "--images: goes without --suite alone"),
         (["--preparation", "papr"], "preparation 'papr' is not known; did you mean 'paper'?"),
         (["--limit", "0"], "--limit"),

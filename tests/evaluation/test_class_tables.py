@@ -10,7 +10,8 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.class_tables import ilsvrc_number, stored_tables
-from sightline.evaluation.logits import find_logits, read_logits, rescored
+from sightline.evaluation.logits import find_logits, read_logits, rescored, write_logits
+from sightline.evaluation.scoring import Scoring
 from tests.stored import store
 
 
@@ -53,6 +54,19 @@ def test_a_table_is_of_every_image_once(images, classes, tmp_path):
     parts = [row for row in one.rows() if row.metric == "top1"]
     assert sum(row.value * row.count for row in parts) / images == pytest.approx(whole.value)
     assert (parts[0].run, parts[0].resolution, parts[0].split) == ("a", 16, "test")
+
+
+def test_of_what_is_scored_in_several_ways_it_is_that_by_labels_or_none(tmp_path):
+    """ObjectNet's and ImageNet-HR's label is one of several right answers: a table by it alone would be wrong."""
+    logits, labels = drawn(1, 30, 4)
+    few, either = Scoring("few", [[one] for one in labels.tolist()], (0, 1, 2, 3)), Scoring("either", [[0, 1]] * 30)
+    plain = read_logits(store(tmp_path / "plain", logits, labels))
+    write_logits(tmp_path, "whole.npz", dataclasses.replace(plain, scorings=[few, Scoring("all")]))
+    (one,) = stored_tables([tmp_path / "whole.npz"])
+    assert {(row.data, row.classes) for row in one.rows()} == {("all", 4)}
+    write_logits(tmp_path, "either.npz", dataclasses.replace(plain, scorings=[either]))
+    with pytest.raises(InputError, match=r"either.npz: either is not scored by one label an image"):
+        stored_tables([tmp_path / "either.npz"])
 
 
 def test_images_that_all_have_in_common_in_one_order(tmp_path):

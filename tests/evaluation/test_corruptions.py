@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sightline.errors import InputError
-from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
+from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, _glass_blur, corrupted
 
 PUBLISHED = {
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
@@ -126,3 +126,21 @@ def test_glass_moves_pixels_and_makes_none():
     assert (made[:, :100] > 1).mean() < 0.01
     assert (made[:, 125:] < 198).mean() < 0.01
     assert 0 < made[:, 112].mean() < 200
+
+
+@pytest.mark.parametrize(("place", "visited"), [(15, True), (2, True), (1, False)])
+def test_glass_visits_the_pixels_that_the_published_code_visits(place, visited):
+    """From side - reach down to reach + 1, both ends included."""
+
+    class Once:
+        def integers(self, low, high, size):
+            moves = np.zeros(size, np.int64)
+            moves[place, place] = -1
+            return moves
+
+    image = np.random.default_rng(0).random((16, 16, 3))
+    made = _glass_blur(image, (1e-6, 1, 1), Once())  # type: ignore[arg-type]
+    expected = image.copy()
+    if visited:
+        expected[place, place], expected[place - 1, place - 1] = image[place - 1, place - 1], image[place, place]
+    assert np.array_equal(made, expected)

@@ -18,6 +18,7 @@ from sightline.evaluation.features import Features, FrozenMeasure
 from sightline.evaluation.measure import RunIdentity, planned_images, splits_read
 from sightline.evaluation.measures.base import Subject, measure_class
 from sightline.evaluation.parts import Parts, kept_beside
+from sightline.evaluation.tune import tuned_at
 from sightline.load import load_model, save_model
 from sightline.models import Model, create_model
 from sightline.ranks import Ranks
@@ -92,6 +93,19 @@ def test_a_feature_is_what_timm_calls_pre_logits_of_the_image_as_it_is_measured(
             torch.testing.assert_close(torch.from_numpy(values), expected[0], rtol=1e-5, atol=1e-5)
     assert not model._forward_pre_hooks
     assert not model.head._forward_pre_hooks
+
+
+def test_another_rule_by_which_tables_are_resized_gives_other_features():
+    source = open_source("digits")
+    model, parts = tiny(source.classes, encoding="learned_2d"), Parts()
+    seen = []
+    for value in ("bilinear", "bicubic", "bilinear"):
+        measure = Seen()
+        with tuned_at(model, {"rule": value}):
+            measure.rows(subject_of(model, source, 20), parts, f"work {value}")
+        seen.append(measure.calls[-1][1].values)
+    assert np.abs(seen[0] - seen[1]).max() > 1e-3
+    np.testing.assert_array_equal(seen[0], seen[2])
 
 
 def test_the_images_are_a_seeded_permutation_of_train_the_same_for_every_model():

@@ -228,6 +228,93 @@ def test_words_for_the_classes_are_taken_for_what_they_are(scores, tmp_path, mon
     assert not (tmp_path / "refused").exists()
 
 
+def test_a_head_that_does_not_fit_is_refused_with_both_counts(tmp_path, refused):
+    root, model = tmp_path / "root", model_folder(tmp_path / "model", 4)
+    validation(root / "val", {4: 809})
+    objectnet(root)
+    imagenet_s(root, [(synsets()[10], 5)])
+    for suite in (f"imagenet:{root}", f"imagenet-c:{root}", f"objectnet:{root}", f"imagenet-s:{root}"):
+        refused("evaluate", model, "--suite", suite, "--out", tmp_path / "out", says=["has 1,000 classes", "head 4"])
+    refused("evaluate", model, "--suite", "digits", "--out", tmp_path / "out", says=["has 10 classes", "head 4"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_limits_spread_over_classes(tmp_path):
+    """By number, images of one class stand anywhere; one of each comes before a second of any."""
+    labels = [7, 7, 7, 3, 3, 9]
+    assert spread(labels, 3) == [0, 3, 5]
+    assert spread(labels, 4) == [0, 3, 4, 5]
+    assert spread(labels, 2) == [0, 3]
+    assert spread(labels, 1) == [3]
+    assert spread(labels, 99) == list(range(6))
+    validation(tmp_path / "val", {**VAL, 5: 809, 6: 809})
+    (part,) = open_suite(f"imagenet:{tmp_path}").parts
+    few = part.limited(4)
+    assert few.source.labels_of("test") == [65, 970, 230, 809]
+    assert few.scorings[1].right == [(), (970, 795), (230, 231), (809,)]
+
+
+def test_val_stands_in_the_order_of_its_numbers(tmp_path):
+    """Of class folders the first images would be those of few classes."""
+    validation(tmp_path / "val", {30: 0, 4: 999, 200: 0})
+    (part,) = open_suite(f"imagenet:{tmp_path}").parts
+    assert part.source.labels_of("test") == [999, 0, 0]
+
+
+def test_what_is_missing_is_said_in_one_line(tmp_path):
+    for suite, looked in [
+        ("imagenet", "imagenet is not in {} (looked for the folders val, "),
+        ("imagenet-c", "no validation images in {} (looked for the folders val, "),
+        ("objectnet", "no mappings in {} (looked for mappings, objectnet-1.0/mappings"),
+        ("imagenet-s", "no validation-segmentation in {} (looked for it there and in ImageNetS919"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            open_suite(f"{suite}:{tmp_path}")
+        assert looked.format(tmp_path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(InputError, match="needs a folder"):
+            open_suite(suite)
+        with pytest.raises(InputError, match="no such folder"):
+            open_suite(f"{suite}:{tmp_path / 'nowhere'}")
+    validation(tmp_path / "val", {4: 809})
+    opened = open_suite(f"imagenet:{tmp_path}")
+    assert [part.data for part in opened.parts] == ["imagenet"]
+    assert len(opened.missing) == 5
+    with pytest.raises(InputError, match=r"imagenet-hr is not in .* \(looked for the folders imagenet-hr"):
+        open_suite(f"imagenet:{tmp_path},parts=val+hr")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("imagenett:x", "suite 'imagenett' is not known; did you mean 'imagenet'?"),
+        ("imagenet:x,parts=vall", "part 'vall' is not known; did you mean 'val'?"),
+        ("imagenet:x,part=val", "option 'part' is not known; did you mean 'parts'?"),
+        ("imagenet:x,val=", "option val without a value"),
+        ("imagenet:x,val=a,val=b", "option val twice"),
+    ],
+)
+def test_wrong_words(spec, said):
+    with pytest.raises(InputError) as caught:
+        open_suite(spec)
+    assert said in str(caught.value)
+
+
+def test_one_label_an_image_is_not_imagenet_hr():
+    """It has several right answers: by one of them alone a score under its name would be too low."""
+    with pytest.raises(InputError, match=r"imagenet-hr: hf:some/place says one label an image \(expected a folder"):
+        open_suite("imagenet:,hr=hf:some/place")
+
+
+def test_any_data_set_is_a_suite():
+    assert set(list_suites()) >= {"imagenet", "imagenet-c", "imagenet-s", "objectnet", "scenes"}
+    assert [(part.data, part.split) for part in open_suite("scenes").parts] == [
+        ("scenes", "test"), ("scenes", "heldout_fonts"),
+    ]  # fmt: skip
+    assert [(part.data, part.split) for part in open_suite("scenes:pairs").parts] == [("scenes:pairs", "test")]
+    assert [(part.data, part.split) for part in open_suite("digits").parts] == [("digits", "test")]
+
+
 def test_a_data_set_of_hugging_face(scores, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))

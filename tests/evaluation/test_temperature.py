@@ -264,7 +264,10 @@ def test_other_weights_sizes_and_runs_have_another(measure, tmp_path):
         "shrunk": 16,
         "seed": 4,
         "data": "other",
+        "preparation": "paper",
     }
+    older = {name: value for name, value in measured.items() if name != "preparation"}
+    assert fitted.of(work, older) == fitted.of(work, measured)
     others["tuning"] = ({"what": "rule", "value": "bilinear"},)
     for name, value in others.items():
         assert fitted.of(work, {**measured, name: value}) is None, name

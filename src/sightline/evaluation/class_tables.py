@@ -76,7 +76,7 @@ def stored_tables(
 
     Raises:
         InputError: files are of several data sets or classes, or one measurement is there twice; no image is left; an
-            image has no such number; or as `read_logits`.
+            image has no such number; of an image several answers are right; or as `read_logits`.
     """
     headers = [_header(file) for file in files]
     headers = [one for one in headers if one.measured["shrunk"] is None]
@@ -91,10 +91,28 @@ def stored_tables(
     made = []
     for header, line in zip(headers, lines, strict=True):
         stored = read_logits(header.file)
-        made.append(StoredTable(_table(stored, header, line, indices), dict(header.measured)))
+        measured = dict(header.measured) | _by_labels(stored, header.file)
+        made.append(StoredTable(_table(stored, header, line, indices), measured))
         if advance is not None:
             advance(1)
     return sorted(made, key=lambda one: (one.table.patches, one.table.shown))
+
+
+def _by_labels(stored: StoredLogits, file: Path) -> dict[str, Any]:
+    """What rows say more where one pass is scored in several ways: of that by the images' labels, among all classes.
+
+    Raises:
+        InputError: there is none, as where several answers are right.
+    """
+    if not stored.scorings:
+        return {}
+    plain = next((one for one in stored.scorings if one.right is None and one.classes is None), None)
+    if plain is None:
+        names = ", ".join(one.data for one in stored.scorings)
+        raise InputError(
+            f"{file}: {names} is not scored by one label an image, among all classes (expected one that is)"
+        )
+    return {"data": plain.data, "classes": stored.logits.shape[1]}
 
 
 def _header(file: Path) -> _Header:

@@ -1,8 +1,10 @@
 """The corruptions of ImageNet-C, made on the fly: own code, after the definitions of Hendrycks and Dietterich (2019).
 
 Numbers of the five severities are theirs. What they draw by libraries that are not here (ImageMagick's motion blur, in
-`motion_blur` and `snow`, and OpenCV's blur and affine warp) follows the same formulas; the published images were also
-stored as JPEG of quality 85, which is left out. `frost` needs photographs of frost, and is not there.
+`motion_blur` and `snow`, and OpenCV's blur and affine warp) follows the same formulas. In `glass_blur` pixels change
+places, as theirs are meant to: their line swaps two views of one array, and so copies one pixel over the other. The
+published images were also stored as JPEG of quality 85, which is left out. `frost` needs photographs of frost, and is
+not there.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def _glass_blur(x: _Image, how: tuple[float, int, int], draws: _Draws) -> _Image
     places = np.arange(height * width).reshape(height, width)
     for _ in range(times):
         moves = draws.integers(-reach, reach, (height, width, 2))
-        for row in range(height - reach - 1, reach - 1, -1):
-            for col in range(width - reach - 1, reach - 1, -1):
+        for row in range(height - reach, reach, -1):
+            for col in range(width - reach, reach, -1):
                 other = row + moves[row, col, 0], col + moves[row, col, 1]
                 places[row, col], places[other] = places[other], places[row, col]
     return _blurred(x.reshape(-1, x.shape[2])[places], sigma)

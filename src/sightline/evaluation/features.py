@@ -181,10 +181,12 @@ def _chosen(source: Source, split: str) -> Sequence[int]:
 
 
 def _size_of(subject: Subject) -> str:
-    """How the names of the features' parts begin, whichever measure asks for them, and however the knob was chosen."""
-    knob = None if subject.model.knob is None else subject.model.knob.value
+    """How the names of the features' parts begin, whichever measure asks for them, and however the knob and the
+    rule were chosen."""
+    encoding = subject.model.encoding
+    chosen = [None if one is None else one.value for one in (encoding.knob, encoding.rule)]
     view = subject.view.name if isinstance(subject.view, View) else subject.view
-    return _KIND + json.dumps([view, knob])
+    return _KIND + json.dumps([view, *chosen])
 
 
 def _make(

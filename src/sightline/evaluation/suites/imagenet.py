@@ -84,6 +84,8 @@ class _MissingError(Exception):
 def _own(name: str, place: str) -> list[Part]:
     """The parts of a data set whose place was said."""
     if place.startswith("hf:"):
+        if name == "hr":
+            raise InputError(f"imagenet-hr: {place} says one label an image (expected a folder with metadata.jsonl)")
         source, split = from_datasets(place)
         made = Part(_data(name), source, split, _scorings(name, source.labels_of(split)), True, careful=name == "a")
         return [made]
