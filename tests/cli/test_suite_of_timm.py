@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 
 from sightline.convert import export_weights, import_weights, timm_build
 from sightline.data.image_file import read_image
@@ -36,7 +38,6 @@ def of_timm(seed=0, classes=4):
 
 def said_by_timm(model, files):
     """timm's own logits of files at 224 px, by its own transform."""
-    from PIL import Image
 
     data = import_timm().data
     transform = data.create_transform(**data.resolve_data_config(model=model), is_training=False)
@@ -46,7 +47,6 @@ def said_by_timm(model, files):
 
 def photos(folder, classes="abcd", count=2):
     """Waves of other directions and sizes, so that answers differ: photos of odd sizes."""
-    from PIL import Image
 
     draws = np.random.default_rng(3)
     for place, name in enumerate(classes):
@@ -143,3 +143,29 @@ def test_numbers_of_classes_are_said(tmp_path, refused):
     words = ("--suite", f"imagenet:{root}", "--out", tmp_path / "out")
     said = ["suite imagenet", "has 1,000 classes, the model's head 4"]
     refused(*named, *words, says=said)
+
+
+@pytest.mark.slow
+def test_the_whole_protocol_serves_what_timm_builds(tmp_path, cli):
+    """Tuned, with a temperature, attacked and learned from, on one data set: nothing of it is a run."""
+    data = pictures(tmp_path / "data", ("a", "b"), 2)
+    shutil.copytree(tmp_path / "data" / "train", tmp_path / "data" / "minival")
+    for file in (tmp_path / "data" / "minival").rglob("*.png"):
+        ImageOps.invert(Image.open(file)).save(file)
+    out = tmp_path / "rows.jsonl"
+    words = ("evaluate", "timm:vit_tiny_patch16_224", "--no-pretrained", "--num-classes", 2, "--data", data)
+    asked = ("--resolutions", "32", "--tune", "--temperature", "--measures", "fgsm,knn", "--logits", tmp_path / "kept")
+    code, said, err = cli(*words, *asked, "--out", out)
+    assert code == 0, err
+    rows = read_rows(out)
+    assert {row.metric for row in rows} >= {"top1", "temperature", "nll_tempered", "fgsm_top1", "knn_top1"}
+    assert {row.run for row in rows} == {"timm:vit_tiny_patch16_224, random weights"}
+    (tuned,) = {row.tuning[0]["name"] for row in rows if row.tuned}
+    assert tuned == "interpolation"
+    assert {path.name[:4] for path in (tmp_path / "kept").iterdir()} == {"test", "mini"}
+    assert "next:" not in said
+    code, _, err = cli(*words)
+    assert (code, "give --out FILE for them" in err) == (2, True)
+    code, _, err = cli(*words[:-2], "--out", tmp_path / "other")
+    assert (code, "give the data (--data)" in err) == (2, True)
+    assert not (tmp_path / "other").exists()

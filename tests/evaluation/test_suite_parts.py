@@ -146,6 +146,12 @@ def test_wrong_words(spec, said):
     assert said in str(caught.value)
 
 
+def test_one_label_an_image_is_not_imagenet_hr():
+    """It has several right answers: by one of them alone a score under its name would be too low."""
+    with pytest.raises(InputError, match=r"imagenet-hr: hf:some/place says one label an image \(expected a folder"):
+        open_suite("imagenet:,hr=hf:some/place")
+
+
 def test_any_data_set_is_a_suite():
     assert set(list_suites()) >= {"imagenet", "imagenet-c", "imagenet-s", "objectnet", "scenes"}
     assert [(part.data, part.split) for part in open_suite("scenes").parts] == [

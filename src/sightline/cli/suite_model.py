@@ -19,7 +19,7 @@ from sightline.evaluation.suite import side_of
 from sightline.load import load_model, local_folder
 from sightline.models import Model
 from sightline.runtime import kept_random_state
-from sightline.training.run import open_run
+from sightline.training.run import Run, open_run
 
 # With which weights that nobody trained are drawn: the same each time, so that what was stopped goes on.
 _SEED = 0
@@ -39,6 +39,11 @@ class Asked:
     num_classes: int | None = None
     weights: Path | None = None
 
+    @property
+    def is_timm(self) -> bool:
+        """Whether timm builds it by a name."""
+        return self.model.startswith("timm:")
+
     def opened(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
         """The model in evaluation mode, what its rows say of it, how many images may be left out, and the most pixels
         of one: as of its training, where that is known.
@@ -53,13 +58,7 @@ class Asked:
             if self.weights is not None:
                 words = f", {self.weights.name}"
             return model, RunIdentity(f"{self.model}{words}", suite, side_of(model), _SEED), 0, MAX_PIXELS
-        for option, given in (
-            ("--no-pretrained", not self.pretrained),
-            ("--num-classes", self.num_classes is not None),
-            ("--weights", self.weights is not None),
-        ):
-            if given:
-                raise InputError(f"{option}: goes with timm:NAME alone (got {self.model})")
+        self._refuse_options_of_timm()
         if read_timm_folder(local_folder(self.model)) is not None:
             model = load_model(self.model).to(device)
             named = self.model if kind == "hf-hub" else local_folder(self.model).resolve().name
@@ -67,6 +66,32 @@ class Asked:
         run = open_run(self.model, suite, device=device)
         named = run.identity if kind != "hf-hub" else RunIdentity(self.model, suite, run.side, run.identity.seed)
         return run.model, named, run.skip_unreadable, run.max_pixels
+
+    def run(
+        self, data: str | None, device: torch.device, skip_unreadable: SkipUnreadable | None, max_pixels: int | None
+    ) -> Run:
+        """The model, and one data set that it is measured on: what `open_run` opens, or `timm:` with its options.
+
+        Raises:
+            InputError: as `opened` and `open_run`; or no data is given for what names none.
+        """
+        if not self.is_timm:
+            self._refuse_options_of_timm()
+            return open_run(self.model, data, device=device, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
+        if data is None:
+            raise InputError(f"{self.model}: does not say what it was trained on; give the data (--data)")
+        model, identity, skip, pixels = self.opened(data, device)
+        skip = skip if skip_unreadable is None else skip_unreadable
+        return Run(Path(self.model), {}, {}, "", model, data, skip, max_pixels or pixels, named=identity.run)
+
+    def _refuse_options_of_timm(self) -> None:
+        for option, given in (
+            ("--no-pretrained", not self.pretrained),
+            ("--num-classes", self.num_classes is not None),
+            ("--weights", self.weights is not None),
+        ):
+            if given:
+                raise InputError(f"{option}: goes with timm:NAME alone (got {self.model})")
 
     def _of_timm(self, name: str) -> Model:
         if self.num_classes is not None:

@@ -35,6 +35,7 @@ class Run:
         data: the data set that is measured.
         skip_unreadable: images of a split of it that may be left out; max_pixels: of the largest that is read.
         opened: the data set, once it was opened.
+        named: what its rows call it; its folder's name unless given.
     """
 
     path: Path
@@ -46,6 +47,7 @@ class Run:
     skip_unreadable: SkipUnreadable
     max_pixels: int
     opened: Source | None = None
+    named: str | None = None
 
     @property
     def source(self) -> Source:
@@ -65,7 +67,7 @@ class Run:
         """What its rows say of it: its name is that of its folder."""
         place = self.path.resolve()
         name = place.parent.name if place.name == CHECKPOINT else place.name
-        return RunIdentity(name, self.data, self.side, self.config.get("seed", 0))
+        return RunIdentity(self.named or name, self.data, self.side, self.config.get("seed", 0))
 
 
 def open_run(

@@ -109,21 +109,18 @@ def evaluate(
     from sightline.results import dump_rows, on_more, read_rows
     from sightline.run_files import PICTURES, PREDICTIONS, RESULTS
     from sightline.tasks.base import task_of
-    from sightline.training.run import open_run
 
     runtime.set_threads(threads)
     others = {
         "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
         "--predictions": predictions, "--logits": logits, "--measures": measures, "--temperature": temperature,
     }  # fmt: skip
-    own = {
-        "--preparation": preparation, "--limit": limit, "--no-pretrained": no_pretrained,
-        "--num-classes": num_classes, "--weights": weights,
-    }  # fmt: skip
+    own = {"--preparation": preparation, "--limit": limit}
+    asked = Asked(str(model), not no_pretrained, num_classes, weights)
     suite_run.refuse_options(suite, others, own)
     if suite is not None:
         suite_run.run_suite(
-            Asked(str(model), not no_pretrained, num_classes, weights), suite, out, resolutions=resolutions,
+            asked, suite, out, resolutions=resolutions,
             preparation=preparation or "model", limit=limit, settings=settings, skip_unreadable=skip_unreadable,
             max_pixels=max_pixels, precision=precision, overwrite=overwrite, device=device, workers=workers, json=json,
         )  # fmt: skip
@@ -133,7 +130,9 @@ def evaluate(
         with progress.Bars() as bars:
             with ranks.agreeing():
                 where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
-                run = open_run(model, data, device=where, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
+                if asked.is_timm and out is None:
+                    raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
+                run = asked.run(data, where, skip_unreadable, max_pixels)
                 encoding = run.model.encoding
                 if tune and encoding.knob is None and encoding.rule is None:
                     raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
@@ -142,7 +141,7 @@ def evaluate(
                 kept = guard.home_of(model) / RESULTS if out is None else out
                 # What is measured elsewhere replaces no picture that other rows name.
                 drawn = PICTURES if out is None else f"{out.stem}_{PICTURES}"
-                inputs = guard.Inputs(models=[model], data=[run.data])
+                inputs = guard.Inputs(models=[model], data=[run.data], files=[weights])
                 if out is not None:
                     output.claim_file(out, inputs=inputs, overwrite=overwrite)
                 said = predictions
@@ -269,4 +268,5 @@ def evaluate(
     if logits is not None:
         print(f"logits: {logits} (sightline rescore {shlex.quote(str(logits))})")
     print(f"computed in {runtime.chosen_precision(precision, where)}")
-    next_step.say_after_evaluation(run, data, shown, again=bool(resolutions))
+    if not asked.is_timm:
+        next_step.say_after_evaluation(run, data, shown, again=bool(resolutions))
