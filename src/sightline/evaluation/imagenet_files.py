@@ -93,7 +93,10 @@ def _listed(folder: Path, root: Path) -> dict[str, int]:
             raise InputError(
                 f"{file}:{line}: {said[:20]!r} is no class (expected a synset, or 0 to {len(numbers) - 1})"
             )
-        found[re.sub(r"\.\w+$", "", os.path.basename(words[0]))] = number
+        name = os.path.basename(words[0])
+        if found.setdefault(re.sub(r"\.\w+$", "", name), number) != number:
+            before = found[re.sub(r"\.\w+$", "", name)]
+            raise InputError(f"{file}:{line}: {name!r} is of class {number}, above of class {before}")
     if len(found) > 1 and sorted(found.values()) == list(range(1, len(found) + 1)):
         # Of the same form, and no classes: ImageSets/CLS-LOC/val.txt numbers the images.
         raise InputError(f"{file}: numbers the images and says no class (expected a list of classes)")
