@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
+from sightline.evaluation.scoring import scoring_from
 from sightline.evaluation.suites.base import open_suite
-from tests.evaluation.suite_data import imagenet_s, objectnet, validation
+from tests.evaluation.suite_data import imagenet_s, objectnet, picture, validation
 
 
 @pytest.mark.parametrize("label", [["Banana"], {}, None, 5])
@@ -54,3 +56,24 @@ def test_a_class_that_is_listed_twice_would_move_all_numbers_in_masks(tmp_path):
     file.write_text(f"{synsets()[0]}\n{synsets()[0]}\n{synsets()[5]}\n")
     with pytest.raises(InputError, match=rf"im919\.txt: names {synsets()[0]} twice"):
         open_suite(f"imagenet-s:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "/etc/h1.png", "../h1.png", "a/../../h1.png", "a\x00b.png", "\ud800.png", "h1.png"]
+)
+def test_a_name_in_the_list_of_hr_is_of_one_file_in_its_folder(name, tmp_path):
+    folder = tmp_path / "imagenet-hr"
+    picture(folder / "h1.png")
+    picture(tmp_path / "h1.png")
+    first = {"file_name": "h1.png", "labels": [1]}
+    lines = [json.dumps(one) for one in (first, {"file_name": name, "labels": [2]})]
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    said = "names the image of line 1 again" if name == "h1.png" else "expected file_name, of a file in this folder"
+    with pytest.raises(InputError, match=rf"metadata\.jsonl:2: .*{said}"):
+        open_suite(f"imagenet:{tmp_path}")
+
+
+@pytest.mark.parametrize(("right", "classes"), [([[0.0]], None), ([[True]], [0, 1]), ([[0]], [0.0, 1])])
+def test_a_stored_scoring_of_other_numbers_than_whole_ones_is_none(right, classes):
+    with pytest.raises(ValueError, match="whole numbers of classes"):
+        scoring_from({"data": "a", "right": right, "classes": classes}, np.array([0]), 2)
