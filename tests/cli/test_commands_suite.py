@@ -275,3 +275,13 @@ def test_a_task_without_scores_keeps_its_rows(cli, tmp_path, monkeypatch):
     assert "of other weights or options; --overwrite replaces it" in err
     assert cli(*words, "--overwrite")[0] == 0
     assert len(list((tmp_path / "out" / "logits").iterdir())) == 1
+
+
+def test_damaged_rows_are_found_out_before_an_image_is_shown(given, refused, monkeypatch):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    out.mkdir()
+    (out / "results.jsonl").write_text("no rows\n")
+    refused(*words, says=["results.jsonl:1: not JSON"])
+    assert not shown
+    assert [one.name for one in out.iterdir()] == ["results.jsonl"]

@@ -26,7 +26,7 @@ from sightline.evaluation.suites.base import Opened, open_suite
 from sightline.models import Model
 from sightline.ranks import joined
 from sightline.reports.tables import print_accuracy
-from sightline.results import ResultRow, dump_rows
+from sightline.results import ResultRow, dump_rows, read_rows
 from sightline.run_files import RESULTS
 
 LOGITS = "logits"
@@ -144,6 +144,9 @@ def _claim(out: Path, asked: Asked, opened: Opened) -> None:
         raise InputError(f"--out {out}: is the folder of a run, whose rows are its own; give another folder")
     if (out / RESULTS).is_dir() or (out / LOGITS).is_file():
         raise InputError(f"--out {out}: holds something else called {RESULTS} or {LOGITS}; give another folder")
+    if (out / RESULTS).exists():
+        # Read now, so that a damaged file is not found out after the work is done.
+        read_rows(out / RESULTS)
     output.check_writable(out, out / LOGITS)
 
 
