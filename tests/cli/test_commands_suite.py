@@ -285,3 +285,15 @@ def test_damaged_rows_are_found_out_before_an_image_is_shown(given, refused, mon
     refused(*words, says=["results.jsonl:1: not JSON"])
     assert not shown
     assert [one.name for one in out.iterdir()] == ["results.jsonl"]
+
+
+def test_a_measure_or_a_split_that_is_named_twice_is_measured_once(given, cli, tmp_path):
+    words, _ = given
+    code, _, err = cli(
+        "evaluate", words[1], "--data", words[3], "--resolutions", 16, "--measures", "fgsm,fgsm", "--split",
+        "test,test", "--out", tmp_path / "rows.jsonl",
+    )  # fmt: skip
+    assert code == 0, err
+    named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows.jsonl")]
+    assert "fgsm_top1" in {metric for metric, _ in named}
+    assert len(named) == len(set(named))
