@@ -297,3 +297,16 @@ def test_a_measure_or_a_split_that_is_named_twice_is_measured_once(given, cli, t
     named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows.jsonl")]
     assert "fgsm_top1" in {metric for metric, _ in named}
     assert len(named) == len(set(named))
+
+
+def test_other_options_of_a_later_size_are_refused_before_the_first(given, cli, monkeypatch):
+    words, out = given
+    words = words[:6]
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    assert cli(*words, "--precision", "float32", "--resolutions", "24")[0] == 0
+    before, count = (out / "results.jsonl").read_bytes(), len(shown)
+    _, _, err = cli(*words, "--precision", "float32", "--resolutions", "16,24", "--limit", "2")
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert len(shown) == count
+    assert (out / "results.jsonl").read_bytes() == before
+    assert len(list((out / "logits").iterdir())) == 1

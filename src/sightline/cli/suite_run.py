@@ -21,7 +21,7 @@ from sightline.data.allowance import SkipUnreadable
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
-from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned
+from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned, refuse_others
 from sightline.evaluation.suites.base import Opened, open_suite
 from sightline.models import Model
 from sightline.ranks import joined
@@ -87,6 +87,8 @@ def run_suite(
                 for line in opened.missing:
                     print(f"not measured: {line}", file=sys.stderr)
                 todo = _with_headers(todo, bars, skip)
+                if ranks.first and not overwrite:
+                    refuse_others(model, todo, config, identity, out / LOGITS)
                 total = sum(
                     planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo
                 )
