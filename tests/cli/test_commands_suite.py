@@ -281,3 +281,38 @@ def test_a_task_without_scores_keeps_its_rows(cli, tmp_path, monkeypatch):
     assert "of other weights or options; --overwrite replaces it" in err
     assert cli(*words, "--overwrite")[0] == 0
     assert len(list((tmp_path / "out" / "logits").iterdir())) == 1
+
+
+def test_damaged_rows_are_found_out_before_an_image_is_shown(given, refused, monkeypatch):
+    words, out = given
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    out.mkdir()
+    (out / "results.jsonl").write_text("no rows\n")
+    refused(*words, says=["results.jsonl:1: not JSON"])
+    assert not shown
+    assert [one.name for one in out.iterdir()] == ["results.jsonl"]
+
+
+def test_a_measure_or_a_split_that_is_named_twice_is_measured_once(given, cli, tmp_path):
+    words, _ = given
+    code, _, err = cli(
+        "evaluate", words[1], "--data", words[3], "--resolutions", 16, "--measures", "fgsm,fgsm", "--split",
+        "test,test", "--out", tmp_path / "rows.jsonl",
+    )  # fmt: skip
+    assert code == 0, err
+    named = [(row.metric, str(row.slices)) for row in read_rows(tmp_path / "rows.jsonl")]
+    assert "fgsm_top1" in {metric for metric, _ in named}
+    assert len(named) == len(set(named))
+
+
+def test_other_options_of_a_later_size_are_refused_before_the_first(given, cli, monkeypatch):
+    words, out = given
+    words = words[:6]
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    assert cli(*words, "--precision", "float32", "--resolutions", "24")[0] == 0
+    before, count = (out / "results.jsonl").read_bytes(), len(shown)
+    _, _, err = cli(*words, "--precision", "float32", "--resolutions", "16,24", "--limit", "2")
+    assert "of other weights or options; --overwrite replaces it" in err
+    assert len(shown) == count
+    assert (out / "results.jsonl").read_bytes() == before
+    assert len(list((out / "logits").iterdir())) == 1

@@ -21,12 +21,12 @@ from sightline.data.allowance import SkipUnreadable
 from sightline.data.views import View
 from sightline.errors import InputError
 from sightline.evaluation.measure import planned_images
-from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned
+from sightline.evaluation.suite import Measurement, SuiteConfig, fitted, measure, planned, refuse_others
 from sightline.evaluation.suites.base import Opened, open_suite
 from sightline.models import Model
 from sightline.ranks import joined
 from sightline.reports.tables import print_accuracy
-from sightline.results import ResultRow, dump_rows
+from sightline.results import ResultRow, dump_rows, read_rows
 from sightline.run_files import RESULTS
 
 LOGITS = "logits"
@@ -87,6 +87,8 @@ def run_suite(
                 for line in opened.missing:
                     print(f"not measured: {line}", file=sys.stderr)
                 todo = _with_headers(todo, bars, skip)
+                if ranks.first and not overwrite:
+                    refuse_others(model, todo, config, identity, out / LOGITS)
                 total = sum(
                     planned_images(one.part.source, model, one.config, identity.train_resolution) for one in todo
                 )
@@ -144,6 +146,9 @@ def _claim(out: Path, asked: Asked, opened: Opened) -> None:
         raise InputError(f"--out {out}: is the folder of a run, whose rows are its own; give another folder")
     if (out / RESULTS).is_dir() or (out / LOGITS).is_file():
         raise InputError(f"--out {out}: holds something else called {RESULTS} or {LOGITS}; give another folder")
+    if (out / RESULTS).exists():
+        # Read now, so that a damaged file is not found out after the work is done.
+        read_rows(out / RESULTS)
     output.check_writable(out, out / LOGITS)
 
 

@@ -93,7 +93,10 @@ def _listed(folder: Path, root: Path) -> dict[str, int]:
             raise InputError(
                 f"{file}:{line}: {said[:20]!r} is no class (expected a synset, or 0 to {len(numbers) - 1})"
             )
-        found[re.sub(r"\.\w+$", "", os.path.basename(words[0]))] = number
+        name = os.path.basename(words[0])
+        if found.setdefault(re.sub(r"\.\w+$", "", name), number) != number:
+            before = found[re.sub(r"\.\w+$", "", name)]
+            raise InputError(f"{file}:{line}: {name!r} is of class {number}, above of class {before}")
     if len(found) > 1 and sorted(found.values()) == list(range(1, len(found) + 1)):
         # Of the same form, and no classes: ImageSets/CLS-LOC/val.txt numbers the images.
         raise InputError(f"{file}: numbers the images and says no class (expected a list of classes)")
@@ -104,11 +107,12 @@ def high_resolution(folder: Path) -> tuple[list[Found], list[list[int]]]:
     """ImageNet-HR: the images that `metadata.jsonl` names, and of each its right answers.
 
     Raises:
-        InputError: it is not there, or a line of it is not `file_name` and `labels`.
+        InputError: it is not there, a line of it is not `file_name` (of a file in this folder, each once) and `labels`.
     """
     file = folder / _METADATA
     found: list[Found] = []
     right: list[list[int]] = []
+    lines: dict[str, int] = {}
     for line, record in read_json_lines(file, "the labels of images"):
         name, labels = (record.get("file_name"), record.get("labels")) if isinstance(record, dict) else (None, None)
         known = isinstance(labels, list) and all(
@@ -118,12 +122,27 @@ def high_resolution(folder: Path) -> tuple[list[Found], list[list[int]]]:
             raise InputError(
                 f"{file}:{line}: expected file_name, and labels from 0 to {len(synsets()) - 1}, one or more"
             )
+        if not _is_below(name):
+            raise InputError(f"{file}:{line}: {name[:40]!r}: expected file_name, of a file in this folder")
+        if lines.setdefault(os.path.normpath(name), line) != line:
+            first = lines[os.path.normpath(name)]
+            raise InputError(f"{file}:{line}: {name!r} names the image of line {first} again (expected each once)")
         place = next((one for one in (folder / name, folder / "test" / name) if one.is_file()), folder / name)
         found.append(Found(os.fspath(place), name, labels[0]))
         right.append(labels)
     if not found:
         raise InputError(f"{file}: names no image")
     return found, right
+
+
+def _is_below(name: str) -> bool:
+    """Whether a name is of a file below a folder, whatever that is."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    parts = os.path.normpath(name).split(os.sep)
+    return "\0" not in name and not os.path.isabs(name) and parts[0] not in (".", "..")
 
 
 def from_datasets(spec: str) -> tuple[LabelledImages, str]:

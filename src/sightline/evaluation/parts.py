@@ -264,6 +264,11 @@ def weights_digest(model: Model) -> str:
     return seen.hexdigest()[:12]
 
 
+def work_of(weights: str, about: Mapping[str, Any]) -> str:
+    """The `identity` of parts: of a model's `weights_digest` and all else that decides the values."""
+    return f"{weights}-{_digest(json.dumps([_FORMAT, about], sort_keys=True, default=str))}"
+
+
 @contextlib.contextmanager
 def kept_beside(
     out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = ALONE
@@ -281,8 +286,7 @@ def kept_beside(
         told: list[Any] = []
         with ranks.agreeing():
             if ranks.first:
-                what = _digest(json.dumps([_FORMAT, about()], sort_keys=True, default=str))
-                folder = out.parent / f".{out.name}.writing-parts-{weights_digest(model)}-{what}"
+                folder = out.parent / f".{out.name}.writing-parts-{work_of(weights_digest(model), about())}"
                 with storage_errors(f"{folder}: cannot be made"):
                     folder.mkdir(parents=True, exist_ok=True)
                 held.enter_context(_locked(folder))

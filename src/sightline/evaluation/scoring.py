@@ -80,6 +80,9 @@ def scoring_from(record: Mapping[str, Any], labels: np.ndarray, classes: int) ->
         raise ValueError("scorings: expected groups of data, right and classes")
     scoring = Scoring(**record)
     chosen = list(range(classes)) if scoring.classes is None else list(scoring.classes)
+    answers = chosen if scoring.right is None else [*chosen, *(one for some in scoring.right for one in some)]
+    if not all(type(one) is int for one in answers):
+        raise ValueError("scorings: expected whole numbers of classes")
     if chosen != sorted(set(chosen)) or not chosen or not 0 <= chosen[0] <= chosen[-1] < classes:
         raise ValueError(f"scorings: classes: expected rising numbers from 0 to {classes - 1}")
     right = [[label] for label in labels.tolist()] if scoring.right is None else scoring.right

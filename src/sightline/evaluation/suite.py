@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sightline import __version__, runtime
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
@@ -25,7 +27,7 @@ from sightline.evaluation.measure import (
     planned_images,
     usual_images,
 )
-from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.parts import kept_beside, weights_digest, work_of
 from sightline.evaluation.preparations.base import preparation_class
 from sightline.evaluation.suites.base import Part
 from sightline.models import Model
@@ -156,21 +158,9 @@ def measure(
     part, source = one.part, one.part.source
     name, device = file_of(one, config), model.anchor.device
     classifier = gives_scores(model)
-    precision = runtime.chosen_precision(config.precision, device)
 
     def about() -> dict[str, Any]:
-        right = json.dumps([scoring.record() for scoring in part.scorings])
-        return {
-            "command": f"suite {__version__}",
-            "suite": part.data,
-            "split": part.split,
-            "config": repr(replace(one.config, workers=0, precision=precision)),
-            "preparation": repr(source.transform),
-            "scorings": hashlib.sha256(right.encode()).hexdigest(),
-            "identity": vars(identity),
-            "device": device.type,
-            "data": contents(source, part.split),
-        }
+        return _about(one, config, identity, device)
 
     with kept_beside(folder / name, model, about, ranks) as parts:
         # Of what gives no scores the rows themselves are kept, by the name of what made them.
@@ -227,6 +217,40 @@ def contents(source: Source, split: str) -> str:
         seen.update(f"{listing.names[row]}\0{listing.stamps[row, 0]}\0".encode("utf-8", "surrogatepass"))
         seen.update(listing.samples[row].tobytes())
     return seen.hexdigest()[:32]
+
+
+def _about(one: Measurement, config: SuiteConfig, identity: RunIdentity, device: torch.device) -> dict[str, Any]:
+    """All that decides a measurement's values beside the model."""
+    part = one.part
+    right = json.dumps([scoring.record() for scoring in part.scorings])
+    precision = runtime.chosen_precision(config.precision, device)
+    return {
+        "command": f"suite {__version__}",
+        "suite": part.data,
+        "split": part.split,
+        "config": repr(replace(one.config, workers=0, precision=precision)),
+        "preparation": repr(part.source.transform),
+        "scorings": hashlib.sha256(right.encode()).hexdigest(),
+        "identity": vars(identity),
+        "device": device.type,
+        "data": contents(part.source, part.split),
+    }
+
+
+def refuse_others(
+    model: Model, todo: Sequence[Measurement], config: SuiteConfig, identity: RunIdentity, folder: Path
+) -> None:
+    """Refuse a folder in which logits of one of the measurements are of other weights or options: before the first.
+
+    Raises:
+        InputError: names the file.
+    """
+    there = [one for one in todo if (folder / file_of(one, config)).exists()]
+    weights = weights_digest(model) if there else ""
+    for one in there:
+        file, named = folder / file_of(one, config), replace(identity, data=one.part.data)
+        if not _is_of(file, work_of(weights, _about(one, config, named, model.anchor.device)), overwrite=False):
+            raise InputError(f"{file}: exists already, of other weights or options; --overwrite replaces it")
 
 
 def _is_of(file: Path, work: str, *, overwrite: bool) -> bool:

@@ -58,11 +58,13 @@ def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[F
         labels: the number of a class by its folder's name; what: the data set, for messages.
 
     Raises:
-        InputError: a folder is none of the classes, or there is no image; names the folder.
+        InputError: there is no such folder, one in it is none of the classes, or there is no image; names the folder.
         UnreadableDataError: a folder may not be read.
     """
     found: list[Found] = []
     skipped: list[Unreadable] = []
+    if not root.is_dir():
+        raise InputError(f"{root}: no such folder (expected {what}: CLASS/images in it)")
     folders = sorted(one for one in os.listdir(root) if (root / one).is_dir() and not one.startswith("."))
     for folder in sorted(folders, key=natural_order):
         if folder not in labels:

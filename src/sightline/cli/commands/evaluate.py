@@ -170,7 +170,7 @@ def evaluate(
                     raise InputError(f"{place}: is a file (expected a folder, for pictures of answers)")
                 output.check_writable(kept, kept.parent / drawn, *(one for one in (said, logits) if one is not None))
                 usual = tuple(name for name in ("test", "heldout_fonts") if name in run.source.splits)
-                chosen = tuple(split_words(split)) or usual or run.source.splits[-1:]
+                chosen = tuple(dict.fromkeys(split_words(split))) or usual or run.source.splits[-1:]
                 shown = shown or (
                     *sorted({max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}),
                     *sorted(views_as_trained(run.config.get("packing"), run.side, patch, run.source, chosen[0])),
@@ -187,7 +187,7 @@ def evaluate(
                     task_options=task_options,
                     precision=precision,
                     workers=workers,
-                    measures=tuple(split_words(measures)),
+                    measures=tuple(dict.fromkeys(split_words(measures))),
                 )
                 checked_measures(config.measures, run.model, task, run.source, chosen)
                 # All that can be refused is refused before the first image is read; the plan refuses splits.

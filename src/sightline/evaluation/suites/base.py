@@ -110,7 +110,7 @@ def open_suite(spec: str) -> Opened:
     if name in list_suites():
         return registry.find(Suite, __package__ or "", "suite", name).open(argument)
     if name not in list_sources() and not Path(spec).exists():
-        raise choose("suite", name, {*list_suites(), *list_sources()})
+        raise choose("suite", name, sorted({*list_suites(), *list_sources()}))
     return of_source(spec)
 
 

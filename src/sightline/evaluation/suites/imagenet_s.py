@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -96,4 +97,8 @@ def _numbers(folder: Path, root: Path) -> dict[str, int]:
     unknown = [one for one in found if one not in synsets()]
     if unknown or not found:
         raise InputError(f"{file}: {(unknown or [''])[0]!r} is no class of ImageNet (expected a synset a line)")
+    twice = [one for one, after in itertools.pairwise(found) if one == after]
+    if twice:
+        # The numbers in masks are places in this list.
+        raise InputError(f"{file}: names {twice[0]} twice (expected each class once)")
     return {one: number for number, one in enumerate(found, start=1)}

@@ -83,6 +83,8 @@ def _right(folder: Path) -> dict[str, list[int]]:
     number_of = {text[line].strip(): int(number) for number, line in lines.items() if number.isdecimal()}
     found: dict[str, list[int]] = {}
     for name, label in names.items():
+        if not isinstance(label, str):
+            raise InputError(f"{folder / _NAMES}: {name}: expected the name of a class, got {str(label)[:40]!r}")
         if label in words:
             for one in str(words[label]).split("; "):
                 if one.strip() not in number_of:
