@@ -114,7 +114,7 @@ def evaluate(
     runtime.set_threads(threads)
     others = {
         "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
-        "--predictions": predictions, "--logits": logits,
+        "--temperature": temperature, "--measures": measures, "--predictions": predictions, "--logits": logits,
     }  # fmt: skip
     own = {
         "--preparation": preparation, "--limit": limit, "--no-pretrained": no_pretrained,
