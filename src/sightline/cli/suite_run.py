@@ -132,10 +132,10 @@ def refuse_options(suite: str | None, others: Mapping[str, object], own: Mapping
             if suite is None:
                 raise InputError(f"{option}: goes with --suite SUITE alone")
             # What is chosen or learned on other splits, or asks for gradients, is of one data set and its splits.
-            way = f"; for a run or model of ours: sightline evaluate MODEL --data DATA {option}"
-            raise InputError(
-                f"{option}: goes without --suite alone{way if option in ('--tune', '--temperature', '--measures') else ''}"
-            )
+            way = ""
+            if option in ("--tune", "--temperature", "--measures"):
+                way = f"; for a run or model of ours: sightline evaluate MODEL --data DATA {option}"
+            raise InputError(f"{option}: goes without --suite alone{way}")
 
 
 def _claim(out: Path, asked: Asked, opened: Opened) -> None:
