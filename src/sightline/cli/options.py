@@ -47,6 +47,7 @@ MaxPixels = Annotated[
     Parameter(help="Width times height of the largest image that is read; 89478485 unless given.", converter=_pixels),
 ]
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
+AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
 DataToMeasure = Annotated[str | None, Parameter(help="The data set; the one that it was trained on unless given.")]
 MostImages = Annotated[
     int | None, Parameter(help="At most this many of a split; 2000 of an embedded one unless given.")

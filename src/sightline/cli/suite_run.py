@@ -131,8 +131,13 @@ def refuse_options(suite: str | None, others: Mapping[str, object], own: Mapping
     """
     for option, given in (others if suite is not None else own).items():
         if given:
-            with_it = "goes without --suite alone" if suite is not None else "goes with --suite SUITE alone"
-            raise InputError(f"{option}: {with_it}")
+            if suite is None:
+                raise InputError(f"{option}: goes with --suite SUITE alone")
+            # What is chosen or learned on other splits, or asks for gradients, is of one data set and its splits.
+            way = ""
+            if option in ("--tune", "--temperature", "--measures"):
+                way = f"; on one data set: sightline evaluate MODEL --data DATA {option}"
+            raise InputError(f"{option}: goes without --suite alone{way}")
 
 
 def _claim(out: Path, asked: Asked, opened: Opened) -> None:

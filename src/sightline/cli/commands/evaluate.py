@@ -13,7 +13,7 @@ _FACTORS = (0.625, 0.75, 1.0, 1.375, 1.75, 2.0)
 
 
 def evaluate(
-    model: options.RunOrModel,
+    model: options.AnyModel,
     *,
     resolutions: options.Words = (),
     data: options.DataToMeasure = None,
@@ -74,8 +74,8 @@ def evaluate(
             are of more images.
         workers: Processes that read images ahead.
         suite: Test sets to measure together, as imagenet:ROOT, scenes, objectnet:ROOT or any data set
-            (docs/SUITES.md); rows and logits go into the folder --out. MODEL may be hf-hub:OWNER/NAME or timm:NAME too,
-            and --resolutions 64:1024 takes sizes half an octave apart.
+            (docs/SUITES.md); rows and logits go into the folder --out, and --resolutions 64:1024 takes sizes half an
+            octave apart.
         preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
             navit, navit_vit_baseline.
         limit: At most this many images of each part of a suite, spread over classes.
