@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -87,16 +88,18 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
     assert list(on_more(before, fresh).values()) == ["test at 16 px (4,096 patches, 9 now)"]
 
 
-def test_what_was_measured_beside_answers_stays_where_it_is_of_the_same_images_and_setting():
+def test_what_was_measured_beside_answers_stays_where_they_are_the_same_again():
     few = row(SHARE, metric="few_shot_top1", slices={"shots": 5})
-    before = [row(SHARE), few, row(SHARE, resolution=32)]
-    fresh = [row(SHARE, value=0.5, stderr=None)]
-    assert merge_rows(before, fresh) == [before[2], *fresh, few]
-    for changes in ({"count": 39}, {"knob": 0.5}, {"tuning": ({"value": "bicubic"},)}):
-        other = [row(SHARE, value=0.5, stderr=None, **changes)]
-        assert merge_rows(before, other) == [before[2], *other]
+    before = [row(SHARE), row(SHARE, metric="top5", value=0.9, stderr=None), few, row(SHARE, resolution=32)]
+    fresh = [replace(one, seconds=2.0) for one in before[:2]]
+    assert merge_rows(before, fresh) == [before[3], *fresh, few]
+    # Other weights, images or settings: nothing of it may stand beside them.
+    others = ({"value": 0.5}, {"count": 39}, {"knob": 0.5}, {"tuning": ({"value": "bicubic"},)})
+    for changes in others:
+        other = [fresh[0], replace(fresh[1], stderr=None, **changes)]
+        assert merge_rows(before, other) == [before[3], *other]
     again = [*fresh, row(SHARE, metric="few_shot_top1", slices={"shots": 1})]
-    assert merge_rows(before, again) == [before[2], *again]
+    assert merge_rows(before, again) == [before[3], *again]
 
 
 def test_better_names_the_nearest_word():

@@ -270,7 +270,8 @@ def _translated(record: dict[str, Any]) -> dict[str, Any]:
 
 def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer: bool = True) -> list[ResultRow]:
     """All rows, without those of `before` that were measured again. What was measured of a model beside its answers,
-    and now was not asked for, stays where it is of the same images and setting.
+    and now was not asked for, stays where the answers alone, measured again, gave the same to the last bit: so it is of
+    the same weights, images and setting.
 
     Args:
         fewer: also where that was on fewer images; else those of `fresh` go.
@@ -278,15 +279,20 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
     before, fresh = list(before), list(fresh)
     rows = merged(before, fresh, lambda row: row.measured, () if fewer else on_more(before, fresh))
     metrics = {(row.measured, row.metric) for row in fresh}
-    there, here = _whole(before), _whole(fresh)
-    alike = {what for what, row in here.items() if what in there and _setting(row) == _setting(there[what])}
+    there, here = _values(before), _values(fresh)
+    alike = {what for what, values in here.items() if values.items() <= there.get(what, {}).items()}
     left = (row for row in before if row.measured in alike and (row.measured, row.metric) not in metrics)
     return [*rows, *(row for row in left if row not in rows)]
 
 
-def _setting(row: ResultRow) -> tuple[object, ...]:
-    """What a row of another measure must share to stand beside this one."""
-    return row.count, row.knob, row.tuning, row.encoding, row.seed, row.train_resolution
+def _values(rows: Iterable[ResultRow]) -> dict[tuple[object, ...], dict[str, object]]:
+    """Of each measurement what every metric came to on all of its images, and with which setting."""
+    found: dict[tuple[object, ...], dict[str, object]] = {}
+    for row in rows:
+        if not row.slices:
+            said = row.value, row.count, row.knob, json.dumps(row.tuning), row.encoding, row.seed, row.train_resolution
+            found.setdefault(row.measured, {})[row.metric] = said
+    return found
 
 
 def merged(before: Iterable[T], fresh: Sequence[T], what: Callable[[T], object], kept: Container[object]) -> list[T]:
