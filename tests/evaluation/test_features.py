@@ -200,7 +200,7 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
     assert sum(shown) == 2 * (60 + 30 + 5)
     assert sum(moved) == planned_images(source, model, config, 16) == 2 * (5 + 2 * (60 + 30 + 5) + 60 + 5)
     assert {name for name in parts._here if name.startswith("features ")} == {
-        f"features {json.dumps([20, model.knob.value])} {split}" for split in ("train", "minival", "test")
+        f"features {json.dumps([20, model.knob.value, None])} {split}" for split in ("train", "minival", "test")
     }
     named = {row.metric for row in rows}
     assert {"few_shot_top1", "few_shot_l2", "knn_top1", "linear_probe_top1", "linear_probe_l2"} <= named

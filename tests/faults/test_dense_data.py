@@ -119,7 +119,7 @@ def test_a_label_outside_the_range_ends_a_run_or_is_found_before_it(cli, tmp_pat
     assert said in err
     code, out, err = cli("data", "check", f"ade20k:{root}", "--json")
     assert code == 3
-    assert "1 images of a split cannot be read (allowed: 0; --skip-unreadable N or all" in err
+    assert "1 image of a split cannot be read (allowed: 0; --skip-unreadable N or all" in err
     record = json.loads(out)
     [one] = record["unreadable"]["training"]
     assert one["path"] == str(root / "images/training/ADE_train_00000001.jpg")
