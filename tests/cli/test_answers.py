@@ -71,7 +71,8 @@ def test_two_ranks_write_what_one_writes(count, tiny_run, photos, alone, tmp_pat
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 4])
 def test_a_killed_command_goes_on(size, tiny_run, photos, alone, tmp_path, monkeypatch):
     images = photos(14)
     alone(tiny_run, images, tmp_path / "one.jsonl")

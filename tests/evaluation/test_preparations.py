@@ -80,6 +80,7 @@ def lookhere(image, side):
     return transforms.CenterCrop((side, side))(pixels).permute(1, 2, 0).numpy()
 
 
+@pytest.mark.slow
 def test_lookheres_own_by_value():
     paper = preparation_class("paper").of(ViTConfig(interpolation="bicubic"))
     for number, size in enumerate([*SIZES[:2], (71, 203), (154, 170), (319, 303)]):

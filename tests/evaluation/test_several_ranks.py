@@ -51,7 +51,7 @@ CASES = {
     "native": ("files", {}, config_of(NATIVE, 16)),
 }  # fmt: skip
 
-QUICK = ("seven", "segmentation")
+QUICK = ("segmentation",)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["seven", "segmentation", *(pytest.param(one, marks=pytest.mark.slow) for one in CASES if one not in QUICK)]
+    "name", [*QUICK, *(pytest.param(one, marks=pytest.mark.slow) for one in CASES if one not in QUICK)]
 )
 def test_two_ranks_measure_what_one_measures(name, saved, alone, tmp_path):
     asked = saved(name)

@@ -34,6 +34,7 @@ from tests.contract.contract import PATCH, TRAIN, build, images
 from tests.export.models import UNSEEN, assert_the_same, session, small
 
 
+@pytest.mark.slow
 def test_an_onnx_file_says_what_it_takes_and_how_to_prepare_it(onnx_file):
     import onnx
 
@@ -70,6 +71,7 @@ def test_a_pt2_file_says_how_to_prepare_images(exported):
         assert not any(str(Path(segment.__file__).parent).encode() in parts.read(name) for name in parts.namelist())
 
 
+@pytest.mark.slow
 def test_an_onnx_file_names_no_path_of_this_machine(onnx_file):
     assert str(Path(segment.__file__).parent).encode() not in onnx_file.read_bytes()
 
@@ -137,6 +139,7 @@ def run_example(number, folder, monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_found_12_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file, tmp_path, monkeypatch, capsys):
     """Its pixels are the package's own to the last bit, its numbers those of the model."""
     shutil.copy(onnx_file, tmp_path / "model.onnx")
@@ -150,6 +153,7 @@ def test_found_12_the_onnx_example_sees_what_the_model_was_trained_on(onnx_file,
     assert len(capsys.readouterr().out.splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_found_12_the_pt2_example_too(exported, tmp_path, monkeypatch):
     shutil.copy(exported(small(), to="torch"), tmp_path / "model.pt2")
     found = run_example(2, tmp_path, monkeypatch)

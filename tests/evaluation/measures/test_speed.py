@@ -144,6 +144,7 @@ class Ballast(torch.nn.Module):
         return x + held[:1].float() - 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runtime.forget_peak(), reason="this system does not say what a process took since")
 def test_memory_is_what_a_pass_takes_beside_the_weights(monkeypatch):
     monkeypatch.setattr(predict, "_TOKENS_A_BATCH", 48)
