@@ -171,3 +171,20 @@ def test_drawing_leaves_matplotlib_as_it_was():
         assert mpl.rcParams["font.size"] == 33.0
         assert mpl.rcParams["svg.hashsalt"] == "other"
     assert first == plots.by_resolution(Study.of(accuracy_rows()))
+
+
+def test_a_line_without_points_at_a_size_leaves_its_panel_as_wide_as_the_others():
+    """A knob's default may be measured at the size of training alone, beside the tuned one at all."""
+    rows = [
+        row("a", 0.1 * part, size, knob=knob, tuned=tuned, slices=slices, count=40)
+        for tuned, knob, sizes in ((False, 1.0, (32,)), (True, 0.5, (32, 64)))
+        for size in sizes
+        for part in range(6)
+        for slices in [{"size_quintile": part} if part else {}]
+    ]
+    svg = plots.by_object_size(Study.of(rows))
+    ends = re.findall(r'<g id="axes_\d">\s*<g id="patch_\d+">\s*<path d="M ([\d.]+) [\d.]+ \nL ([\d.]+) ', svg)
+    wide = [float(right) - float(left) for left, right in ends]
+    assert len(wide) == 2
+    assert wide[0] == pytest.approx(wide[1], rel=0.05)
+    assert wide[0] > 200

@@ -135,6 +135,9 @@ def names_of(chosen: Sequence[series.Line], order: Sequence[str]) -> list[tuple[
 
 def draw_points(axes: Axes, line: series.Line, points: Mapping[float, Measured], order: Sequence[str]) -> None:
     """A line through what was measured, with its 95 % intervals where they are known."""
+    if not points:
+        # Bars of nothing would take all room from the panels.
+        return
     values = np.array([height(point) for point in points.values()])
     low, high = np.array([limits(point) for point in points.values()]).reshape(-1, 2).T
     bars = np.maximum([values - low, high - values], 0)
