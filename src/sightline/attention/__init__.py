@@ -1,6 +1,14 @@
 """What attention computes (`Pattern`, `Rotation`) and who computes it (`dispatch`, `backends`)."""
 
-from sightline.attention.dispatch import Recorded, asked_backend, attend, preferred_tile, recording, use_backend
+from sightline.attention.dispatch import (
+    Recorded,
+    asked_backend,
+    attend,
+    computed_again,
+    preferred_tile,
+    recording,
+    use_backend,
+)
 from sightline.attention.pattern import Directed, Pattern, Table, Term, View
 from sightline.attention.rotation import Rotation, rotate
 
@@ -14,6 +22,7 @@ __all__ = [
     "View",
     "asked_backend",
     "attend",
+    "computed_again",
     "preferred_tile",
     "recording",
     "rotate",

@@ -104,6 +104,14 @@ def recording(recorder: Callable[[Recorded], None]) -> AbstractContextManager[No
     return _set(_RECORDER, recorder)
 
 
+@contextmanager
+def computed_again(backend: str) -> Iterator[None]:
+    """Inside, what was computed once is computed again for the backward pass: by that back end, as `use_backend`, and
+    shown to no recorder a second time."""
+    with _set(_FORCED, backend), _set(_RECORDER, None):
+        yield
+
+
 def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> Backend:
     """The most preferred back end that supports this call and was measured to pay here.
 

@@ -113,7 +113,7 @@ class Model(nn.Module):
             rows = self._laid_out(images, layout)
             if not isinstance(self.head, TokenHead):
                 # Whoever laid tokens out is given no token back, in whatever order.
-                rows, layout = self._in_order(rows, layout)
+                rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
             return self.head.read(self, rows, layout)
         return self.head(self.pool(self.encode(rows, layout), layout))
@@ -133,13 +133,17 @@ class Model(nn.Module):
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
                 `fit` is `exact`, or another precision or device than the model's.
         """
+        return self.in_attention_order(*self.cut(images))
+
+    def cut(self, images: Images) -> tuple[Tensor, TokenLayout]:
+        """As `prepare`, with the patches of every image in row-major order."""
         cutter = self.patch_embed.cutter
         if isinstance(images, Tensor):
             rows, grid = cutter(self._checked(images, "images", "batch, channels, height, width"))
             layout = TokenLayout.uniform(
                 grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
             )
-            return self._in_order(rows, layout)
+            return rows, layout
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
         cut = [
@@ -150,7 +154,7 @@ class Model(nn.Module):
         layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
         if not cut:
             return torch.zeros(1, 0, cutter.values, device=device), layout
-        return self._in_order(torch.cat([rows for rows, _ in cut], dim=1), layout)
+        return torch.cat([rows for rows, _ in cut], dim=1), layout
 
     def _checked(self, image: object, what: str, axes: str) -> Tensor:
         """Refuse what is no normalised image, or batch of them, for this model."""
@@ -163,7 +167,7 @@ class Model(nn.Module):
         _check_kind(image, self.anchor, what)
         return image
 
-    def _in_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
+    def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
         tile = preferred_tile(self.encoding.pattern(0, layout), layout)
         if tile is None or any(segment.tile is not None for segment in layout.segments):

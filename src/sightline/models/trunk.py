@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sightline.attention import asked_backend, use_backend
+from sightline.attention import asked_backend, computed_again
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 
@@ -51,8 +51,8 @@ class Trunk(nn.ModuleList):
             return tokens
         block, given = self[layer], (tokens, layer, layout, encoding)
         if self.recomputes and torch.is_grad_enabled():
-            # What is computed again is computed by the same back end.
-            again = partial(use_backend, asked_backend())
+            # What is computed again is computed by the same back end, and recorded no second time.
+            again = partial(computed_again, asked_backend())
             return checkpoint(  # type: ignore[return-value]
                 block, *given, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
             )

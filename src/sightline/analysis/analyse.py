@@ -1,0 +1,155 @@
+"""One pass of a model over images, shown to measures of its inside as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sightline.analysis.attention_blocks import BLOCK_BYTES, attention_blocks
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import Images, Normalised, Size, Sizes, looked_at
+from sightline.analysis.measures.base import Measure
+from sightline.attention.dispatch import Recorded, recording
+from sightline.data.batch import Batch, normalised
+from sightline.layout import TokenLayout
+from sightline.models import Model
+from sightline.models.model import evaluation_mode
+
+
+def analysed(
+    model: Model,
+    measure: type[Measure],
+    images: Images,
+    sizes: Sizes = None,
+    *,
+    called: str = "",
+    advance: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Analysis:
+    """What one measure finds in a model, at each size; as `analysed_together`."""
+    made = {measure.name: lambda model: measure(model, **options)}
+    return analysed_together(model, made, images, sizes, called=called, advance=advance)[0]
+
+
+def analysed_together(
+    model: Model,
+    measures: Mapping[str, Callable[[Model], Measure]] | Sequence[type[Measure]],
+    images: Images,
+    sizes: Sizes = None,
+    *,
+    called: str = "",
+    advance: Callable[[int], None] | None = None,
+) -> list[Analysis]:
+    """What several measures find in a model in one pass over the images at each size, in evaluation mode.
+
+    Args:
+        measures: classes, or what makes a measure of a model, by name.
+        images, sizes: as `looked_at`.
+        called: what the model is called; its encoding unless given.
+        advance: called with the number of images of each batch that is through.
+
+    Raises:
+        InputError: a measure is not for this model, or as `looked_at`; before anything is computed.
+    """
+    make = measures if isinstance(measures, Mapping) else {one.name: one for one in measures}
+    for one in make.values():
+        if isinstance(one, type):
+            one.check(model)
+    batches = looked_at(model, images, sizes)
+    found: dict[str, dict[Size, Any]] = {name: {} for name in make}
+    names: dict[Size, tuple[str, ...]] = {}
+    for size, those in batches.items():
+        at_size = {name: one(model) for name, one in make.items()}
+        seen: list[str] = []
+        for batch in those:
+            if not len(batch):
+                continue
+            watch(model, batch, list(at_size.values()))
+            seen += batch.names
+            if advance is not None:
+                advance(len(batch))
+        names[size] = tuple(seen)
+        for name, measure in at_size.items():
+            found[name][size] = measure.arrays()
+    called = called or model.config.encoding
+    about = {"depth": model.config.depth, "heads": model.config.heads, "patch_size": model.config.patch_size}
+    sizes_seen = tuple(batches)
+    return [
+        Analysis(name, called, model.config.encoding, sizes_seen, names, arrays, about)
+        for name, arrays in found.items()
+    ]
+
+
+def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: int = BLOCK_BYTES) -> Tensor:
+    """A batch through the model, shown to measures as it goes; the model is in evaluation mode and has no gradients.
+
+    Attention is shown layer by layer as it is computed; where a measure wants the last layer first, queries and keys
+    are kept and all of them are shown after the pass. No measure hangs on the order.
+
+    Args:
+        batch: its patches in row-major order.
+        block_bytes: of the scores of a block of attention.
+
+    Returns:
+        The tokens after the final norm: [rows, slots, dim], in the order of `batch.layout`.
+    """
+    batch = batch.to(model.anchor.device)
+    watching = [one for one in measures if one.sees_attention()]
+    kept: list[Recorded] | None = [] if any(one.from_top for one in watching) else None
+
+    def shown(call: Recorded) -> None:
+        for block in attention_blocks(call, block_bytes):
+            for measure in watching:
+                measure.attention(block)
+
+    def recorder(call: Recorded) -> None:
+        if kept is None:
+            shown(call)
+        else:
+            # Values are looked at by nobody, and are a third of what would be kept.
+            kept.append(replace(call, v=call.v[..., :0]))
+
+    with evaluation_mode(model), torch.inference_mode():
+        for measure in measures:
+            measure.begin(batch)
+        rows = inputs_of(model, batch)
+        if watching:
+            with recording(recorder):
+                tokens = _through(model, rows, batch.layout, measures)
+        else:
+            tokens = _through(model, rows, batch.layout, measures)
+        while kept:
+            shown(kept.pop())
+        for measure in measures:
+            measure.end(tokens, batch.layout)
+    return tokens
+
+
+def inputs_of(model: Model, batch: Batch) -> Tensor:
+    """The rows of a batch as a model takes them, normalised."""
+    if isinstance(batch, Normalised):
+        return batch.inputs
+    return normalised(batch.inputs, model.config.mean, model.config.std).to(model.anchor.dtype)
+
+
+def _through(model: Model, rows: Tensor, layout: TokenLayout, measures: Iterable[Measure]) -> Tensor:
+    seeing = [one for one in measures if one.sees_tokens()]
+    back = layout
+    rows, layout = model.in_attention_order(rows, layout)
+    tokens = model.embed(rows, layout)
+    for layer in range(-1, len(model.blocks)):
+        if layer >= 0:
+            tokens = model.blocks.layer(layer, tokens, layout, model.encoding)
+        if seeing:
+            shown = layout.row_major(tokens)
+            for measure in seeing:
+                measure.tokens(layer, shown, back)
+    tokens = model.norm(tokens)
+    if model.attn_pool is not None:
+        # Its attention is shown too, and told apart by having no layer.
+        model.pool(tokens, layout)
+    return layout.row_major(tokens)
