@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
+import numpy as np
 import pytest
 import torch
 
 from sightline import create_encoding
-from sightline.analysis.measures.knock_out import directions, heads_of_direction, switched_off
+from sightline.analysis.measures.knock_out import directions, heads_of_direction, knock_out, switched_off
 from sightline.attention import recording
 from sightline.errors import InputError
 from tests.analysis.measures import token_cases as cases
@@ -182,3 +184,122 @@ def test_heads_of_a_direction():
     assert heads_of_direction(model, "right") == directions(model)["right"]
     with pytest.raises(InputError, match="direction 'rigth' is not known; did you mean 'right'"):
         heads_of_direction(model, "rigth")
+
+
+@torch.no_grad()
+def written_out(model, given, heads, labels=None):
+    """Of images one after the other: each a pass of the whole model and one of a model with other weights."""
+    without = by_weights(copy.deepcopy(model), heads)
+    found = {"loss": [], "top1": [], "divergence": [], "changed": []}
+    for number, image in enumerate(cases.alone(model, given)):
+        rows, layout = image
+        p, q = (one(rows, layout=layout)[0].softmax(-1) for one in (model, without))
+        found["divergence"].append(float((p * (p / q).log()).sum()))
+        found["changed"].append(float(p.argmax() != q.argmax()))
+        if labels is not None:
+            label = int(labels[number])
+            found["loss"].append(float(p[label].log() - q[label].log()))
+            found["top1"].append(float(q.argmax() == label) - float(p.argmax() == label))
+    return found
+
+
+@cases.every
+@pytest.mark.parametrize("options", [{}, {"num_registers": 3, "pool": "attention", "encoding": "rope_axial"}], ids=str)
+def test_what_heads_cost(shown, options):
+    model = cases.model(**options)
+    given = cases.SHOWN[shown](model)
+    found = knock_out(model, given, of=["heads"])
+    assert set(found.arrays[found.sizes[0]]) == {"divergence", "changed"}
+    for layer in range(2):
+        for head in range(4):
+            expected = written_out(model, given, [(layer, head)])
+            for name in ("divergence", "changed"):
+                np.testing.assert_allclose(found[name][:, layer, head], expected[name], atol=1e-5)
+    assert found["divergence"].std() > 1e-3
+
+
+def test_what_directions_cost():
+    model = cases.model(heads=12)
+    given = cases.SHOWN["several grids"](model)
+    found = knock_out(model, given, of=["directions"])
+    assert list(found["directions"]) == [*CLOCKWISE, "undirected"]
+    assert set(found.arrays[found.sizes[0]]) == {"directions", "divergence_of_direction", "changed_of_direction"}
+    for place, heads in enumerate(directions(model).values()):
+        expected = written_out(model, given, heads)
+        np.testing.assert_allclose(found["divergence_of_direction"][:, place], expected["divergence"], atol=1e-5)
+        np.testing.assert_allclose(found["changed_of_direction"][:, place], expected["changed"], atol=1e-5)
+
+
+@pytest.mark.parametrize("called", ["labels", "label"])
+def test_with_labels(called):
+    model = cases.model()
+    shown = torch.stack(cases.images(*[(3, 5)] * 6))
+    labels = model(shown).argmax(-1)
+    labels[::2] = (labels[::2] + 1) % 5
+    given = {
+        (12, 20): [
+            cases.batch(model, part, **{called: some})
+            for part, some in ((shown[:4], labels[:4]), (shown[4:], labels[4:]))
+        ]
+    }
+    found = knock_out(model, given)
+    assert set(found.arrays[12, 20]) == set(found.quantities)
+    for layer in range(2):
+        for head in range(4):
+            for name, expected in written_out(model, shown, [(layer, head)], labels).items():
+                np.testing.assert_allclose(found[name][:, layer, head], expected, atol=1e-5)
+    for place, heads in enumerate(directions(model).values()):
+        for name, expected in written_out(model, shown, heads, labels).items():
+            np.testing.assert_allclose(found[f"{name}_of_direction"][:, place], expected, atol=1e-5)
+    answers = model(shown).log_softmax(-1)
+    np.testing.assert_allclose(found["whole_loss"], -answers[range(6), labels].detach().numpy(), atol=1e-5)
+    np.testing.assert_array_equal(found["whole_top1"], (answers.argmax(-1) == labels).double().numpy())
+    assert 0 < found["whole_top1"].mean() < 1
+    assert abs(found["top1"]).max() == 1
+
+
+def test_a_head_that_nothing_reads_costs_nothing():
+    model = by_weights(cases.model(), [(1, 2)])
+    found = knock_out(model, cases.SHOWN["plain"](model), of=["heads"])
+    assert (found["divergence"][:, 1, 2] == 0).all()
+    assert abs(np.delete(found["divergence"].reshape(2, 8), 6, axis=1)).max() > 0
+
+
+def test_only_the_layers_from_the_head_on_are_run(monkeypatch):
+    model, run = cases.model(), []
+    block = type(model.blocks).layer
+    monkeypatch.setattr(
+        type(model.blocks), "layer", lambda self, layer, *rest: run.append(layer) or block(self, layer, *rest)
+    )
+    knock_out(model, cases.SHOWN["plain"](model), of=["heads"])
+    # For a head of the first layer both are run, for one of the second that alone; three times the whole beside.
+    assert sorted(run) == [0] * (4 + 3) + [1] * (8 + 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_classes": 0}, r"the model is no classifier: no classes"),
+        (
+            {"task": "segmentation", "head": "linear_map", "class_names": tuple("abcde")},
+            "no classifier: head linear_map",
+        ),
+    ],
+)
+def test_what_is_no_classifier_is_refused(options, says):
+    model = cases.model(**options)
+    with pytest.raises(InputError, match=says) as caught:
+        knock_out(model, cases.SHOWN["plain"](model))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_else_is_refused():
+    model = cases.model()
+    with pytest.raises(InputError, match="knock_out: of 'head' is not known; did you mean 'heads'"):
+        knock_out(model, cases.SHOWN["plain"](model), of=["head"])
+
+
+def test_no_image():
+    found = knock_out(cases.model(), {(12, 20): []})
+    assert found["divergence"].shape == (0, 2, 4)
+    assert found["changed_of_direction"].shape == (0, len(found["directions"]))

@@ -93,7 +93,7 @@ def layers_of(model: Any, shown: Any) -> list[tuple[list[Tensor], Tensor, Grid, 
     """Of each image its tokens by layer, -1 first, each [prefix and patches, dim]; those after the final norm; its
     grid; the numbers of its patches. Each image is in a batch of its own, by the trunk's plain path."""
     found = []
-    for rows, layout in _alone(model, shown):
+    for rows, layout in alone(model, shown):
         tokens = [model.embed(rows, layout)]
         for layer in range(len(model.blocks)):
             tokens.append(model.blocks[layer](tokens[-1], layer, layout, model.encoding))
@@ -102,7 +102,8 @@ def layers_of(model: Any, shown: Any) -> list[tuple[list[Tensor], Tensor, Grid, 
     return found
 
 
-def _alone(model: Any, shown: Any) -> list[tuple[Tensor, TokenLayout]]:
+def alone(model: Any, shown: Any) -> list[tuple[Tensor, TokenLayout]]:
+    """Each image in a batch of its own: its flat rows and its layout."""
     if not isinstance(shown, dict):
         return [model.cut(image.unsqueeze(0)) for image in shown]
     found = []
