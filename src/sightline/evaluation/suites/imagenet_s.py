@@ -59,8 +59,8 @@ class _Masked(Label):
     """The class of an image, and of its pixels.
 
     Attributes:
-        pixels: int32 [height, width], the number of one of the source's `pixel_classes`, 1000 where nothing is said, as
-            in all of an image whose mask has another size; that of the stored image's part that is shown, at its own size.
+        pixels: int32 [height, width] of the stored image's part that is shown, at its own size: the number of one of
+            the source's `pixel_classes`, 1000 where nothing is said, as in all of an image whose mask has another size.
         size: the share of the whole image's pixels, of those that are said, that are of its class.
     """
 
