@@ -13,6 +13,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.segment import Segment
 
 
 def centre_of(grid: Grid) -> tuple[int, int]:
@@ -43,10 +44,18 @@ def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
     return model.encoding.pattern(layer, layout)
 
 
-def biases(model: Model) -> bool:
-    """Whether the encoding biases the scores of any layer."""
+def refuse_unbiased(what: str, model: Model) -> None:
+    """Refuse a model whose encoding does not bias the scores of any layer.
+
+    Raises:
+        InputError: names the encoding.
+    """
     grid = model.config.train_grid
-    return len(grid) == 2 and any(pattern_of(model, layer, grid) is not None for layer in range(model.config.depth))
+    if all(pattern_of(model, layer, grid) is None for layer in range(model.config.depth)):
+        raise InputError(
+            f"{what}: encoding {model.config.encoding} neither masks nor biases scores "
+            "(expected one that does, as lookhere_90 or alibi_2d)"
+        )
 
 
 def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -92,10 +101,21 @@ def _bias_from(model: Model, layer: int, grid: Grid, cell: tuple[int, int]) -> n
         # A table of displacements, from the one of the first patch to that of the last.
         top, left = (side - 1 - at for side, at in zip(grid, cell, strict=True))
         bias = relative[:, top : top + grid.rows, left : left + grid.cols]
-        bias = unmasked(bias if by_key is None else bias + by_key)
+        bias = _unfilled(bias if by_key is None else bias + by_key)
         return bias.expand(model.config.heads, *grid).float().cpu().numpy()
 
 
-def unmasked(bias: Tensor) -> Tensor:
+def bias_matrix(model: Model, layer: int, grid: Grid) -> np.ndarray:
+    """The bias of a layer on all pairs of patches, row-major: float32 [heads, N, N], -inf where masked."""
+    pattern = pattern_of(model, layer, grid)
+    if pattern is None:
+        return np.zeros((model.config.heads, grid.cells, grid.cells), dtype=np.float32)
+    with torch.inference_mode():
+        whole = Segment.whole(grid, model.anchor.device)
+        bias = _unfilled(pattern.bias(whole, whole, 0, 0)[0])
+        return bias.expand(model.config.heads, -1, -1).cpu().numpy()
+
+
+def _unfilled(bias: Tensor) -> Tensor:
     """A bias whose masked entries are -inf, also those that a pattern fills with the smallest bfloat16."""
     return bias.masked_fill(bias <= -BFLOAT16_MAX, -torch.inf)
