@@ -62,13 +62,20 @@ class OfWeights(Measure):
 
 
 def read_from_weights(
-    model: Model, measure: type[OfWeights], images: Images | None, sizes: Sizes = None, **options: Any
+    model: Model,
+    measure: type[OfWeights],
+    images: Images | None,
+    sizes: Sizes = None,
+    *,
+    called: str = "",
+    **options: Any,
 ) -> Analysis:
     """What a measure of the weights finds in a model, on the grid of each size; nothing runs through the model.
 
     Args:
         images: None, or as `looked_at`: they only say which sizes there are.
         sizes: as `sizes_of`; None is the training size, or that of images that have one.
+        called: what the model is called; its encoding unless given.
         **options: of the measure.
 
     Raises:
@@ -91,7 +98,7 @@ def read_from_weights(
     # As JSON keeps them.
     asked = {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}
     about = about_model(model) | {key: value for key, value in asked.items() if not isinstance(value, np.ndarray)}
-    return Analysis(measure.name, name, name, tuple(arrays), dict.fromkeys(arrays, ()), arrays, about)
+    return Analysis(measure.name, called or name, name, tuple(arrays), dict.fromkeys(arrays, ()), arrays, about)
 
 
 def refuse_larger(what: str, model: Model, grid: Grid, a_head: int, side: int) -> None:

@@ -29,10 +29,10 @@ def cell_of(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
     """
     if cell is None:
         return centre_of(grid)
-    inside = len(cell) == 2 and all(type(at) is int and 0 <= at < side for at, side in zip(cell, grid, strict=True))
-    if not inside:
+    two = isinstance(cell, list | tuple) and len(cell) == 2
+    if not two or not all(type(at) is int and 0 <= at < side for at, side in zip(cell, grid, strict=True)):
         raise InputError(
-            f"cell {tuple(cell)}: expected (row, col), from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of "
+            f"cell {cell!r}: expected (row, col), from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of "
             f"{grid.rows}x{grid.cols}"
         )
     return cell[0], cell[1]

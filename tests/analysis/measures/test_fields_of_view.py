@@ -7,6 +7,7 @@ import pytest
 
 from sightline.analysis import bias_matrices, fields_of_view
 from sightline.analysis.analyse import analysed_together
+from sightline.analysis.found import Analysis
 from sightline.analysis.measures.bias_matrices import BiasMatrices
 from sightline.analysis.measures.fields_of_view import FieldsOfView
 from sightline.errors import InputError
@@ -98,6 +99,17 @@ def test_a_pass_over_images_gives_the_same():
     seen, whole = analysed_together(one, [FieldsOfView, BiasMatrices], pictures, SIZE)
     np.testing.assert_array_equal(seen["bias"], fields_of_view(one, sizes=SIZE)["bias"])
     np.testing.assert_array_equal(whole["bias"], bias_matrices(one, sizes=SIZE)["bias"])
+
+
+def test_what_it_found_is_written_and_read(tmp_path):
+    found = fields_of_view(model("lookhere_90"), sizes=[SIZE, (12, 16)], query=(1, 2), called="one")
+    assert (found.model, found.encoding, found.about["query"]) == ("one", "lookhere_90", [1, 2])
+    np.savez(tmp_path / "found.npz", **found.flat())
+    again = Analysis.read(tmp_path / "found.npz")
+    assert again.sizes == found.sizes
+    assert again.about == found.about
+    for name, array in found.arrays[12, 16].items():
+        np.testing.assert_array_equal(again.arrays[12, 16][name], array)
 
 
 def test_of_no_image_it_has_arrays_of_none():

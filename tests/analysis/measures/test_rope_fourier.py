@@ -134,6 +134,8 @@ def test_a_wrong_picture_or_place_is_refused():
         rope_fourier(one, sizes=SIZE, picture=np.zeros((COLS, ROWS)))
     with pytest.raises(InputError, match=r"cell \(6, 0\)"):
         rope_fourier(one, sizes=SIZE, query=(6, 0))
+    with pytest.raises(InputError, match="picture: expected an array of numbers"):
+        rope_fourier(one, sizes=SIZE, picture="cat.png")
     with pytest.raises(InputError, match="not both"):
         rope_fourier(one, sizes=SIZE, query=(0, 0), picture=np.zeros((ROWS, COLS)))
 

@@ -42,7 +42,7 @@ class PatchFilters(OfWeights):
             ("component", "patch_row", "patch_col", "channel"),
             "fraction",
             "the same scaled to [0, 1], to be seen: 0.5 is a weight of 0, and the largest weight is 0 or 1",
-            "pictures",
+            "maps",
         ),
         "variance": Quantity(("component",), "fraction", "of the filters' variance, that the component has"),
     }

@@ -38,7 +38,6 @@ class RopeFourier(OfWeights):
             ("layer", "head", "pair", "axis"),
             "radians a cell",
             f"of each pair of channels, (f_x, f_y) as on this grid; 0 along an axis of one patch; {_WORDS}",
-            "points",
         ),
         "picture": Quantity(("row", "col"), "", "what is made again: one lit patch, unless another was given"),
         "reconstruction": Quantity(
@@ -57,6 +56,8 @@ class RopeFourier(OfWeights):
         super().__init__(model)
         if query is not None and picture is not None:
             raise InputError("rope_fourier: expected a query or a picture, not both")
+        if picture is not None and not (isinstance(picture, np.ndarray) and picture.dtype.kind in "buif"):
+            raise InputError("rope_fourier: picture: expected an array of numbers, [rows, cols] of the grid")
         self.query, self.picture = query, picture
 
     @classmethod
