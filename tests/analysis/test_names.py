@@ -46,6 +46,8 @@ def test_the_page_describes_it(name):
     text = (ROOT / "docs" / "ANALYSIS.md").read_text(encoding="utf-8")
     assert f"### `{name}`\n" in text
     described = text.split(f"### `{name}`\n")[1].split("\n## ")[0].split("\n### ")[0]
+    missing = [one for one in measure_classes()[name].quantities if f"`{one}`" not in described]
+    assert not missing
     assert "prefix" in described.lower()
     assert "mask" in described.lower()
 
