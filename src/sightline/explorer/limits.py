@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from sightline.data.image_file import MAX_PIXELS as MAX_PIXELS
+
 UPLOAD_BYTES = 32 << 20
 """Of an image file that is sent."""
+UPLOADS = 4
+"""Image files that are received at a time; others wait."""
 IMAGES_BYTES = 128 << 20
 """Of all image files that were sent and are kept, the least recently used given up first."""
 LISTED_IMAGES = 500

@@ -15,13 +15,13 @@ import numpy as np
 from PIL import Image
 
 from sightline.data.encoded import Encoded
-from sightline.data.image_file import MAX_PIXELS, read_image, read_image_size
+from sightline.data.image_file import read_image, read_image_size
 from sightline.data.image_list import list_images
 from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render
 from sightline.errors import InputError, SightlineError, UnreadableDataError
 from sightline.explorer.faults import Refused, gone
-from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, THUMBNAIL
+from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, MAX_PIXELS, THUMBNAIL
 
 # (task, index of its test split, height, width) of what is drawn where no folder is given.
 _SCENES = (

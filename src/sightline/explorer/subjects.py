@@ -22,6 +22,7 @@ from sightline.attention.dispatch import Recorded, recording
 from sightline.data.batch import Batch, stacked
 from sightline.data.preprocessing import preprocessing
 from sightline.data.transforms import cut
+from sightline.encodings import Knob
 from sightline.errors import InputError
 from sightline.explorer.asked import Wanted
 from sightline.explorer.faults import Refused
@@ -111,9 +112,7 @@ class Subject:
             "patch_size": config.patch_size,
             "image_size": list(Grid.checked(config.image_size)),
             "prefix": self.prefix,
-            "knob": None
-            if knob is None
-            else {"name": knob.name, "value": knob.value, "low": knob.low, "high": knob.high},
+            "knob": None if knob is None else _slider(knob),
             "directions": {name: [list(head) for head in heads] for name, heads in directions(self.model).items()},
             "classes": self.model.num_classes if config.has_classifier else 0,
             "overlays": list(overlays),
@@ -273,6 +272,13 @@ class _Kept(_Checked):
 def _own(x: Tensor) -> Tensor:
     """Apart from the tensor that it is a part of, as queries are of queries, keys and values together."""
     return x.detach().to("cpu", torch.float32).contiguous()
+
+
+def _slider(knob: Knob) -> dict[str, Any]:
+    """Between which values a knob is worth turning: around those that a search tries, not all that are accepted."""
+    tried = (*knob.candidates, knob.value, knob.default)
+    low, high = max(min(tried) / 2, knob.low), min(max(tried) * 2, knob.high)
+    return {"name": knob.name, "value": knob.value, "low": min(low, knob.value), "high": max(high, knob.value)}
 
 
 def _sides(size: Size) -> str:
