@@ -41,7 +41,7 @@ def visible_to(call: Recorded, query: int) -> Tensor:
 
 
 def bias_of(call: Recorded, query: int) -> Tensor | None:
-    """What the pattern adds to the scores of one token: float32 [heads, slots], or None; arguments as `attention_of`."""
+    """What the pattern adds to the scores of one token: float32 [heads, slots], or None; as `attention_of`."""
     pattern, before, image = call.pattern, call.keys.num_prefix_tokens, call.keys.segments[0]
     if pattern is None:
         return None

@@ -91,7 +91,9 @@ class Explorer:
             Route(f"{view}/overlay", self._overlay),
         ]
         faults: Any = {Refused: _refused, SightlineError: _wrong, HTTPException: _unknown, Exception: _ours}
-        return Starlette(routes=routes, exception_handlers=faults)
+        app = Starlette(routes=routes, exception_handlers=faults)
+        app.router.redirect_slashes = False
+        return app
 
     async def _index(self, request: Request) -> Response:
         return Response(self.page["index.html"], media_type=_KINDS[".html"])
@@ -137,8 +139,7 @@ class Explorer:
         self, request: Request, keys: tuple[str, ...], answer: Callable[[View, dict[str, Any]], dict[str, Any]]
     ) -> Response:
         view = self.views[request.path_params["view"]]
-        given = read_query(request.query_params, keys)
-        asked = {key: given.get(key) for key in keys}
+        asked = read_query(request.query_params.multi_items(), keys)
         content = await self._looked(lambda: as_json(answer(view, asked)))
         return Response(content, media_type="application/json")
 

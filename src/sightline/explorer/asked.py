@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -131,16 +131,20 @@ def _off(value: Any) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(pairs))
 
 
-def read_query(given: Mapping[str, str], allowed: Collection[str]) -> Mapping[str, str]:
-    """The words after the question mark.
+def read_query(given: Sequence[tuple[str, str]], allowed: Collection[str]) -> dict[str, str | None]:
+    """The words after the question mark, None for those that are not there.
 
     Raises:
-        Refused: 400, there is one that is not known.
+        Refused: 400, there is one that is not known, or one twice.
     """
-    for key in given:
-        if key not in allowed:
+    found: dict[str, str | None] = dict.fromkeys(allowed)
+    for key, value in given:
+        if key not in found:
             raise _wrong(f"{_short(key)} is not known{nearest(key, allowed)}")
-    return given
+        if found[key] is not None:
+            raise _wrong(f"{key}: expected once")
+        found[key] = value
+    return found
 
 
 def slot_of(text: str | None, cells: int, prefix: int) -> int:
@@ -176,7 +180,7 @@ def one_of(text: str | None, what: str, allowed: Collection[str]) -> str:
     Raises:
         Refused: 400, it is not; names the nearest.
     """
-    if text not in allowed:
+    if text is None or text not in allowed:
         raise _wrong(f"{what} {_short(text)}: expected one of {', '.join(allowed)}{nearest(text, allowed)}")
     return text
 

@@ -130,9 +130,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or self._ends()
 
 
-def serve(
-    explorer: Explorer, listening: socket.socket, *, began: Callable[[], None], ends: Callable[[], bool]
-) -> None:
+def serve(explorer: Explorer, listening: socket.socket, *, began: Callable[[], None], ends: Callable[[], bool]) -> None:
     """Answer until `ends` says so, which is asked ten times a second; then everything is closed.
 
     Args:
