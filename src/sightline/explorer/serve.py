@@ -40,7 +40,8 @@ def listen(port: int | None = None) -> socket.socket:
         port = 0
     for family, host in _LOOPBACK:
         try:
-            found = socket.socket(family, socket.SOCK_STREAM)
+            # Named, or asyncio lets the kernel hold back the last part of each answer for 40 ms.
+            found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         except OSError:
             continue
         try:
