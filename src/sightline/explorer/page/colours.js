@@ -44,12 +44,12 @@ export function shade(share) {
 const given = new Map();
 
 /** A class keeps the colour that it got first, in all panes and layers. */
-export function colourOfClass(number) {
-  if (!given.has(number)) {
+export function colourOfClass(name) {
+  if (!given.has(name)) {
     const i = given.size;
-    given.set(number, rgbOf([0.72, 0.55, 0.86][i % 3], [0.14, 0.15, 0.11][i % 3], 40 + 137.508 * i));
+    given.set(name, rgbOf([0.72, 0.55, 0.86][i % 3], [0.14, 0.15, 0.11][i % 3], 40 + 137.508 * i));
   }
-  return given.get(number);
+  return given.get(name);
 }
 
 export function cssOf([r, g, b]) {

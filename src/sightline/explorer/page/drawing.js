@@ -174,7 +174,7 @@ export function chipsOf(lens, most = 8) {
   const counts = new Map();
   for (const one of lens.index) counts.set(one, (counts.get(one) ?? 0) + 1);
   const order = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || a - b);
-  const chips = order.slice(0, most).map((one) => ({ name: lens.names[one], colour: colourOfClass(one) }));
+  const chips = order.slice(0, most).map((one) => ({ name: lens.names[one], colour: colourOfClass(lens.names[one]) }));
   const rest = order.length - chips.length;
   return rest > 0 ? [...chips, { name: `${rest} other ${rest === 1 ? "class" : "classes"}`, colour: [150, 150, 150] }] : chips;
 }

@@ -140,7 +140,7 @@ class Explorer {
       const always = option.value === "attention" || option.value === "nothing";
       option.disabled = !always && !models.some((one) => one.overlays.includes(option.value));
     }
-    for (const radio of byId("thumbnails").querySelectorAll("input")) radio.checked = Number(radio.value) === state.image;
+    for (const radio of byId("thumbnails").querySelectorAll("input")) radio.checked = radio.value === state.image;
     for (const button of ["save", "link", "export"]) byId(button).disabled = !this.image || (this.api.frozen && button !== "save");
   }
 
@@ -148,7 +148,7 @@ class Explorer {
     byId("thumbnails").replaceChildren(
       ...this.session.images.map((image) => {
         const label = document.createElement("label");
-        const radio = Object.assign(document.createElement("input"), { type: "radio", name: "image", value: String(image.id) });
+        const radio = Object.assign(document.createElement("input"), { type: "radio", name: "image", value: image.id });
         radio.addEventListener("change", () => this.change({ image: image.id }, 60));
         const picture = Object.assign(document.createElement("img"), { src: this.api.thumbnail(image.id), alt: "", loading: "lazy", width: 72, height: 72 });
         const words = document.createElement("span");
@@ -309,6 +309,7 @@ function wirePage() {
     redraw();
   });
   byId("help-open").addEventListener("click", () => byId("help").showModal());
+  byId("help-close").addEventListener("click", () => byId("help").close());
 }
 
 const pageData = keptInPage();

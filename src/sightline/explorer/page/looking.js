@@ -17,9 +17,9 @@ function pause(milliseconds, signal) {
   });
 }
 
-/** The address of an overlay below its view: rollout hangs on the query, the others on the layer. */
+/** The address of an overlay below its view: of all, rollout alone hangs on the query. */
 export function overlayPath(kind, layer, query) {
-  return kind === "rollout" ? `overlay?kind=rollout&layer=0&query=${query}` : `overlay?kind=${kind}&layer=${layer}&query=0`;
+  return `overlay?kind=${kind}&layer=${layer}&query=${kind === "rollout" ? query : "0"}`;
 }
 
 export class Looking {
@@ -92,8 +92,7 @@ export class Looking {
     const paths = [`attention?query=${query}`];
     if (!query.startsWith("prefix:")) paths.push(`field?query=${query}`);
     const layer = Math.min(state.layer, model.depth - 1);
-    const mayBeShown = state.show !== "rollout" || !query.startsWith("prefix:");
-    if (model.overlays.includes(state.show) && mayBeShown) paths.push(overlayPath(state.show, layer, query));
+    if (model.overlays.includes(state.show)) paths.push(overlayPath(state.show, layer, query));
     // A part that cannot be had leaves the others standing.
     const outcomes = await Promise.allSettled(paths.map((path) => this.get(next, path, signal)));
     signal.throwIfAborted();

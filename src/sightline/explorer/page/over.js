@@ -12,7 +12,6 @@ export function overOf(state, looking, model, layer, head) {
   if (state.show === "nothing") return { legend: { title: "the picture alone" } };
   if (state.show === "attention") return attentionOf(looking.attention, layer, head);
   if (!model.overlays.includes(state.show)) return { legend: { title: `${NAMES[state.show]}: not of this model` } };
-  if (state.show === "rollout" && looking.query.startsWith("prefix:")) return { legend: { title: "rollout: choose a patch" } };
   const part = looking.overlay(state.show, layer);
   if (!part) return { legend: { title: `${NAMES[state.show]} of layer ${layer} is not here` } };
   const { rows, cols } = part;
@@ -23,13 +22,13 @@ export function overOf(state, looking, model, layer, head) {
   if (state.show === "lens") {
     const at = cellAt(state.place, [rows, cols]);
     const here = at.row * cols + at.col;
-    const canvas = cellsOf(rows, cols, (i) => [...colourOfClass(part.index[i]), 0.25 + 0.75 * part.probability[i]]);
+    const canvas = cellsOf(rows, cols, (i) => [...colourOfClass(part.names[part.index[i]]), 0.25 + 0.75 * part.probability[i]]);
     const title = `layer ${layer}, here: ${part.names[part.index[here]]}, ${percent(part.probability[here])}`;
     return { canvas, legend: { title, chips: chipsOf(part) } };
   }
   if (state.show === "rollout") {
     const { high } = extremes(part.values);
-    return { canvas: heatOf(part.values, rows, cols, 0, high), legend: { title: "rollout", low: "0", high: percent(high) } };
+    return { canvas: heatOf(part.values, rows, cols, 0, high), legend: { title: `rollout, layers 0 to ${layer}`, low: "0", high: percent(high) } };
   }
   const { low, high } = extremes(part.values);
   return { canvas: heatOf(part.values, rows, cols, low, high), legend: { title: `norms, layer ${layer}`, low: number(low), high: number(high) } };

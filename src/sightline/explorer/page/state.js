@@ -122,7 +122,7 @@ export function stateOf(link, session) {
   };
   const among = (key, allowed, otherwise) => (allowed.includes(words.get(key)) ? words.get(key) : otherwise);
   if (words.has("image")) {
-    const [id, name] = [Number(words.get("image")), words.get("name")];
+    const [id, name] = [words.get("image"), words.get("name")];
     const named = session.images.filter((one) => name === null || one.name === name);
     const found = named.find((one) => one.id === id) ?? (name === null ? undefined : named[0]);
     if (found) state.image = found.id;
