@@ -23,7 +23,7 @@ export function fillAnswer(element, view) {
   const { classes = [], whole = null } = view ?? {};
   element.hidden = Boolean(view) && classes.length === 0;
   table.caption.textContent = whole ? "Likeliest classes with heads switched off, and with all heads on" : "Likeliest classes";
-  const titles = whole ? ["Class", "Heads off", "All on", "Change"] : ["Class", "Probability"];
+  const titles = whole ? ["Class", "Heads off", "All on", "Change, points"] : ["Class", "Probability"];
   table.tHead.replaceChildren(row(titles.map((title) => cell("th", title, "col"))));
   const before = new Map((whole ?? []).map((one) => [one.name, one.probability]));
   const names = new Set([...classes, ...(whole ?? [])].map((one) => one.name));

@@ -41,6 +41,8 @@ export function shade(share) {
   return [SCALE[at], SCALE[at + 1], SCALE[at + 2]];
 }
 
+export const OTHER = [150, 150, 150];
+
 const given = new Map();
 
 /** A class keeps the colour that it got first, in all panes and layers. */

@@ -105,7 +105,7 @@ export class PaneControls {
     this.find(".knob").hidden = !knob;
     if (!knob) return;
     const value = pane.knob ?? knob.value;
-    this.find(".knob-name").textContent = `Knob: ${knob.name}`;
+    this.find(".knob-name").textContent = `Knob: ${knob.name.replaceAll("_", " ")}`;
     const share = Math.log(value / knob.low) / Math.log(knob.high / knob.low);
     const slider = this.find(".knob-slider");
     if (document.activeElement !== slider) slider.value = String(Math.round(1000 * share) || 0);

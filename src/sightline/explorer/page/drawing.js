@@ -1,6 +1,6 @@
 // What is drawn: the picture with what lies over it, and the scale beside it. All sizes are CSS pixels.
 
-import { PIXELS, shade, colourOfClass, cssOf } from "./colours.js";
+import { OTHER, PIXELS, shade, colourOfClass, cssOf } from "./colours.js";
 
 /** A canvas made sharp on this screen; what it gives back draws in CSS pixels. */
 export function prepared(canvas, width, height) {
@@ -63,7 +63,10 @@ export function drawPicture(canvas, width, height, shown) {
   const [rows, cols] = shown.grid;
   const box = placed(width, height, shown.shape ?? shown.grid);
   pen.imageSmoothingEnabled = shown.picture && shown.picture.width > box.width;
+  // Colours that lie over it must be those of the legend.
+  if (shown.over) pen.filter = "grayscale(1)";
   if (shown.picture) pen.drawImage(shown.picture, box.left, box.top, box.width, box.height);
+  pen.filter = "none";
   pen.imageSmoothingEnabled = false;
   if (shown.over) {
     pen.globalAlpha = shown.opacity;
@@ -169,12 +172,12 @@ export function fillLegend(element, legend) {
   }
 }
 
-/** The classes of a lens by how many patches they have, with their colours; the rarest are counted together. */
+/** The classes of a lens by how many patches they have, with their colours; the rarest are grey and counted together. */
 export function chipsOf(lens, most = 8) {
   const counts = new Map();
   for (const one of lens.index) counts.set(one, (counts.get(one) ?? 0) + 1);
   const order = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || a - b);
   const chips = order.slice(0, most).map((one) => ({ name: lens.names[one], colour: colourOfClass(lens.names[one]) }));
   const rest = order.length - chips.length;
-  return rest > 0 ? [...chips, { name: `${rest} other ${rest === 1 ? "class" : "classes"}`, colour: [150, 150, 150] }] : chips;
+  return rest > 0 ? [...chips, { name: `${rest} other ${rest === 1 ? "class" : "classes"}`, colour: OTHER }] : chips;
 }

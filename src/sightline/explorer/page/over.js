@@ -1,7 +1,7 @@
 // What lies over the picture, and the legend that explains it.
 
 import { cellsOf, chipsOf, extremes, heatOf } from "./drawing.js";
-import { colourOfClass } from "./colours.js";
+import { OTHER } from "./colours.js";
 import { cellAt } from "./state.js";
 import { number, percent } from "./words.js";
 
@@ -22,9 +22,12 @@ export function overOf(state, looking, model, layer, head) {
   if (state.show === "lens") {
     const at = cellAt(state.place, [rows, cols]);
     const here = at.row * cols + at.col;
-    const canvas = cellsOf(rows, cols, (i) => [...colourOfClass(part.names[part.index[i]]), 0.25 + 0.75 * part.probability[i]]);
+    const chips = chipsOf(part);
+    const colours = new Map(chips.map((one) => [one.name, one.colour]));
+    const colour = (i) => colours.get(part.names[part.index[i]]) ?? OTHER;
+    const canvas = cellsOf(rows, cols, (i) => [...colour(i), 0.25 + 0.75 * part.probability[i]]);
     const title = `layer ${layer}, here: ${part.names[part.index[here]]}, ${percent(part.probability[here])}`;
-    return { canvas, legend: { title, chips: chipsOf(part) } };
+    return { canvas, legend: { title, chips } };
   }
   if (state.show === "rollout") {
     const { high } = extremes(part.values);

@@ -158,7 +158,8 @@ export class Pane {
     }
     if (shown) {
       const [height, width] = shown.view.image_size;
-      rows.push(["Grid", `${shown.view.grid.join(" × ")} of ${height} × ${width} px`]);
+      rows.push(["Grid", shown.view.grid.join(" × ")]);
+      rows.push(["Picture", `${height} × ${width} px`]);
       rows.push(["Tokens", String(shown.view.tokens)]);
       if (shown.view.seconds !== undefined) rows.push(["Computed in", `${number(1000 * shown.view.seconds)} ms`]);
     }
