@@ -84,9 +84,12 @@ export class Looking {
     if (key !== this.key) {
       // What is there stays in sight until all of the next view has come: nothing flickers.
       const view = await this.api.view(this.side, wanted, signal);
-      next = { view, key, model, image: image.id, parts: new Map(), picture: this.picture };
+      next = { view, key, model, image: image.id, parts: new Map(), picture: this.picture, file: this.file };
       const same = this.key && this.image === image.id && String(this.view.image_size) === String(view.image_size);
-      if (!same) next.picture = await createImageBitmap(await this.api.picture(view, signal));
+      if (!same) {
+        next.file = await this.api.picture(view, signal);
+        next.picture = await createImageBitmap(next.file);
+      }
     }
     const query = queryOf(state, next.view);
     const paths = [`attention?query=${query}`];

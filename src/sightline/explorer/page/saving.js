@@ -132,9 +132,7 @@ async function keptOf({ looking }) {
     const byPlace = path.startsWith("overlay") && !path.includes("kind=rollout");
     if (byPlace || query === looking.query) parts[path] = value.raw;
   }
-  const canvas = new OffscreenCanvas(looking.picture.width, looking.picture.height);
-  canvas.getContext("2d").drawImage(looking.picture, 0, 0);
-  return { view: looking.view, picture: await base64Of(await canvas.convertToBlob({ type: "image/png" })), parts };
+  return { view: looking.view, picture: await base64Of(looking.file), parts };
 }
 
 /** The modules as one script: imports go, since all names stand side by side. */

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -31,12 +32,16 @@ FLAGS = [
     "--disable-default-apps", "--disable-domain-reliability", "--disable-gpu",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]  # fmt: skip
+INPUTS = Path(__file__).parents[2] / "faults" / "inputs"
+WIDE = {"width": 1280, "height": 900}
 SIZES = {"depth": 2, "dim": 48, "num_classes": 6}
 
 
 def chromium() -> str | None:
     """The system's browser, where there is one."""
-    return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    return next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
 
 
 def flags() -> list[str]:
@@ -54,7 +59,7 @@ def write_models(folder: Path) -> list[Path]:
         # Scores that spread without drowning each other.
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.mul_(0.3)
+                parameter.mul_(0.6)
         save_model(model, folder / name)
     return [folder / "first", folder / "second"]
 
@@ -85,6 +90,40 @@ def served(models: list[Path], images: Path) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+@contextmanager
+def served_here(models: list[Path], images: Path) -> Iterator[str]:
+    """The same in a thread of this process, which has torch already."""
+    from sightline import load_model
+    from sightline.explorer.app import Explorer
+    from sightline.explorer.pictures import Pictures
+    from sightline.explorer.serve import listen, serve, url_of
+    from sightline.explorer.subjects import Subject
+
+    most_bytes = 64 << 20
+    subjects = [Subject(load_model(model), model.name, most_bytes) for model in models]
+    explorer, listening = Explorer(subjects, Pictures(images), most_bytes), listen(0)
+    began, ends = threading.Event(), threading.Event()
+    told = {"began": began.set, "ends": ends.is_set}
+    at_work = threading.Thread(target=serve, args=(explorer, listening), kwargs=told)
+    at_work.start()
+    try:
+        assert began.wait(60)
+        yield url_of(listening).rstrip("/")
+    finally:
+        ends.set()
+        at_work.join(60)
+
+
+def alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Two drawings of the same: Chromium smooths the ends of lines in two ways, by how often a canvas was read."""
+    return one.shape == other.shape and bool((one != other).any(-1).mean() < 1e-3)
+
+
+def by(rows: int, cols: int) -> str:
+    """As the page writes it."""
+    return f"{rows} \N{MULTIPLICATION SIGN} {cols}"
 
 
 class Sight:
