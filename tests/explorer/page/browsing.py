@@ -131,6 +131,8 @@ class Sight:
 
     def __init__(self, page: Any, base: str) -> None:
         self.page, self.base = page, base
+        # The machine may be busy; no test waits for a time.
+        page.set_default_timeout(120_000)
         self.asked: list[str] = []
         self.faults: list[str] = []
         page.on("request", lambda request: self.asked.append(request.url))
