@@ -174,8 +174,6 @@ class Explorer:
             ticket, dropped = self._tickets.pop(pane)
             ticket.drop()
             dropped.set()
-        elif len(self._waiting) >= WAITING:
-            raise Refused(503, "too many views are being computed; try again in a moment")
         mine = self._tickets[pane] = Ticket(), asyncio.Event()
         try:
             yield mine
@@ -206,8 +204,10 @@ class Explorer:
         """What `work` gives, in a thread of a pool; it is given up where whoever asked is gone, or `dropped` is set.
 
         Raises:
-            Refused: 409, it was given up.
+            Refused: 409, it was given up; 503, too many others wait.
         """
+        if len(self._waiting) >= WAITING:
+            raise Refused(503, "too much is being computed; try again in a moment")
         self._waiting.add(ticket)
         task: Future[T] = pool.submit(work)
         task.add_done_callback(lambda _: self._waiting.discard(ticket))

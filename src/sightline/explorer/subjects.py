@@ -41,7 +41,7 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What is kept of a pass, all float32 and on the CPU, with patches in row-major order.
+    """What is kept of a pass, all float32 and where the model is, with patches in row-major order.
 
     Attributes:
         picture: uint8 [height, width, 3], what the model was shown.
@@ -165,16 +165,15 @@ class Subject:
             raise Refused(400, str(error)) from None
 
     def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check) -> Seen:
-        """One image through the model.
+        """One image through the model, of a view that `check` lets through.
 
         Args:
             pixels: uint8 [height, width, 3].
             check: called between layers; raises where the view is wanted no more.
 
         Raises:
-            Refused: 400, its size is not for this model; 500, its numbers are not finite.
+            Refused: 500, its numbers are not finite; what `check` raises.
         """
-        self.check(wanted)
         prepare, size = preprocessing(self.model), (pixels.shape[0], pixels.shape[1])
         if wanted.size == NATIVE:
             crop = prepare.crop_of(size, "native", min(self.max_tokens, NATIVE_TOKENS))
@@ -258,7 +257,7 @@ class _Kept(_Checked):
         if len(layout.segments) != 1 or not layout.segments[0].complete or layout.segments[0].window is not None:
             raise Refused(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
         whole = TokenLayout.uniform(
-            layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=torch.device("cpu")
+            layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
         )
         q, k = (_own(layout.row_major(one.transpose(1, 2)).transpose(1, 2)) for one in (call.q, call.k))
         self.calls.append(replace(call, q=q, k=k, v=k[..., :0], keys=whole, queries=whole))
@@ -271,7 +270,7 @@ class _Kept(_Checked):
 
 def _own(x: Tensor) -> Tensor:
     """Apart from the tensor that it is a part of, as queries are of queries, keys and values together."""
-    return x.detach().to("cpu", torch.float32).contiguous()
+    return x.detach().float().contiguous()
 
 
 def _slider(knob: Knob) -> dict[str, Any]:
