@@ -4,7 +4,7 @@ VENV := .venv
 STAMP := $(VENV)/.set-up
 PYTHON ?= python3
 
-.PHONY: setup demo test test-slow lint clean
+.PHONY: setup browser demo test test-slow lint clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -15,6 +15,10 @@ $(STAMP): pyproject.toml constraints.txt tools/set_up.sh
 
 demo: setup
 	$(VENV)/bin/sightline demo --resume
+
+# What the explorer's page is tried in; without it those tests are skipped.
+browser:
+	@bash tools/browser.sh
 
 test: setup
 	$(VENV)/bin/python -m pytest -n 2 -q

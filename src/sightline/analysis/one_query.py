@@ -1,0 +1,71 @@
+"""The attention of one query, computed again from queries, keys and the pattern: what a page asks for at each click.
+
+`attention_blocks` goes through all queries of a call and shares work among them; one row of the matrix needs no more
+than the keys and a slice of the table of displacements.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sightline.attention.dispatch import Recorded
+from sightline.attention.pattern import BFLOAT16_MAX, Pattern
+from sightline.segment import Segment
+
+
+def attention_of(call: Recorded, query: int) -> Tensor:
+    """What one token of an image attends to: softmax(q K^T / sqrt(head_dim) + bias) (ViT appendix A), in float32.
+
+    Args:
+        call: of one image alone, its patches in row-major order.
+        query: the token's slot, prefix tokens first.
+
+    Returns:
+        float32 [heads, slots]; each row sums to 1.
+    """
+    q, k = call.q[0, :, query].float(), call.k[0].float()
+    scores = (k @ (q * q.shape[-1] ** -0.5).unsqueeze(-1)).squeeze(-1)
+    bias = bias_of(call, query)
+    # As the back ends: a mask of the smallest bfloat16 and one of minus infinity both give nothing.
+    return torch.softmax(scores if bias is None else scores + bias, dim=-1)
+
+
+def visible_to(call: Recorded, query: int) -> Tensor:
+    """Which tokens one token may attend to, as far as the pattern masks: bool [heads, slots]; arguments as
+    `attention_of`. A penalty hides nothing, however large."""
+    bias = bias_of(call, query)
+    if bias is None:
+        return torch.ones(call.q.shape[1], call.keys.slots, dtype=torch.bool, device=call.q.device)
+    return bias > -BFLOAT16_MAX
+
+
+def bias_of(call: Recorded, query: int) -> Tensor | None:
+    """What the pattern adds to the scores of one token: float32 [heads, slots], or None; as `attention_of`."""
+    pattern, before, image = call.pattern, call.keys.num_prefix_tokens, call.keys.segments[0]
+    if pattern is None:
+        return None
+    if query < before:
+        # Prefix tokens ask together: terms of images are rendered so.
+        nobody = Segment(image.grid, image.coords[:, :0], complete=False)
+        return pattern.bias(nobody, image, before, before)[0, :, query]
+    if pattern.of_images or len(image.grid) != 2:
+        asking = Segment(image.grid, image.coords[:, query - before : query - before + 1], complete=False)
+        return pattern.bias(asking, image, 0, before)[0, :, 0]
+    return _of_patch(pattern, query - before, before, image)
+
+
+def _of_patch(pattern: Pattern, patch: int, before: int, image: Segment) -> Tensor:
+    """One slice of the table of displacements, and one number a head for prefix keys."""
+    (rows, cols), device = image.grid, image.coords.device
+    row, col = divmod(patch, cols)
+    table, by_key = pattern.tables(image.grid, device)
+    bias = table[:, rows - 1 - row : 2 * rows - 1 - row, cols - 1 - col : 2 * cols - 1 - col]
+    if by_key is not None:
+        bias = bias + by_key
+    on_prefix = bias.new_zeros(bias.shape[0], before)
+    for term in pattern.terms:
+        extra = term.prefix()
+        if extra is not None:
+            on_prefix = on_prefix + extra[1].to(on_prefix).unsqueeze(-1)
+    return torch.cat((on_prefix, bias.flatten(1)), dim=1)

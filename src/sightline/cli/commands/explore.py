@@ -1,0 +1,86 @@
+"""`sightline explore`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sightline.cli.options import Device
+
+_LEAST_MIB, _MOST_MIB = 1, 1 << 20
+
+
+def explore(
+    *models: Annotated[
+        str, Parameter(help="One or two: the folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")
+    ],
+    images: Path | None = None,
+    port: int | None = None,
+    no_browser: bool = False,
+    device: Device = "auto",
+    max_mib: int = 512,
+) -> None:
+    """Look into one or two models on a local page: where each head looks, at any size, from any patch.
+
+    The page is served to this machine alone, and nothing is fetched from anywhere else. Images that are dropped on it
+    stay in memory. Ctrl-C ends it.
+
+    Args:
+        images: A folder whose images can be picked; some drawn scenes unless given.
+        port: Where the page is served; 8765, or any other where that is taken, unless given.
+        no_browser: Print the page's address without opening it.
+        max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
+    """
+    from sightline.checks import require_whole
+    from sightline.errors import InputError
+
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(f"explore: needs {' and '.join(missing)}; install: pip install 'sightline[explore]'")
+    if not 1 <= len(models) <= 2:
+        raise InputError(f"explore: {len(models)} models are given (expected one or two)")
+    if port is not None:
+        require_whole("--port", port, 0)
+        if port > 65535:
+            raise InputError(f"--port {port}: expected 0 to 65535")
+    require_whole("--max-mib", max_mib, _LEAST_MIB)
+    if max_mib > _MOST_MIB:
+        raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
+
+    from sightline import runtime, signals
+    from sightline.cli.next_step import warn
+    from sightline.explorer.app import Explorer
+    from sightline.explorer.pictures import Pictures
+    from sightline.explorer.serve import listen, open_browser, serve, url_of
+    from sightline.explorer.subjects import Subject
+    from sightline.load import load_model
+
+    where = runtime.resolve_device(device)
+    # Before a model is read, which takes longer.
+    pictures, listening = Pictures(images), listen(port)
+    with listening:
+        for line in pictures.left_out:
+            warn(f"left out: {line}")
+        most_bytes = max_mib << 20
+        loaded = [load_model(model).to(where) for model in models]
+        named = zip(loaded, _names(models), strict=True)
+        explorer = Explorer([Subject(model, name, most_bytes) for model, name in named], pictures, most_bytes)
+        url = url_of(listening)
+
+        def began() -> None:
+            print(f"Sightline explorer: {url} (Ctrl-C ends it)", flush=True)
+            if not no_browser:
+                open_browser(url)
+
+        with signals.deferred() as heard:
+            serve(explorer, listening, began=began, ends=heard)
+        signals.end_if_heard()
+
+
+def _names(models: tuple[str, ...]) -> list[str]:
+    """What the page calls them: the last part of each, where that tells them apart."""
+    short = [Path(model.rstrip("/")).name or model for model in models]
+    return short if len(set(short)) == len(short) else list(models)

@@ -1,0 +1,289 @@
+"""A model as the explorer holds it: what it is, and what a pass of one image through it gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.analysis.analyse import watch
+from sightline.analysis.images import NATIVE, Size
+from sightline.analysis.measures.base import Measure
+from sightline.analysis.measures.knock_out import directions, switched_off
+from sightline.analysis.memory import refuse_what_cannot_fit
+from sightline.attention.dispatch import Recorded, recording
+from sightline.data.batch import Batch, stacked
+from sightline.data.preprocessing import preprocessing
+from sightline.data.transforms import cut
+from sightline.encodings import Knob
+from sightline.errors import InputError
+from sightline.explorer.asked import Wanted
+from sightline.explorer.faults import Refused
+from sightline.explorer.limits import MAX_TOKENS, NATIVE_TOKENS, SHORTEST_SIDES
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import Model
+from sightline.patchify import nearest_multiples
+from sightline.tasks.classification import scores_of
+
+TOP = 5
+# Of the side that a model was trained at.
+_SIDES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What is kept of a pass, all float32 and where the model is, with patches in row-major order.
+
+    Attributes:
+        picture: uint8 [height, width, 3], what the model was shown.
+        calls: of each layer its queries and keys [1, heads, slots, head_dim] and the pattern, without values.
+        tokens: of each layer its output before the final norm: [slots, dim].
+        classes: the most probable ones.
+        whole: the same with nothing switched off, where something is.
+        seconds: of the pass.
+    """
+
+    grid: Grid
+    picture: np.ndarray
+    calls: list[Recorded]
+    tokens: list[Tensor]
+    classes: list[dict[str, Any]]
+    whole: list[dict[str, Any]] | None
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        tensors = [*self.tokens, *(one for call in self.calls for one in (call.q, call.k))]
+        return self.picture.nbytes + sum(one.nbytes for one in tensors)
+
+
+class Subject:
+    """A model to look into; one pass at a time.
+
+    Attributes:
+        prefix: what its prefix tokens are called.
+    """
+
+    def __init__(self, model: Model, name: str, most_bytes: int) -> None:
+        """Args:
+        most_bytes: that views may take, of which one must fit.
+
+        Raises:
+            InputError: it is of a kind that cannot be shown.
+        """
+        config = model.config
+        if config.channels != 3:
+            raise InputError(f"{name}: takes images of {config.channels} channels (expected: 3, for RGB)")
+        if len(config.train_grid) != 2:
+            raise InputError(f"{name}: has grids of {len(config.train_grid)} axes (expected 2: rows and columns)")
+        self.model, self.name, self.lock = model, name, threading.Lock()
+        width = config.head_dim * config.heads if config.head_dim else config.dim
+        pixels = 3 * config.patch_size**2
+        self._slot_bytes = 4 * config.depth * (2 * width + config.dim) + pixels
+        self.max_tokens = min(MAX_TOKENS, most_bytes // self._slot_bytes - model.num_prefix_tokens)
+        if self.max_tokens < config.train_grid.cells:
+            needed = -(-(config.train_grid.cells + model.num_prefix_tokens) * self._slot_bytes // 2**20)
+            raise InputError(
+                f"--max-mib {most_bytes >> 20}: a view of {name} takes {needed} MiB at the size of its training"
+            )
+        classes = ["class"] if config.has_class_token else []
+        others = range(1, model.num_prefix_tokens - len(classes) + 1)
+        self.prefix = [*classes, *(f"register {number}" for number in others)]
+
+    def said(self, number: int, overlays: Sequence[str]) -> dict[str, Any]:
+        """What the page is told of it."""
+        config, knob = self.model.config, self.model.knob
+        return {
+            "id": number,
+            "name": self.name,
+            "encoding": config.encoding,
+            "depth": config.depth,
+            "heads": config.heads,
+            "patch_size": config.patch_size,
+            "image_size": list(Grid.checked(config.image_size)),
+            "prefix": self.prefix,
+            "knob": None if knob is None else _slider(knob),
+            "directions": {name: [list(head) for head in heads] for name, heads in directions(self.model).items()},
+            "classes": self.model.num_classes if config.has_classifier else 0,
+            "overlays": list(overlays),
+            "sizes": self._sizes(),
+        }
+
+    def _sizes(self) -> list[int]:
+        """Sides in pixels that are worth a look."""
+        patch, trained = self.model.config.patch_size, max(Grid.checked(self.model.config.image_size))
+        cells = {max(round(trained * times / patch), SHORTEST_SIDES) for times in _SIDES}
+        return sorted(side * patch for side in cells if side * side <= self.max_tokens)
+
+    def check(self, wanted: Wanted) -> None:
+        """What can be refused before anything is computed.
+
+        Raises:
+            Refused: 400, and what is right.
+        """
+        config, knob = self.model.config, self.model.knob
+        if wanted.knob is not None and (knob is None or not knob.low <= wanted.knob <= knob.high):
+            expected = f"{knob.low:g} to {knob.high:g}" if knob else "null, for its encoding has none"
+            raise Refused(400, f"knob {wanted.knob:g}: expected {expected}")
+        for layer, head in wanted.off:
+            if layer >= config.depth or head >= config.heads:
+                raise Refused(400, f"layer {layer}, head {head}: {self.name} has {config.depth} x {config.heads}")
+        if wanted.size == NATIVE:
+            return
+        patch = config.patch_size
+        right = [nearest_multiples(side, patch) for side in wanted.size]
+        if config.fit == "exact" and any(side % patch for side in wanted.size):
+            near = " or ".join(map(str, right[0])) if wanted.size[0] == wanted.size[1] else _near(right)
+            raise Refused(400, f"size {_sides(wanted.size)}: the patch of {patch} does not divide it (nearest: {near})")
+        self._check_tokens(Grid(*(-(-side // patch) for side in wanted.size)), _sides(wanted.size))
+
+    def _check_tokens(self, grid: Grid, asked: str) -> None:
+        patch = self.model.config.patch_size
+        if grid.cells > self.max_tokens:
+            part = (self.max_tokens / grid.cells) ** 0.5
+            fits = [max(int(side * part), 1) * patch for side in grid]
+            raise Refused(
+                400,
+                f"size {asked}: {grid.cells} patches are more than {self.max_tokens} "
+                f"(largest of this shape: {fits[0]}x{fits[1]})",
+            )
+        size = (grid.rows * patch, grid.cols * patch)
+        try:
+            device = self.model.anchor.device
+            refuse_what_cannot_fit(self.model.config, size, what=self.name, device=device, loaded=True)
+        except InputError as error:
+            raise Refused(400, str(error)) from None
+
+    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check) -> Seen:
+        """One image through the model, of a view that `check` lets through.
+
+        Args:
+            pixels: uint8 [height, width, 3].
+            check: called between layers; raises where the view is wanted no more.
+
+        Raises:
+            Refused: 500, its numbers are not finite; what `check` raises.
+        """
+        prepare, size = preprocessing(self.model), (pixels.shape[0], pixels.shape[1])
+        if wanted.size == NATIVE:
+            crop = prepare.crop_of(size, "native", min(self.max_tokens, NATIVE_TOKENS))
+        else:
+            crop = prepare.crop_of(size, wanted.size)
+        picture = cut(pixels, crop, prepare.interpolation)
+        rows, grid = self.model.image_rows(picture)
+        arranged = stacked([rows], [grid], [None], self.model.num_prefix_tokens)
+        batch = Batch(*arranged, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}])
+        with self.lock, self._knob(wanted.knob):
+            check()
+            started = time.perf_counter()
+            kept = _Kept(self.model, check)
+            with switched_off(self.model, wanted.off), recording(kept.called):
+                classes = self._classes(watch(self.model, batch, [kept]), batch.layout)
+            seconds = time.perf_counter() - started
+            whole = None
+            if wanted.off:
+                whole = self._classes(watch(self.model, batch, [_Checked(self.model, check)]), batch.layout)
+        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole, seconds)
+
+    @contextmanager
+    def _knob(self, value: float | None) -> Iterator[None]:
+        """The encoding's knob at another value, and afterwards as it was."""
+        knob = self.model.knob
+        if value is None or knob is None:
+            yield
+            return
+        self.model.set_knob(value)
+        try:
+            yield
+        finally:
+            self.model.set_knob(knob.value)
+
+    @torch.inference_mode()
+    def _classes(self, tokens: Tensor, layout: TokenLayout) -> list[dict[str, Any]]:
+        """The most probable ones of tokens after the final norm; none where the model is no classifier."""
+        model, config = self.model, self.model.config
+        if not config.has_classifier or not model.num_classes or model.attn_pool is None:
+            return []
+        logits = model.head(model.pool(tokens, layout.to(tokens.device)))[0].float()
+        if not bool(logits.isfinite().all()):
+            raise Refused(500, f"{self.name}: its logits for this view are not finite")
+        best = scores_of(logits, config.score_link).topk(min(TOP, model.num_classes))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [{"name": self.class_name(index), "probability": score} for index, score in pairs]
+
+    def class_name(self, index: int) -> str:
+        """What a class is called."""
+        names = self.model.config.class_names
+        return f"class {index}" if names is None else names[index]
+
+
+class _Checked(Measure):
+    """Looks at nothing, and ends a pass that is wanted no more."""
+
+    def __init__(self, model: Model, check: Check) -> None:
+        super().__init__(model)
+        self.wanted = check
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        self.wanted()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+
+class _Kept(_Checked):
+    """Keeps what a pass shows."""
+
+    def __init__(self, model: Model, check: Check) -> None:
+        super().__init__(model, check)
+        self.calls: list[Recorded] = []
+        self.outputs: list[Tensor] = []
+
+    def called(self, call: Recorded) -> None:
+        """A layer's attention, before it is computed."""
+        if call.layer is None:
+            return
+        layout = call.keys
+        if len(layout.segments) != 1 or not layout.segments[0].complete or layout.segments[0].window is not None:
+            raise Refused(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
+        whole = TokenLayout.uniform(
+            layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
+        )
+        q, k = (_own(layout.row_major(one.transpose(1, 2)).transpose(1, 2)) for one in (call.q, call.k))
+        self.calls.append(replace(call, q=q, k=k, v=k[..., :0], keys=whole, queries=whole))
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        super().tokens(layer, tokens, layout)
+        if layer >= 0:
+            self.outputs.append(_own(tokens[0]))
+
+
+def _own(x: Tensor) -> Tensor:
+    """Apart from the tensor that it is a part of, as queries are of queries, keys and values together."""
+    return x.detach().float().contiguous()
+
+
+def _slider(knob: Knob) -> dict[str, Any]:
+    """Between which values a knob is worth turning: around those that a search tries, not all that are accepted."""
+    tried = (*knob.candidates, knob.value, knob.default)
+    low, high = max(min(tried) / 2, knob.low), min(max(tried) * 2, knob.high)
+    return {"name": knob.name, "value": knob.value, "low": min(low, knob.value), "high": max(high, knob.value)}
+
+
+def _sides(size: Size) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _near(right: Sequence[Sequence[int]]) -> str:
+    """The sizes around one, height before width."""
+    return " or ".join(_sides((height, width)) for height in right[0] for width in right[1])

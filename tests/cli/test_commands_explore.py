@@ -1,0 +1,177 @@
+"""`sightline explore`: what it refuses, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import sightline
+from sightline.explorer import serve
+from tests.contract.contract import build
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    def forbidden(*_, **__):
+        raise AssertionError("a model was read before the refusal")
+
+    monkeypatch.setattr("sightline.load.load_model", forbidden)
+
+
+def test_without_its_libraries_one_line_says_what_to_install(refused, monkeypatch, tmp_path):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
+    line = refused("explore", tmp_path, says=["uvicorn", "pip install 'sightline[explore]'"])
+    assert "starlette" not in line
+
+
+def test_they_are_loaded_by_nothing_else():
+    script = (
+        "import sys\nfrom sightline.cli.app import main\nmain(['explore', '--help'])\n"
+        "import sightline.analysis.one_query, sightline.explorer\n"
+        "print({'starlette', 'uvicorn', 'h11'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert "--max-mib" in done.stdout
+    assert "--host" not in done.stdout
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "0 models are given (expected one or two)"),
+        (("a", "b", "c"), "3 models"),
+        (("a", "--port", "-1"), "--port"),
+        (("a", "--port", "65536"), "expected 0 to 65535"),
+        (("a", "--port", "80.5"), "no whole number"),
+        (("a", "--max-mib", "0"), "--max-mib"),
+        (("a", "--max-mib", "99999999"), "--max-mib 99999999: expected at most"),
+        (("a", "--images", "/nowhere"), "--images /nowhere: is no folder"),
+        (("a", "--device", "tpu"), "tpu"),
+        (("a", "--host", "0.0.0.0"), "--host"),
+    ],
+)
+def test_wrong_words(refused, words, says):
+    refused("explore", *words, says=[says])
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_port_that_is_taken(refused):
+    with contextlib.closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused("explore", "a", "--port", port, says=[f"--port {port}: is taken by another program", "0 takes any"])
+
+
+def test_the_usual_port_or_another(monkeypatch):
+    with contextlib.closing(serve.listen(0)) as other:
+        monkeypatch.setattr(serve, "PORT", other.getsockname()[1])
+        with contextlib.closing(serve.listen()) as found:
+            assert found.getsockname()[1] not in (0, serve.PORT)
+    with contextlib.closing(serve.listen()) as found:
+        assert found.getsockname()[1] == serve.PORT
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_folder_without_an_image(refused, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    refused("explore", "a", "--images", tmp_path, says=["none of its images can be read", "a.png"])
+
+
+def test_a_model_that_is_not_there(refused, tmp_path):
+    refused("explore", tmp_path / "nothing", "--port", 0, "--no-browser", says=["nothing"])
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """A server that ends at once, and what it would have opened."""
+    found = []
+    real = serve.serve
+
+    def short(explorer, listening, *, began, ends):
+        found.append(explorer)
+        real(explorer, listening, began=began, ends=lambda: True)
+
+    monkeypatch.setattr(serve, "serve", short)
+    monkeypatch.setattr(serve, "open_browser", found.append)
+    return found
+
+
+def test_the_address_is_printed_and_opened(cli, opened, tmp_path):
+    sightline.save_model(build("lookhere_90", depth=1), tmp_path / "one")
+    sightline.save_model(build("rope_axial", depth=1), tmp_path / "two")
+    code, out, err = cli("explore", tmp_path / "one", tmp_path / "two", "--port", 0)
+    assert (code, err) == (0, "")
+    (url,) = re.fullmatch(r"Sightline explorer: (http://127\.0\.0\.1:\d+/) \(Ctrl-C ends it\)\n", out).groups()
+    assert opened[1:] == [url]
+    assert [one["name"] for one in opened[0].said] == ["one", "two"]
+    code, _, _ = cli("explore", tmp_path / "one", "--port", 0, "--no-browser")
+    assert code == 0
+    assert len(opened) == 3
+
+
+def test_two_models_of_one_name_are_told_apart(cli, opened, tmp_path):
+    for folder in ("a", "b"):
+        sightline.save_model(build("rope_axial", depth=1), tmp_path / folder / "run")
+    assert cli("explore", tmp_path / "a/run", tmp_path / "b/run", "--port", 0, "--no-browser")[0] == 0
+    assert [one["name"] for one in opened[0].said] == [str(tmp_path / "a/run"), str(tmp_path / "b/run")]
+
+
+def test_images_of_a_folder(cli, opened, tmp_path):
+    from tests.explorer.served import png
+
+    sightline.save_model(build("rope_axial", depth=1), tmp_path / "one")
+    (tmp_path / "images/below").mkdir(parents=True)
+    (tmp_path / "images/below/b.png").write_bytes(png(8, 12))
+    (tmp_path / "images/bad.png").write_bytes(b"no image")
+    code, _, err = cli("explore", tmp_path / "one", "--port", 0, "--no-browser", "--images", tmp_path / "images")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "left out: " in err
+    assert "bad.png" in err
+    (listed,) = opened[0].pictures.listed()
+    assert (listed["name"], listed["height"], listed["width"]) == ("below/b.png", 8, 12)
+    (tmp_path / "images/below/b.png").unlink()
+    from sightline.explorer.faults import Refused
+
+    with pytest.raises(Refused, match="no such file"):
+        opened[0].pictures.pixels(listed["id"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_it_with_one_line(tmp_path, number, code, said):
+    sightline.save_model(build("lookhere_90", depth=1), tmp_path / "one")
+    command = [sys.executable, "-m", "sightline", "explore", str(tmp_path / "one"), "--port", "0", "--no-browser"]
+    run = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        port = int(run.stdout.readline().split(":")[3].split("/")[0])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        body = json.dumps({"client": "c", "pane": "left", "model": 0, "image": "s0", "size": 64})
+        connection.request("POST", "/api/views", body)
+        assert connection.getresponse().read()
+        # The connection is kept alive, and another one is open; neither holds it up.
+        with contextlib.closing(socket.create_connection(("127.0.0.1", port))):
+            run.send_signal(number)
+            assert run.wait(30) == code
+        assert run.stderr.read() == f"sightline: {said}\n"
+    finally:
+        run.kill()
+        run.communicate()

@@ -1,0 +1,274 @@
+"""What is sent is bounded, read strictly, and refused in one sentence; the server goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+import time
+
+import pytest
+from PIL import Image
+
+from sightline.explorer import app, limits, serve
+from tests.contract.contract import build
+from tests.explorer.served import png, serving
+
+GOOD = {"client": "c", "pane": "left", "model": 0, "image": "s0", "size": 16, "knob": None, "off": []}
+
+
+def refused(answer, status=400):
+    assert answer.status == status, answer.content
+    said = answer.json["error"]
+    assert "\n" not in said
+    assert len(said) < 400
+    return said
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"size": 18}, "nearest: 16 or 20"),
+        ({"size": [16, 18]}, "nearest: 16x16 or 16x20"),
+        ({"size": 3}, "nearest: 4"),
+        ({"size": 100_000}, "largest of this shape: 512x512"),
+        ({"size": [4, 1_000_000]}, "largest of this shape: 4x"),
+        ({"size": 0}, "size 0"),
+        ({"size": -4}, "size -4"),
+        ({"size": 10**300}, "size"),
+        ({"size": 16.0}, "whole number"),
+        ({"size": True}, "whole number"),
+        ({"size": "large"}, "native"),
+        ({"size": None}, "whole number"),
+        ({"size": []}, "height"),
+        ({"size": [16, 16, 16]}, "height"),
+        ({"size": [[16], 16]}, "whole number"),
+        ({"size": {}}, "whole number"),
+        ({"model": 2}, "expected 0 to 1"),
+        ({"model": -1}, "model"),
+        ({"model": "0"}, "model"),
+        ({"model": None}, "model"),
+        ({"pane": "middle"}, "left or right"),
+        ({"pane": []}, "left or right"),
+        ({"client": ""}, "client"),
+        ({"client": "c" * 65}, "client"),
+        ({"client": "a\nb"}, "client"),
+        ({"client": 3}, "client"),
+        ({"image": 7}, "image"),
+        ({"knob": -1}, "expected 0 to"),
+        ({"knob": 10**400}, "finite"),
+        ({"knob": "1"}, "number or null"),
+        ({"knob": False}, "number or null"),
+        ({"model": 1, "knob": 0.5}, "expected 1 to"),
+        ({"off": [[0]]}, "[layer, head]"),
+        ({"off": [[0, 0, 0]]}, "[layer, head]"),
+        ({"off": [[2, 0]]}, "layer 2, head 0"),
+        ({"off": [[0, 99]]}, "layer 0, head 99"),
+        ({"off": [[0, -1]]}, "head"),
+        ({"off": [0]}, "[layer, head]"),
+        ({"off": {}}, "off"),
+        ({"off": [[0, 0]] * 5000}, "off"),
+        ({"sizes": 16}, "did you mean 'size'"),
+        ({"__proto__": 1}, "not known"),
+    ],
+    ids=lambda value: json.dumps(value)[:40],
+)  # fmt: skip
+def test_a_wrong_question(server, change, says):
+    answer = server.ask("POST", "/api/views", {**GOOD, **change})
+    assert says in refused(answer)
+
+
+def test_an_image_that_is_not_there(server):
+    assert "no such image" in refused(server.ask("POST", "/api/views", {**GOOD, "image": "s99"}), 404)
+    assert "no such image" in refused(server.get("/api/images/u999/thumbnail.png"), 404)
+
+
+@pytest.mark.parametrize("key", ["client", "pane", "model", "image", "size"])
+def test_a_key_that_is_missing(server, key):
+    given = {name: value for name, value in GOOD.items() if name != key}
+    assert f"{key} is missing" in refused(server.ask("POST", "/api/views", given))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"x", b"[]", b"null", b"\xff\xfe", b'{"size": NaN}', b'{"size": Infinity}', b'{"knob": -Infinity}',
+     b'{"size": 16, "size": 16}', b"[" * 30_000, b'{"off":' + b"[" * 30_000, b'{"size": ' + b"9" * 10_000 + b"}",
+     json.dumps(GOOD).encode()[:-1]],
+    ids=lambda body: str(body[:20]),
+)  # fmt: skip
+def test_what_is_no_question(server, body):
+    refused(server.ask("POST", "/api/views", body))
+    assert server.ask("POST", "/api/views", GOOD).status == 200
+
+
+@pytest.mark.parametrize("part", ["attention", "field"])
+@pytest.mark.parametrize(
+    "query", ["", "-1", "16", "1.0", "1e1", "NaN", "prefix:", "prefix:2", "prefix:-1", "prefix:prefix:0", "9" * 40,
+              "٣", " 1", "+1", "0x1", "1%00"]
+)  # fmt: skip
+def test_a_token_that_is_not_there(server, part, query):
+    from urllib.parse import quote
+
+    view = server.ask("POST", "/api/views", GOOD).json["view"]
+    said = refused(server.get(f"/api/views/{view}/{part}?query={quote(query, safe='%')}"))
+    assert "expected 0 to" in said
+
+
+def test_words_of_a_query_that_are_wrong(server):
+    view = server.ask("POST", "/api/views", GOOD).json["view"]
+    refused(server.get(f"/api/views/{view}/attention"))
+    assert "did you mean 'query'" in refused(server.get(f"/api/views/{view}/attention?quer=1"))
+    assert "once" in refused(server.get(f"/api/views/{view}/attention?query=1&query=2"))
+    assert "did you mean 'lens'" in refused(server.get(f"/api/views/{view}/overlay?kind=lenses"))
+    for layer in ("2", "-1", "x", "1.5", "9" * 30):
+        assert "0 to 1" in refused(server.get(f"/api/views/{view}/overlay?kind=norms&layer={layer}"))
+    assert "query" in refused(server.get(f"/api/views/{view}/overlay?kind=rollout&layer=1"))
+    other = server.ask("POST", "/api/views", {**GOOD, "model": 1}).json["view"]
+    assert "no such token" in refused(server.get(f"/api/views/{other}/attention?query=prefix:0"))
+
+
+@pytest.mark.parametrize("view", ["x", "x-1", "-", "-1", "1", "0" * 500, "a-" + "9" * 100, "a-٣"])
+def test_a_view_that_never_was(server, view):
+    from urllib.parse import quote
+
+    answer = server.get(f"/api/views/{quote(view)}/attention?query=0")
+    refused(answer, 404)
+    assert "gone" not in answer.json
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"no image", "not an image in a known format"),
+        (png()[:60], "a.png: "),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image in a known format"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image in a known format"),
+        (b"P6 200000 200000 255\n", "pixels are too many"),
+        (b"P6 0 5 255\n", "a.png: "),
+    ],
+)
+def test_what_is_no_image(server, content, says):
+    before = server.get("/api/session").json["images"]
+    assert says in refused(server.send(content))
+    assert server.get("/api/session").json["images"] == before
+
+
+def test_images_are_read_as_predict_reads_them(server):
+    frames = [Image.new("RGB", (6, 4), colour) for colour in ("red", "blue")]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    sent = server.send(file.getvalue(), "two.gif").json
+    pixels = server.explorer.pictures.pixels(sent["id"])
+    assert pixels.shape == (4, 6, 3)
+    assert pixels[0, 0].tolist() == [255, 0, 0]
+    # Lying on its side.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Image.new("RGB", (8, 4), "green").save(file, "JPEG", exif=exif)
+    sent = server.send(file.getvalue(), "../../etc/x%0Ay.jpg").json
+    assert (sent["height"], sent["width"]) == (8, 4)
+    assert sent["name"] == "xy.jpg"
+
+
+def test_what_is_sent_never_touches_the_disk(server, tmp_path, monkeypatch):
+    from pathlib import Path
+
+    opened = []
+    monkeypatch.setattr("builtins.open", lambda *given, **_: opened.append(given) or pytest.fail("a file was opened"))
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: pytest.fail("a file was written"))
+    monkeypatch.setattr("tempfile.mkstemp", lambda *_, **__: pytest.fail("a file was made"))
+    assert server.send(png()).status == 201
+    assert not opened
+
+
+def test_a_body_that_says_that_it_is_too_long_is_not_read(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: {10**12}\r\n\r\n"
+        connection.sendall(head.encode())
+        # Not a byte of the body was sent: what is answered, and the end, came before it.
+        found = b""
+        while part := connection.recv(65536):
+            found += part
+    assert b" 413 " in found.split(b"\r\n")[0]
+    assert b'{"error":"more than 32768 KiB are not taken here"}' in found
+
+
+@pytest.mark.parametrize("path", ["/api/images", "/api/views"])
+def test_a_body_without_a_length_is_cut_off(server, path, monkeypatch):
+    monkeypatch.setattr(app, "UPLOAD_BYTES", 1 << 18)
+    sent = 0
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        part = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        found = b""
+        with contextlib.suppress(OSError):
+            while sent < 64 << 20:
+                connection.sendall(part)
+                sent += 0x10000
+        with contextlib.suppress(OSError):
+            found = connection.recv(65536)
+    # The system's own buffers took some.
+    assert sent < 32 << 20
+    assert not found or b" 413 " in found.split(b"\r\n")[0]
+    assert server.get("/api/session").status == 200
+
+
+def test_what_comes_slowly_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.3)
+    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.3)
+    with serving(build("rope_axial", depth=1)) as server:
+        for text in (
+            "",
+            "GET /api/se",
+            f"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n",
+            f"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\nGET /ap",
+            f"POST /api/views HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 100\r\n\r\n{{",
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+                connection.sendall(text.encode())
+                found = b""
+                # Until the server closes it, long before this side's patience ends.
+                while part := connection.recv(65536):
+                    found += part
+            if text.startswith("POST"):
+                assert b" 408 " in found.split(b"\r\n")[0]
+        assert server.get("/api/session").status == 200
+
+
+def test_a_request_that_breaks_off(server):
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            head = f"POST /api/images HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Length: 1000\r\n\r\n"
+            connection.sendall(head.encode() + b"abc")
+        time.sleep(0.02)
+    assert server.send(png()).status == 201
+
+
+def test_images_have_a_bound(monkeypatch):
+    from sightline.explorer.pictures import Pictures
+
+    one = len(png(seed=0))
+    pictures = Pictures(sent_bytes=int(2.5 * one))
+    with serving(build("rope_axial", depth=1), pictures=pictures) as server:
+        first, second = (server.send(png(seed=seed)).json["id"] for seed in (0, 1))
+        assert server.get(f"/api/images/{first}/thumbnail.png").status == 200
+        third = server.send(png(seed=2)).json["id"]
+        # The one that was not looked at since.
+        answer = server.get(f"/api/images/{second}/thumbnail.png")
+        assert (answer.status, answer.json["gone"]) == (410, True)
+        listed = {one["id"] for one in server.get("/api/session").json["images"]}
+        assert {first, third} <= listed
+        assert second not in listed
+        assert server.view(image=second, size=16).status == 410
+
+
+def test_limits_are_those_that_the_page_is_told(server):
+    said = server.get("/api/session").json["limits"]
+    assert said["upload_bytes"] == limits.UPLOAD_BYTES == app.UPLOAD_BYTES
+    assert said["max_pixels"] == limits.MAX_PIXELS
+    assert said["max_tokens"] == min(one.max_tokens for one in server.explorer.subjects)
