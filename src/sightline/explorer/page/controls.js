@@ -114,6 +114,7 @@ export class PaneControls {
     const field = this.find(".knob-value");
     field.value = String(Number(value.toPrecision(6)));
     field.setAttribute("aria-label", `${knob.name}: value`);
-    this.find(".knob-reset").disabled = pane.knob === null || Boolean(this.app.api.frozen);
+    // A button that is disabled when it was pressed would lose the focus.
+    this.find(".knob-reset").setAttribute("aria-disabled", String(pane.knob === null));
   }
 }

@@ -110,8 +110,7 @@ class Explorer {
   }
 
   refresh(milliseconds = 0) {
-    this.tell("");
-    byId("alert").replaceChildren();
+    this.forget();
     this.fill();
     const shown = this.active;
     document.documentElement.dataset.busy = String(Boolean(this.image));
@@ -186,12 +185,19 @@ class Explorer {
     if (!this.active.some((pane) => pane.looking.busy)) document.documentElement.dataset.busy = "false";
   }
 
+  /** Put away what was said before. */
+  forget() {
+    this.tell("");
+    byId("alert").replaceChildren();
+  }
+
   tell(sentence) {
     byId("status").textContent = sentence;
   }
 
   async open(file) {
     const { limits } = this.session;
+    this.forget();
     try {
       if (this.api.frozen) throw new Fault("This is an exported page: it takes no images.");
       if (file.size > limits.upload_bytes) throw new Fault(`${file.name} has ${Math.ceil(file.size / 2 ** 20)} MiB; at most ${Math.floor(limits.upload_bytes / 2 ** 20)} MiB are taken.`);
@@ -208,6 +214,7 @@ class Explorer {
   }
 
   async keep(make, name, words) {
+    this.forget();
     try {
       download(await make(this), name);
       this.tell(words);
@@ -217,6 +224,7 @@ class Explorer {
   }
 
   async copyLink() {
+    this.forget();
     try {
       await navigator.clipboard.writeText(location.href);
       this.tell("The link to this view was copied.");
