@@ -139,6 +139,24 @@ def test_overlays_are_of_the_layer_that_is_asked_for(server):
         assert colours.max(0).tolist() == [255, 255, 255]
 
 
+@pytest.mark.parametrize(("query", "layer"), [("9", 1), ("9", 0), ("prefix:0", 1), ("prefix:1", 1)])
+def test_rollout_is_a_row_of_the_product(server, query, layer):
+    model, image = shown(server)
+    calls = []
+    with recording(calls.append), torch.inference_mode():
+        model(image)
+    product = torch.eye(37)
+    for call in calls[: layer + 1]:
+        segment = call.keys.segments[0]
+        bias = call.pattern.bias(segment, segment, 2, 2)[0]
+        scores = call.q[0] @ call.k[0].transpose(-1, -2) * call.q.shape[-1] ** -0.5 + bias
+        product = (scores.softmax(-1).mean(0) + torch.eye(37)) / 2 @ product
+    slot = int(query.removeprefix("prefix:")) + (0 if ":" in query else 2)
+    view = server.view(size=list(SIZE)).json["view"]
+    said = server.get(f"/api/views/{view}/overlay?kind=rollout&layer={layer}&query={query}").json
+    np.testing.assert_allclose(array(said["values"], "<f4", 35), product[slot, 2:].numpy(), atol=1e-6)
+
+
 def test_heads_that_are_off_and_the_answer_beside(server):
     off = [[0, 0], [1, 3], [0, 0]]
     said = server.view(size=list(SIZE), off=off).json

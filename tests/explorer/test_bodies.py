@@ -123,6 +123,7 @@ def test_words_of_a_query_that_are_wrong(server):
     assert "did you mean 'lens'" in refused(server.get(f"/api/views/{view}/overlay?kind=lenses"))
     for layer in ("2", "-1", "x", "1.5", "9" * 30):
         assert "0 to 1" in refused(server.get(f"/api/views/{view}/overlay?kind=norms&layer={layer}"))
+    assert "query" in refused(server.get(f"/api/views/{view}/overlay?kind=rollout&layer=1"))
     other = server.ask("POST", "/api/views", {**GOOD, "model": 1}).json["view"]
     assert "no such token" in refused(server.get(f"/api/views/{other}/attention?query=prefix:0"))
 

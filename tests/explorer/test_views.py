@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sightline.errors import InputError
-from sightline.explorer import app
+from sightline.explorer import answers, app
 from sightline.explorer.subjects import Subject
 from tests.contract.contract import build
 from tests.explorer.served import serving
@@ -100,6 +100,39 @@ def test_whoever_leaves_is_not_computed_for(slow):
     slow.go.set()
     assert slow.view(size=20).status == 200
     assert slow.passed == ["second", "second", "third"]
+
+
+def test_a_long_overlay_ends_with_whoever_asked(monkeypatch):
+    """And clicks are answered meanwhile."""
+    reached, go, went_on = threading.Event(), threading.Event(), []
+    real = answers.attention_blocks
+
+    def slowly(call):
+        for block in real(call):
+            yield block
+            reached.set()
+            assert go.wait(60)
+            went_on.append(call.layer)
+
+    monkeypatch.setattr(answers, "attention_blocks", slowly)
+    with serving(build("lookhere_90")) as server:
+        view = server.view().json["view"]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            path = f"/api/views/{view}/overlay?kind=rollout&query=0"
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+            assert reached.wait(60)
+            (ticket,) = server.explorer._waiting
+            for _ in range(4):
+                assert server.get(f"/api/views/{view}/attention?query=1").status == 200
+        until = time.monotonic() + 60
+        while not ticket.dropped and time.monotonic() < until:
+            time.sleep(0.01)
+        go.set()
+        until = time.monotonic() + 60
+        while server.explorer._waiting and time.monotonic() < until:
+            time.sleep(0.01)
+    # Not on to the layer below.
+    assert went_on == [1]
 
 
 def test_no_more_wait_than_a_bound(slow, monkeypatch):

@@ -13,6 +13,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.segment import Segment
 
 
 def centre_of(grid: Grid) -> tuple[int, int]:
@@ -20,7 +21,7 @@ def centre_of(grid: Grid) -> tuple[int, int]:
     return grid.rows // 2, grid.cols // 2
 
 
-def cell_of(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
+def checked_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
     """A cell (row, col) of a grid, its centre for None.
 
     Raises:
@@ -28,10 +29,10 @@ def cell_of(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
     """
     if cell is None:
         return centre_of(grid)
-    inside = len(cell) == 2 and all(type(at) is int and 0 <= at < side for at, side in zip(cell, grid, strict=True))
-    if not inside:
+    two = isinstance(cell, list | tuple) and len(cell) == 2
+    if not two or not all(type(at) is int and 0 <= at < side for at, side in zip(cell, grid, strict=True)):
         raise InputError(
-            f"cell {tuple(cell)}: expected (row, col), from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of "
+            f"cell {cell!r}: expected (row, col), from (0, 0) to ({grid.rows - 1}, {grid.cols - 1}) of a grid of "
             f"{grid.rows}x{grid.cols}"
         )
     return cell[0], cell[1]
@@ -43,10 +44,18 @@ def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
     return model.encoding.pattern(layer, layout)
 
 
-def biases(model: Model) -> bool:
-    """Whether the encoding biases the scores of any layer."""
+def refuse_unbiased(what: str, model: Model) -> None:
+    """Refuse a model whose encoding does not bias the scores of any layer.
+
+    Raises:
+        InputError: names the encoding.
+    """
     grid = model.config.train_grid
-    return len(grid) == 2 and any(pattern_of(model, layer, grid) is not None for layer in range(model.config.depth))
+    if all(pattern_of(model, layer, grid) is None for layer in range(model.config.depth)):
+        raise InputError(
+            f"{what}: encoding {model.config.encoding} neither masks nor biases scores "
+            "(expected one that does, as lookhere_90 or alibi_2d)"
+        )
 
 
 def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +76,7 @@ def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = No
         InputError: the grid is none of two axes, or the cell is not in it.
     """
     grid = Grid.checked(grid)
-    cell = cell_of(grid, cell)
+    cell = checked_cell(grid, cell)
     bias = np.stack([_bias_from(model, layer, grid, cell) for layer in range(model.config.depth)])
     return bias > -np.inf, bias
 
@@ -92,10 +101,21 @@ def _bias_from(model: Model, layer: int, grid: Grid, cell: tuple[int, int]) -> n
         # A table of displacements, from the one of the first patch to that of the last.
         top, left = (side - 1 - at for side, at in zip(grid, cell, strict=True))
         bias = relative[:, top : top + grid.rows, left : left + grid.cols]
-        bias = unmasked(bias if by_key is None else bias + by_key)
+        bias = _unfilled(bias if by_key is None else bias + by_key)
         return bias.expand(model.config.heads, *grid).float().cpu().numpy()
 
 
-def unmasked(bias: Tensor) -> Tensor:
+def bias_matrix(model: Model, layer: int, grid: Grid) -> np.ndarray:
+    """The bias of a layer on all pairs of patches, row-major: float32 [heads, N, N], -inf where masked."""
+    pattern = pattern_of(model, layer, grid)
+    if pattern is None:
+        return np.zeros((model.config.heads, grid.cells, grid.cells), dtype=np.float32)
+    with torch.inference_mode():
+        whole = Segment.whole(grid, model.anchor.device)
+        bias = _unfilled(pattern.bias(whole, whole, 0, 0)[0])
+        return bias.expand(model.config.heads, -1, -1).cpu().numpy()
+
+
+def _unfilled(bias: Tensor) -> Tensor:
     """A bias whose masked entries are -inf, also those that a pattern fills with the smallest bfloat16."""
     return bias.masked_fill(bias <= -BFLOAT16_MAX, -torch.inf)

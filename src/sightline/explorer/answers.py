@@ -12,17 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sightline.analysis.attention_blocks import attention_blocks
+from sightline.analysis.measures.attention_maps import CENTRE
+from sightline.analysis.measures.attention_rollout import AttentionRollout
 from sightline.analysis.measures.logit_lens import check_classifier, lens, probabilities
 from sightline.analysis.measures.patch_colours import colours_of
 from sightline.analysis.one_query import attention_of, visible_to
+from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.explorer.asked import number_of, one_of, slot_of
-from sightline.explorer.subjects import Seen, Subject
+from sightline.explorer.subjects import Check, Seen, Subject
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
+from sightline.segment import Segment
 
 OVERLAYS = ("lens", "colours", "rollout", "norms")
-_OF_QUERY = ("rollout",)
+LONG = ("rollout",)
+"""Overlays that take as long as a pass, or longer."""
 
 
 def overlays_of(subject: Subject) -> list[str]:
@@ -72,12 +78,14 @@ def field(seen: Seen, query: str | None) -> dict[str, Any]:
 
 
 @torch.inference_mode()
-def overlay(subject: Subject, seen: Seen, kind: str | None, layer: str | None, query: str | None) -> dict[str, Any]:
+def overlay(
+    subject: Subject, seen: Seen, kind: str | None, layer: str | None, query: str | None, check: Check = lambda: None
+) -> dict[str, Any]:
     """Something of each patch, to be laid over the picture.
 
     `lens`: the class that each patch says by itself, and how surely. `colours`: its features' first three principal
     components. `norms`: the length of its vector after the layer. `rollout`: what of it reached the query through all
-    layers up to `layer`.
+    layers up to `layer`; it alone takes long, goes through all pairs of tokens, and calls `check` as it goes.
 
     Raises:
         Refused: 400, the kind, the layer or the query is none that there is.
@@ -93,7 +101,33 @@ def overlay(subject: Subject, seen: Seen, kind: str | None, layer: str | None, q
         return {**about, "colours": _text(colours_of(patches, seen.grid) * 255, "u1")}
     if kind == "norms":
         return {**about, "values": _text(patches.norm(dim=-1), "<f4")}
-    raise NotImplementedError
+    slot, _ = _slot(seen, query)
+    return {**about, "values": _text(_rollout(subject, seen, number, slot, check), "<f4")}
+
+
+class _FromSlot(AttentionRollout):
+    """Of one token, whichever it is."""
+
+    def __init__(self, subject: Subject, slot: int) -> None:
+        super().__init__(subject.model, [CENTRE])
+        self._slot = slot
+
+    def _start(self, segment: Segment, layout: TokenLayout) -> Tensor:
+        start = torch.zeros(1, 1, layout.num_prefix_tokens + segment.patches)
+        start[..., self._slot] = 1
+        return start
+
+
+def _rollout(subject: Subject, seen: Seen, layer: int, slot: int, check: Check) -> np.ndarray:
+    """What of each patch reached a token up to a layer: float64 [rows, cols]."""
+    measure, layout = _FromSlot(subject, slot), seen.calls[0].keys
+    measure.begin(Batch(torch.empty(1, 0, 0), layout, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}]))
+    for call in reversed(seen.calls[: layer + 1]):
+        for block in attention_blocks(call):
+            check()
+            measure.attention(block)
+    measure.end(seen.tokens[layer].unsqueeze(0), layout)
+    return measure.arrays()["rollout"][0, 0]
 
 
 def _lens(subject: Subject, seen: Seen, patches: Tensor) -> dict[str, Any]:

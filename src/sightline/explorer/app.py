@@ -64,6 +64,8 @@ class Explorer:
         self.page = {file.name: file.read_bytes() for file in _PAGE.iterdir() if file.suffix in _KINDS}
         self._passes = [ThreadPoolExecutor(1, f"sightline-model-{number}") for number in range(len(subjects))]
         self._looks = ThreadPoolExecutor(_LOOKING, "sightline-looks")
+        # Of a view too, but as long as a pass: clicks do not wait for them.
+        self._long = ThreadPoolExecutor(1, "sightline-long")
         self._tickets: dict[tuple[str, str], tuple[Ticket, asyncio.Event]] = {}
         self._waiting: set[Ticket] = set()
         self._uploads = asyncio.Semaphore(UPLOADS)
@@ -72,7 +74,7 @@ class Explorer:
         """End what is being computed, at the next layer."""
         for ticket in list(self._waiting):
             ticket.drop()
-        for pool in (*self._passes, self._looks):
+        for pool in (*self._passes, self._looks, self._long):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def app(self) -> Starlette:
@@ -124,23 +126,28 @@ class Explorer:
         return _png(await self._looked(partial(as_png, view.seen.picture)))
 
     async def _attention(self, request: Request) -> Response:
-        return await self._of_view(request, ("query",), lambda view, asked: answers.attention(view.seen, **asked))
+        view, asked = self._of_view(request, ("query",))
+        return await self._said(partial(answers.attention, view.seen, **asked))
 
     async def _field(self, request: Request) -> Response:
-        return await self._of_view(request, ("query",), lambda view, asked: answers.field(view.seen, **asked))
+        view, asked = self._of_view(request, ("query",))
+        return await self._said(partial(answers.field, view.seen, **asked))
 
     async def _overlay(self, request: Request) -> Response:
-        def answer(view: View, asked: dict[str, Any]) -> dict[str, Any]:
-            return answers.overlay(self.subjects[view.wanted.model], view.seen, **asked)
+        view, asked = self._of_view(request, ("kind", "layer", "query"))
+        work = partial(answers.overlay, self.subjects[view.wanted.model], view.seen, **asked)
+        if asked["kind"] not in answers.LONG:
+            return await self._said(work)
+        ticket = Ticket()
+        content = await self._while_wanted(request, self._long, ticket, lambda: as_json(work(check=ticket.check)))
+        return Response(content, media_type="application/json")
 
-        return await self._of_view(request, ("kind", "layer", "query"), answer)
-
-    async def _of_view(
-        self, request: Request, keys: tuple[str, ...], answer: Callable[[View, dict[str, Any]], dict[str, Any]]
-    ) -> Response:
+    def _of_view(self, request: Request, keys: tuple[str, ...]) -> tuple[View, dict[str, Any]]:
         view = self.views[request.path_params["view"]]
-        asked = read_query(request.query_params.multi_items(), keys)
-        content = await self._looked(lambda: as_json(answer(view, asked)))
+        return view, read_query(request.query_params.multi_items(), keys)
+
+    async def _said(self, answer: Callable[[], dict[str, Any]]) -> Response:
+        content = await self._looked(lambda: as_json(answer()))
         return Response(content, media_type="application/json")
 
     async def _looked(self, work: Callable[[], T]) -> T:
@@ -186,13 +193,30 @@ class Explorer:
             pixels = self.pictures.pixels(wanted.image)
             return self.views.put(wanted, self.subjects[wanted.model].seen(pixels, wanted, ticket.check))
 
+        return await self._while_wanted(request, self._passes[wanted.model], ticket, work, dropped)
+
+    async def _while_wanted(
+        self,
+        request: Request,
+        pool: ThreadPoolExecutor,
+        ticket: Ticket,
+        work: Callable[[], T],
+        dropped: asyncio.Event | None = None,
+    ) -> T:
+        """What `work` gives, in a thread of a pool; it is given up where whoever asked is gone, or `dropped` is set.
+
+        Raises:
+            Refused: 409, it was given up.
+        """
         self._waiting.add(ticket)
-        task: Future[View] = self._passes[wanted.model].submit(work)
+        task: Future[T] = pool.submit(work)
         task.add_done_callback(lambda _: self._waiting.discard(ticket))
         passing = asyncio.wrap_future(task)
         # Read when nobody waits for it any more, or asyncio would complain.
         passing.add_done_callback(lambda one: one.cancelled() or one.exception())
-        others = [asyncio.ensure_future(dropped.wait()), asyncio.ensure_future(_left(request))]
+        others: list[asyncio.Future[Any]] = [asyncio.ensure_future(_left(request))]
+        if dropped is not None:
+            others.append(asyncio.ensure_future(dropped.wait()))
         try:
             await asyncio.wait([passing, *others], return_when=asyncio.FIRST_COMPLETED)
             if passing.done():
