@@ -32,7 +32,8 @@ export const SCALE = (() => {
   const table = new Uint8ClampedArray(256 * 3);
   for (let i = 0; i < 256; i += 1) {
     const t = i / 255;
-    table.set(rgbOf(0.2 + 0.74 * t, 0.09 + 0.06 * Math.sin(Math.PI * t) + 0.08 * t * t, 305 - 200 * t), 3 * i);
+    // Blue and teal have no more chroma at these lightnesses; green and yellow have.
+    table.set(rgbOf(0.2 + 0.74 * t, 0.092 + 0.085 * Math.max(0, 2 * t - 1) ** 1.2, 305 - 200 * t), 3 * i);
   }
   return table;
 })();

@@ -157,12 +157,10 @@ export function fillLegend(element, legend) {
   };
   if (legend.title) text(legend.title, "legend-title");
   if (legend.low !== undefined) {
-    text(legend.low, "end");
     const bar = document.createElement("canvas");
     bar.className = "bar";
-    element.append(bar);
+    text("", "scale-line").append(legend.low, bar, legend.high);
     drawBar(bar, 120, 12);
-    text(legend.high, "end");
   }
   for (const chip of legend.chips ?? []) {
     const part = text("", "chip");
