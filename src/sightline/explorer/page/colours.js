@@ -64,6 +64,11 @@ export function colourOfClass(name) {
   return given.get(name);
 }
 
+/** The classes that have a colour, in the order in which they got it. */
+export function colouredClasses() {
+  return [...given.keys()];
+}
+
 export function cssOf([r, g, b]) {
   return `rgb(${r} ${g} ${b})`;
 }

@@ -1,6 +1,7 @@
 // The page: it holds the state, and tells the panes when it changed.
 
 import { Fault, ServerApi } from "./api.js";
+import { colourOfClass } from "./colours.js";
 import { fillSelect } from "./controls.js";
 import { FrozenApi, keptInPage } from "./frozen.js";
 import { listen } from "./keyboard.js";
@@ -20,6 +21,8 @@ class Explorer {
     const { frozen } = this.api;
     const { state, said } = frozen ? { state: frozen.state, said: [] } : stateOf(location.hash, this.session);
     this.state = state;
+    // Classes are coloured as they come: here as they came there.
+    frozen?.coloured.forEach((name) => colourOfClass(name));
     this.panes = Object.fromEntries(SIDES.map((side) => [side, new Pane(this, side)]));
     for (const pane of Object.values(this.panes)) {
       byId("panes").append(pane.element);
@@ -252,7 +255,7 @@ class Explorer {
       if (file) this.open(file);
     });
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") byId("alert").replaceChildren();
+      if (event.key === "Escape") this.forget();
     });
     this.wireDrop();
     window.addEventListener("hashchange", () => {
