@@ -8,6 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -189,7 +190,9 @@ class Explorer:
             if known is not None:
                 return known
             pixels = self.pictures.pixels(wanted.image)
-            return self.views.put(wanted, self.subjects[wanted.model].seen(pixels, wanted, ticket.check))
+            plain = self.views.of(replace(wanted, off=())) if wanted.off else None
+            whole = None if plain is None else plain.seen.classes
+            return self.views.put(wanted, self.subjects[wanted.model].seen(pixels, wanted, ticket.check, whole))
 
         return await self._while_wanted(request, self._passes[wanted.model], ticket, work, dropped)
 

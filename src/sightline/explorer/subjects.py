@@ -37,6 +37,7 @@ TOP = 5
 # Of the side that a model was trained at.
 _SIDES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 Check = Callable[[], None]
+Classes = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ class Seen:
     picture: np.ndarray
     calls: list[Recorded]
     tokens: list[Tensor]
-    classes: list[dict[str, Any]]
-    whole: list[dict[str, Any]] | None
+    classes: Classes
+    whole: Classes | None
     seconds: float
 
     @property
@@ -164,12 +165,13 @@ class Subject:
         except InputError as error:
             raise Refused(400, str(error)) from None
 
-    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check) -> Seen:
+    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check, whole: Classes | None = None) -> Seen:
         """One image through the model, of a view that `check` lets through.
 
         Args:
             pixels: uint8 [height, width, 3].
             check: called between layers; raises where the view is wanted no more.
+            whole: the classes with nothing switched off, where they are known; else they take a pass of their own.
 
         Raises:
             Refused: 500, its numbers are not finite; what `check` raises.
@@ -190,10 +192,9 @@ class Subject:
             with switched_off(self.model, wanted.off), recording(kept.called):
                 classes = self._classes(watch(self.model, batch, [kept]), batch.layout)
             seconds = time.perf_counter() - started
-            whole = None
-            if wanted.off:
+            if wanted.off and whole is None:
                 whole = self._classes(watch(self.model, batch, [_Checked(self.model, check)]), batch.layout)
-        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole, seconds)
+        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole if wanted.off else None, seconds)
 
     @contextmanager
     def _knob(self, value: float | None) -> Iterator[None]:
@@ -209,7 +210,7 @@ class Subject:
             self.model.set_knob(knob.value)
 
     @torch.inference_mode()
-    def _classes(self, tokens: Tensor, layout: TokenLayout) -> list[dict[str, Any]]:
+    def _classes(self, tokens: Tensor, layout: TokenLayout) -> Classes:
         """The most probable ones of tokens after the final norm; none where the model is no classifier."""
         model, config = self.model, self.model.config
         if not config.has_classifier or not model.num_classes or model.attn_pool is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.explorer.page.browsing import Sight, by
@@ -43,7 +44,6 @@ def test_everything_by_keyboard_alone(sight):
     _tab_to(one, ".knob-reset")
     _press(one, "Enter")
     assert "left.knob" not in one.link
-    # The button cannot be pressed again; the next Tab goes on from where it stands.
     _tab_to(one, ".picture")
     assert _press(one, "Home", "PageUp").said.startswith("patch row 0 column 0, layer 0 head 0: ")
     assert _press(one, "ArrowRight", "ArrowDown").said.startswith("patch row 1 column 1, ")
@@ -82,7 +82,7 @@ def test_help_is_opened_and_closed_by_keyboard(sight):
 
 def test_focus_stays_where_it_is_when_something_changes(sight):
     one = sight("#compare=none&left.model=0")
-    for selector in (".directions button", ".prefix button", ".off-head"):
+    for selector in (".directions button", ".prefix button", ".off-head", ".off-none", ".knob-reset"):
         _tab_to(one, selector)
         _press(one, "Space")
         assert one.page.locator(selector).first.evaluate("(element) => element === document.activeElement"), selector
@@ -138,3 +138,18 @@ def test_axe_finds_nothing_serious(sight, theme, link):
     one.page.get_by_role("button", name="Keys and help").click()
     found = axe.Axe().run(one.page, context="#help").response["violations"]
     assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+def test_colours_of_maps_rise_in_lightness_and_have_no_steps(sight):
+    """What is seen without colours, and in print (relative luminance: WCAG 2.2)."""
+    one = sight(ONE)
+    table = one.page.evaluate("import('/page/colours.js').then((colours) => Array.from(colours.SCALE))")
+    colours = np.array(table).reshape(256, 3)
+    shares = colours / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    # Bytes round: over four steps each is lighter.
+    assert (luminance[4:] > luminance[:-4]).all()
+    assert luminance[0] < 0.02
+    assert luminance[-1] > 0.7
+    assert np.abs(np.diff(colours, axis=0)).max() <= 8

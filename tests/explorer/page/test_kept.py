@@ -46,7 +46,7 @@ def test_an_exported_page_works_without_the_server(browser, material, tmp_path):
     with browsing.served(*material) as base:
         one = Sight(context.new_page(), base).open(TWO)
         one.page.select_option("#show", "lens")
-        one.settle()
+        lens = one.settle().pixels("right")
         one.page.select_option("#show", "attention")
         one.settle()
         left, right, said = one.pixels(), one.pixels("right"), one.said
@@ -82,6 +82,7 @@ def test_an_exported_page_works_without_the_server(browser, material, tmp_path):
     assert alike(two.pixels(), head_3[0])
     page.select_option("#show", "lens")
     assert two.settle().pane().locator(".chip").count() >= 1
+    assert alike(two.pixels("right"), lens)
     two.click_patch(0, 0, (8, 8))
     assert "one patch alone" in two.alert
     assert two.said == head_3[1]

@@ -249,6 +249,16 @@ def test_a_link_shows_the_exact_view_again(sight, base):
 
 
 @slow
+def test_a_link_to_two_sizes_is_of_one_model(sight):
+    one = sight("#compare=sizes&left.model=1&left.size=32&right.size=64")
+    assert [one.pane(side).locator("h2").inner_text() for side in ("left", "right")] == [
+        "Left: second",
+        "Right: second",
+    ]
+    assert (one.numbers()["Grid"], one.numbers("right")["Grid"]) == (by(4, 4), by(8, 8))
+
+
+@slow
 def test_a_link_to_what_is_not_here_says_so(sight):
     one = sight("#image=u9&name=gone.png&compare=none&left.model=7&layer=99")
     assert "gone.png" in one.alert

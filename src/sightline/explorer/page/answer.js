@@ -5,6 +5,7 @@ import { percent } from "./words.js";
 function cell(kind, text, scope) {
   const element = document.createElement(kind);
   element.textContent = text;
+  if (/\d/.test(text)) element.className = "number";
   if (scope) element.scope = scope;
   return element;
 }

@@ -55,7 +55,7 @@ export class PaneControls {
     this.find(".knob-value").addEventListener("change", (event) => {
       const value = event.target.valueAsNumber;
       if (Number.isFinite(value) && value >= 0) change({ knob: value });
-      else app.failed(new Fault(`${this.model.knob.name} takes a number of 0 or more.`));
+      else app.failed(new Fault(`The knob ${this.model.knob.name.replaceAll("_", " ")} takes a number of 0 or more.`));
       this.fill();
     });
     this.find(".knob-reset").addEventListener("click", () => change({ knob: null }));
@@ -114,6 +114,7 @@ export class PaneControls {
     const field = this.find(".knob-value");
     field.value = String(Number(value.toPrecision(6)));
     field.setAttribute("aria-label", `${knob.name}: value`);
-    this.find(".knob-reset").disabled = pane.knob === null || Boolean(this.app.api.frozen);
+    // A button that is disabled when it was pressed would lose the focus.
+    this.find(".knob-reset").setAttribute("aria-disabled", String(pane.knob === null));
   }
 }

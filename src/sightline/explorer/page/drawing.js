@@ -157,12 +157,10 @@ export function fillLegend(element, legend) {
   };
   if (legend.title) text(legend.title, "legend-title");
   if (legend.low !== undefined) {
-    text(legend.low, "end");
     const bar = document.createElement("canvas");
     bar.className = "bar";
-    element.append(bar);
+    text("", "scale-line").append(legend.low, bar, legend.high);
     drawBar(bar, 120, 12);
-    text(legend.high, "end");
   }
   for (const chip of legend.chips ?? []) {
     const part = text("", "chip");
@@ -177,7 +175,9 @@ export function chipsOf(lens, most = 8) {
   const counts = new Map();
   for (const one of lens.index) counts.set(one, (counts.get(one) ?? 0) + 1);
   const order = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || a - b);
-  const chips = order.slice(0, most).map((one) => ({ name: lens.names[one], colour: colourOfClass(lens.names[one]) }));
+  // One that is left over is named as well.
+  const named = order.length === most + 1 ? order.length : most;
+  const chips = order.slice(0, named).map((one) => ({ name: lens.names[one], colour: colourOfClass(lens.names[one]) }));
   const rest = order.length - chips.length;
-  return rest > 0 ? [...chips, { name: `${rest} other ${rest === 1 ? "class" : "classes"}`, colour: OTHER }] : chips;
+  return rest > 0 ? [...chips, { name: `${rest} other classes`, colour: OTHER }] : chips;
 }

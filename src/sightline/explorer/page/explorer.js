@@ -1,6 +1,7 @@
 // The page: it holds the state, and tells the panes when it changed.
 
 import { Fault, ServerApi } from "./api.js";
+import { colourOfClass } from "./colours.js";
 import { fillSelect } from "./controls.js";
 import { FrozenApi, keptInPage } from "./frozen.js";
 import { listen } from "./keyboard.js";
@@ -20,6 +21,8 @@ class Explorer {
     const { frozen } = this.api;
     const { state, said } = frozen ? { state: frozen.state, said: [] } : stateOf(location.hash, this.session);
     this.state = state;
+    // Classes are coloured as they come: here as they came there.
+    frozen?.coloured.forEach((name) => colourOfClass(name));
     this.panes = Object.fromEntries(SIDES.map((side) => [side, new Pane(this, side)]));
     for (const pane of Object.values(this.panes)) {
       byId("panes").append(pane.element);
@@ -110,8 +113,7 @@ class Explorer {
   }
 
   refresh(milliseconds = 0) {
-    this.tell("");
-    byId("alert").replaceChildren();
+    this.forget();
     this.fill();
     const shown = this.active;
     document.documentElement.dataset.busy = String(Boolean(this.image));
@@ -186,12 +188,19 @@ class Explorer {
     if (!this.active.some((pane) => pane.looking.busy)) document.documentElement.dataset.busy = "false";
   }
 
+  /** Put away what was said before. */
+  forget() {
+    this.tell("");
+    byId("alert").replaceChildren();
+  }
+
   tell(sentence) {
     byId("status").textContent = sentence;
   }
 
   async open(file) {
     const { limits } = this.session;
+    this.forget();
     try {
       if (this.api.frozen) throw new Fault("This is an exported page: it takes no images.");
       if (file.size > limits.upload_bytes) throw new Fault(`${file.name} has ${Math.ceil(file.size / 2 ** 20)} MiB; at most ${Math.floor(limits.upload_bytes / 2 ** 20)} MiB are taken.`);
@@ -208,6 +217,7 @@ class Explorer {
   }
 
   async keep(make, name, words) {
+    this.forget();
     try {
       download(await make(this), name);
       this.tell(words);
@@ -217,6 +227,7 @@ class Explorer {
   }
 
   async copyLink() {
+    this.forget();
     try {
       await navigator.clipboard.writeText(location.href);
       this.tell("The link to this view was copied.");
@@ -244,7 +255,7 @@ class Explorer {
       if (file) this.open(file);
     });
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") byId("alert").replaceChildren();
+      if (event.key === "Escape") this.forget();
     });
     this.wireDrop();
     window.addEventListener("hashchange", () => {

@@ -134,14 +134,14 @@ export class Pane {
     this.overview.setAttribute("aria-label", `Heads of ${this.model.name}: ${depth} layers of ${heads} heads, layer ${layer} head ${head} chosen. Arrow keys choose another.`);
     drawBar(this.find(".scale .bar"), 90, 12);
     this.find(".scaling").value = scaling;
-    this.find(".scale .bar").title = scaling === "all" && attention ? `0 to ${percent(largestOf(attention))}` : "0 to the largest of each map";
+    this.find(".largest").textContent = scaling === "all" && attention ? percent(largestOf(attention)) : "largest";
     const button = this.find(".off-head");
     const isHeadOff = isOff(this.off, layer, head);
     button.textContent = `Switch layer ${layer} head ${head} ${isHeadOff ? "on" : "off"}`;
     button.setAttribute("aria-pressed", String(isHeadOff));
     const count = this.off.length;
     this.find(".off-said").textContent = count ? `${count} of ${depth * heads} heads ${count === 1 ? "is" : "are"} off` : "";
-    this.find(".off-none").disabled = count === 0 || Boolean(this.app.api.frozen);
+    this.find(".off-none").setAttribute("aria-disabled", String(count === 0));
   }
 
   drawNumbers() {

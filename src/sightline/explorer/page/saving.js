@@ -1,7 +1,7 @@
 // What one takes away: a picture of the panes, and a page that works without the server.
 
 import { drawBar } from "./drawing.js";
-import { cssOf } from "./colours.js";
+import { colouredClasses, cssOf } from "./colours.js";
 import { Fault } from "./api.js";
 
 /** All modules, each after those that it imports: in an exported page they are one script. */
@@ -68,7 +68,9 @@ export async function pictureOf(app) {
   const panes = app.active.filter((pane) => pane.shown);
   if (!panes.length) throw new Fault("There is no picture yet.");
   const tall = (pane) => (pane.find(".overview canvas").height * WIDE) / pane.find(".overview canvas").width;
-  const height = 3 * EDGE + 30 + WIDE + 50 + Math.max(...panes.map(tall)) + 60;
+  const shape = ({ box }) => Math.min(WIDE / (box.width + 6), WIDE / (box.height + 6));
+  const high = Math.max(...panes.map((pane) => (pane.box.height + 6) * shape(pane)));
+  const height = 3 * EDGE + 30 + high + 50 + Math.max(...panes.map(tall)) + 60;
   const canvas = document.createElement("canvas");
   canvas.width = 2 * (EDGE + panes.length * (WIDE + EDGE));
   canvas.height = 2 * height;
@@ -85,9 +87,12 @@ export async function pictureOf(app) {
     pen.fillText(`${pane.model.name}, ${pane.looking.view.image_size.join(" × ")} px`, x, y, WIDE);
     y += 14;
     const seen = pane.find(".picture canvas");
-    const scale = Math.min(WIDE / seen.width, WIDE / seen.height);
-    pen.drawImage(seen, x, y, seen.width * scale, seen.height * scale);
-    y += WIDE + 20;
+    // Without the room beside a picture that is no square.
+    const dense = seen.width / pane.picture.clientWidth;
+    const [width, height] = [pane.box.width + 6, pane.box.height + 6];
+    const from = [pane.box.left - 3, pane.box.top - 3, width, height].map((one) => one * dense);
+    pen.drawImage(seen, ...from, x, y, width * shape(pane), height * shape(pane));
+    y += high + 20;
     pen.font = `13px ${style.fontFamily}`;
     drawLegend(pen, pane.legend ?? {}, x, y);
     y += 40;
@@ -146,7 +151,7 @@ export async function pageOf(app) {
   const panes = {};
   for (const pane of app.active) panes[pane.side] = await keptOf(pane);
   const { models, limits } = app.session;
-  const kept = { session: { models, limits, images: [app.image] }, state: app.state, panes };
+  const kept = { session: { models, limits, images: [app.image] }, state: app.state, panes, coloured: colouredClasses() };
   const texts = await Promise.all(MODULES.map((name) => textOf(`/page/${name}.js`)));
   const [page, style] = await Promise.all([textOf("/"), textOf("/page/explorer.css")]);
   const policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src blob: data:";

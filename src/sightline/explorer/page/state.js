@@ -133,7 +133,10 @@ export function stateOf(link, session) {
   state.scaling = among("scaling", ["each", "all"], state.scaling);
   for (const key of ["grid", "field"]) state[key] = words.get(key) !== "off";
   state.opacity = whole("opacity", 0, 100, state.opacity);
-  for (const side of SIDES) readPane(side, words, whole, state, session);
+  readPane("left", words, whole, state, session);
+  // Two sizes are of one model, unless the link says otherwise.
+  if (state.compare === "sizes") state.panes.right = initialPane(session.models[state.panes.left.model], session.limits);
+  readPane("right", words, whole, state, session);
   const shown = (state.compare === "none" ? ["left"] : SIDES).map((side) => session.models[state.panes[side].model]);
   state.layer = whole("layer", 0, Math.max(...shown.map((one) => one.depth)) - 1, 0);
   state.head = whole("head", 0, Math.max(...shown.map((one) => one.heads)) - 1, 0);
