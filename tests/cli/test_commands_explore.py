@@ -127,6 +127,8 @@ def test_two_models_of_one_name_are_told_apart(cli, opened, tmp_path):
         sightline.save_model(build("rope_axial", depth=1), tmp_path / folder / "run")
     assert cli("explore", tmp_path / "a/run", tmp_path / "b/run", "--port", 0, "--no-browser")[0] == 0
     assert [one["name"] for one in opened[0].said] == [str(tmp_path / "a/run"), str(tmp_path / "b/run")]
+    assert cli("explore", tmp_path / "a/run", tmp_path / "a/run", "--port", 0, "--no-browser")[0] == 0
+    assert [one["name"] for one in opened[1].said] == ["run (1)", "run (2)"]
 
 
 def test_images_of_a_folder(cli, opened, tmp_path):
@@ -143,6 +145,11 @@ def test_images_of_a_folder(cli, opened, tmp_path):
     assert "bad.png" in err
     (listed,) = opened[0].pictures.listed()
     assert (listed["name"], listed["height"], listed["width"]) == ("below/b.png", 8, 12)
+    for number in range(7):
+        (tmp_path / f"images/bad{number}.png").write_bytes(b"no image")
+    _, _, err = cli("explore", tmp_path / "one", "--port", 0, "--no-browser", "--images", tmp_path / "images")
+    assert err.count("\n") == 6
+    assert err.endswith("left out: 3 more\n")
     (tmp_path / "images/below/b.png").unlink()
     from sightline.explorer.faults import Refused
 

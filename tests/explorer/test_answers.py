@@ -249,6 +249,24 @@ def test_a_model_without_classes_has_no_lens_and_no_answer():
         assert server.get(f"/api/views/{view['view']}/overlay?kind=lens").status == 400
 
 
+@pytest.mark.parametrize("head", ["linear_map", "eomt", "fcos"])
+def test_a_model_with_a_head_of_all_tokens(head):
+    """It has no classes for an image; its layers are looked into as others."""
+    model = build("lookhere_90", head=head, head_options={"queries": 3, "blocks": 1} if head == "eomt" else {})
+    with serving(model) as server:
+        (said,) = server.get("/api/session").json["models"]
+        assert said["classes"] == 0
+        assert "lens" not in said["overlays"]
+        view = server.view().json
+        assert view["classes"] == []
+        for part in (
+            "attention?query=3",
+            "field?query=3",
+            *(f"overlay?kind={kind}&query=3" for kind in said["overlays"]),
+        ):
+            assert server.get(f"/api/views/{view['view']}/{part}").status == 200
+
+
 def test_tiles_of_a_back_end_are_put_in_rows(monkeypatch):
     """What `flex` is given is in another order; what the page is told is not."""
     from sightline.models import model as models

@@ -166,6 +166,22 @@ def test_the_end_of_the_server_ends_a_pass(slow):
     assert slow.passed == ["second"]
 
 
+def test_the_answer_with_all_heads_is_computed_once():
+    model, passes = build("lookhere_90"), []
+    model.blocks[0].register_forward_pre_hook(lambda *_: passes.append(1))
+    with serving(model) as server:
+        plain = server.view().json
+        off = server.view(off=[[0, 1]]).json
+        assert off["whole"] == plain["classes"] != off["classes"]
+        assert len(passes) == 2
+        # Of another size there is none yet.
+        assert server.view(size=16, off=[[0, 1]]).json["whole"]
+        assert len(passes) == 4
+        # And of another knob it is another one.
+        turned = server.view(off=[[0, 1]], knob=0.25).json
+        assert turned["whole"] not in (None, plain["classes"])
+
+
 def test_a_pass_that_fails_leaves_the_model_as_it_was(monkeypatch):
     model = build("lookhere_90")
     with serving(model) as server:

@@ -28,7 +28,7 @@ def attention_of(call: Recorded, query: int) -> Tensor:
     scores = (k @ (q * q.shape[-1] ** -0.5).unsqueeze(-1)).squeeze(-1)
     bias = bias_of(call, query)
     # As the back ends: a mask of the smallest bfloat16 and one of minus infinity both give nothing.
-    return torch.softmax(scores if bias is None else scores + bias.to(scores.device), dim=-1)
+    return torch.softmax(scores if bias is None else scores + bias, dim=-1)
 
 
 def visible_to(call: Recorded, query: int) -> Tensor:
@@ -36,7 +36,7 @@ def visible_to(call: Recorded, query: int) -> Tensor:
     `attention_of`. A penalty hides nothing, however large."""
     bias = bias_of(call, query)
     if bias is None:
-        return torch.ones(call.q.shape[1], call.keys.slots, dtype=torch.bool)
+        return torch.ones(call.q.shape[1], call.keys.slots, dtype=torch.bool, device=call.q.device)
     return bias > -BFLOAT16_MAX
 
 

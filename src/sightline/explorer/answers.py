@@ -56,7 +56,7 @@ def attention(seen: Seen, query: str | None) -> dict[str, Any]:
     to_patches = rows[..., before:]
     distance = None
     if slot >= before:
-        away = _away(seen.grid, slot - before)
+        away = _away(seen.grid, slot - before).to(to_patches.device)
         total = to_patches.sum(-1)
         # What a query gives to patches may round to nothing; it then looks at none.
         distance = torch.where(total > 0, to_patches @ away / total, 0).tolist()
@@ -98,7 +98,7 @@ def overlay(
     if kind == "lens":
         return {**about, **_lens(subject, seen, patches)}
     if kind == "colours":
-        return {**about, "colours": _text(colours_of(patches, seen.grid) * 255, "u1")}
+        return {**about, "colours": _text((colours_of(patches, seen.grid) * 255).round(), "u1")}
     if kind == "norms":
         return {**about, "values": _text(patches.norm(dim=-1), "<f4")}
     slot, _ = _slot(seen, query)
@@ -113,7 +113,7 @@ class _FromSlot(AttentionRollout):
         self._slot = slot
 
     def _start(self, segment: Segment, layout: TokenLayout) -> Tensor:
-        start = torch.zeros(1, 1, layout.num_prefix_tokens + segment.patches)
+        start = torch.zeros(1, 1, layout.num_prefix_tokens + segment.patches, device=layout.device)
         start[..., self._slot] = 1
         return start
 
@@ -162,6 +162,4 @@ def _away(grid: Grid, patch: int) -> Tensor:
 
 def _text(values: Tensor | np.ndarray, kind: str) -> str:
     array = values.cpu().numpy() if isinstance(values, Tensor) else values
-    if kind == "u1" and array.dtype.kind == "f":
-        array = array.round()
     return base64.b64encode(np.ascontiguousarray(array.astype(kind)).tobytes()).decode("ascii")

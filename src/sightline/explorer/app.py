@@ -8,6 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,8 +175,6 @@ class Explorer:
             ticket, dropped = self._tickets.pop(pane)
             ticket.drop()
             dropped.set()
-        elif len(self._waiting) >= WAITING:
-            raise Refused(503, "too many views are being computed; try again in a moment")
         mine = self._tickets[pane] = Ticket(), asyncio.Event()
         try:
             yield mine
@@ -191,7 +190,9 @@ class Explorer:
             if known is not None:
                 return known
             pixels = self.pictures.pixels(wanted.image)
-            return self.views.put(wanted, self.subjects[wanted.model].seen(pixels, wanted, ticket.check))
+            plain = self.views.of(replace(wanted, off=())) if wanted.off else None
+            whole = None if plain is None else plain.seen.classes
+            return self.views.put(wanted, self.subjects[wanted.model].seen(pixels, wanted, ticket.check, whole))
 
         return await self._while_wanted(request, self._passes[wanted.model], ticket, work, dropped)
 
@@ -206,8 +207,10 @@ class Explorer:
         """What `work` gives, in a thread of a pool; it is given up where whoever asked is gone, or `dropped` is set.
 
         Raises:
-            Refused: 409, it was given up.
+            Refused: 409, it was given up; 503, too many others wait.
         """
+        if len(self._waiting) >= WAITING:
+            raise Refused(503, "too much is being computed; try again in a moment")
         self._waiting.add(ticket)
         task: Future[T] = pool.submit(work)
         task.add_done_callback(lambda _: self._waiting.discard(ticket))

@@ -19,7 +19,7 @@ MAX_TOKENS = 1 << 14
 NATIVE_TOKENS = 1 << 12
 """Patches of an image at its own size, beyond which it is scaled down."""
 WAITING = 32
-"""Views that are computed or wait for it; beyond, a request is turned away."""
+"""Views and long overlays that are computed or wait for it; beyond, a request is turned away."""
 THUMBNAIL = 160
 """The longer side of a small picture, in pixels."""
 BODY_SECONDS = 60.0

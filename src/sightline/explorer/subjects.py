@@ -37,11 +37,12 @@ TOP = 5
 # Of the side that a model was trained at.
 _SIDES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 Check = Callable[[], None]
+Classes = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What is kept of a pass, all float32 and on the CPU, with patches in row-major order.
+    """What is kept of a pass, all float32 and where the model is, with patches in row-major order.
 
     Attributes:
         picture: uint8 [height, width, 3], what the model was shown.
@@ -56,8 +57,8 @@ class Seen:
     picture: np.ndarray
     calls: list[Recorded]
     tokens: list[Tensor]
-    classes: list[dict[str, Any]]
-    whole: list[dict[str, Any]] | None
+    classes: Classes
+    whole: Classes | None
     seconds: float
 
     @property
@@ -164,17 +165,17 @@ class Subject:
         except InputError as error:
             raise Refused(400, str(error)) from None
 
-    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check) -> Seen:
-        """One image through the model.
+    def seen(self, pixels: np.ndarray, wanted: Wanted, check: Check, whole: Classes | None = None) -> Seen:
+        """One image through the model, of a view that `check` lets through.
 
         Args:
             pixels: uint8 [height, width, 3].
             check: called between layers; raises where the view is wanted no more.
+            whole: the classes with nothing switched off, where they are known; else they take a pass of their own.
 
         Raises:
-            Refused: 400, its size is not for this model; 500, its numbers are not finite.
+            Refused: 500, its numbers are not finite; what `check` raises.
         """
-        self.check(wanted)
         prepare, size = preprocessing(self.model), (pixels.shape[0], pixels.shape[1])
         if wanted.size == NATIVE:
             crop = prepare.crop_of(size, "native", min(self.max_tokens, NATIVE_TOKENS))
@@ -191,10 +192,9 @@ class Subject:
             with switched_off(self.model, wanted.off), recording(kept.called):
                 classes = self._classes(watch(self.model, batch, [kept]), batch.layout)
             seconds = time.perf_counter() - started
-            whole = None
-            if wanted.off:
+            if wanted.off and whole is None:
                 whole = self._classes(watch(self.model, batch, [_Checked(self.model, check)]), batch.layout)
-        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole, seconds)
+        return Seen(grid, picture, kept.calls, kept.outputs, classes, whole if wanted.off else None, seconds)
 
     @contextmanager
     def _knob(self, value: float | None) -> Iterator[None]:
@@ -210,7 +210,7 @@ class Subject:
             self.model.set_knob(knob.value)
 
     @torch.inference_mode()
-    def _classes(self, tokens: Tensor, layout: TokenLayout) -> list[dict[str, Any]]:
+    def _classes(self, tokens: Tensor, layout: TokenLayout) -> Classes:
         """The most probable ones of tokens after the final norm; none where the model is no classifier."""
         model, config = self.model, self.model.config
         if not config.has_classifier or not model.num_classes or model.attn_pool is None:
@@ -258,7 +258,7 @@ class _Kept(_Checked):
         if len(layout.segments) != 1 or not layout.segments[0].complete or layout.segments[0].window is not None:
             raise Refused(400, f"{self.model.name}: layer {call.layer} does not attend to whole images")
         whole = TokenLayout.uniform(
-            layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=torch.device("cpu")
+            layout.segments[0].grid, 1, num_prefix_tokens=layout.num_prefix_tokens, device=layout.device
         )
         q, k = (_own(layout.row_major(one.transpose(1, 2)).transpose(1, 2)) for one in (call.q, call.k))
         self.calls.append(replace(call, q=q, k=k, v=k[..., :0], keys=whole, queries=whole))
@@ -271,7 +271,7 @@ class _Kept(_Checked):
 
 def _own(x: Tensor) -> Tensor:
     """Apart from the tensor that it is a part of, as queries are of queries, keys and values together."""
-    return x.detach().to("cpu", torch.float32).contiguous()
+    return x.detach().float().contiguous()
 
 
 def _slider(knob: Knob) -> dict[str, Any]:

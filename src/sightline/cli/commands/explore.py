@@ -11,6 +11,8 @@ from cyclopts import Parameter
 from sightline.cli.options import Device
 
 _LEAST_MIB, _MOST_MIB = 1, 1 << 20
+# Of what is left out of a folder.
+_SAID = 5
 
 
 def explore(
@@ -62,8 +64,10 @@ def explore(
     # Before a model is read, which takes longer.
     pictures, listening = Pictures(images), listen(port)
     with listening:
-        for line in pictures.left_out:
+        for line in pictures.left_out[:_SAID]:
             warn(f"left out: {line}")
+        if len(pictures.left_out) > _SAID:
+            warn(f"left out: {len(pictures.left_out) - _SAID} more")
         most_bytes = max_mib << 20
         loaded = [load_model(model).to(where) for model in models]
         named = zip(loaded, _names(models), strict=True)
@@ -83,4 +87,6 @@ def explore(
 def _names(models: tuple[str, ...]) -> list[str]:
     """What the page calls them: the last part of each, where that tells them apart."""
     short = [Path(model.rstrip("/")).name or model for model in models]
-    return short if len(set(short)) == len(short) else list(models)
+    if len(set(short)) == len(short):
+        return short
+    return list(models) if len(set(models)) == len(models) else [f"{short[0]} ({number})" for number in (1, 2)]
