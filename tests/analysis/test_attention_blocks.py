@@ -13,7 +13,7 @@ from sightline.analysis.measures.attention_distance import AttentionDistance
 from sightline.analysis.measures.attention_maps import AttentionMaps
 from sightline.analysis.measures.attention_rollout import AttentionRollout
 from sightline.analysis.measures.base import Measure
-from sightline.attention import Recorded
+from sightline.attention import Recorded, recording
 from sightline.layout import TokenLayout
 from tests.analysis.measures import explicit
 from tests.analysis.measures.explicit import recorded, tiny
@@ -57,6 +57,26 @@ def test_a_block_is_as_large_as_was_said_and_all_queries_are_in_one(block_bytes:
             seen += [(int(image), block.first + one) for image in block.images for one in range(queries)]
         slots = enumerate(call.keys.lengths * call.keys.rows)
         assert sorted(seen) == [(image, slot) for image, count in slots for slot in range(count)]
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned"])
+def test_a_large_table_is_read_query_by_query(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(encoding)
+    call = recorded(model, explicit.plain(model))[0]
+    blocks = list(attention_blocks(call, 2_000))
+    monkeypatch.setattr("sightline.analysis.attention_blocks._TABLE_BYTES", 0)
+    for one, other in zip(attention_blocks(call, 2_000), blocks, strict=True):
+        torch.testing.assert_close(one.attention, other.attention)
+
+
+def test_a_pass_with_gradients_is_looked_at_without() -> None:
+    model = tiny("rpe_learned")
+    calls: list[Recorded] = []
+    with recording(calls.append):
+        model(torch.randn(1, 3, 12, 20))
+    assert calls[0].q.requires_grad
+    for block in attention_blocks(calls[0], 2_000):
+        assert not block.attention.requires_grad
 
 
 def test_scores_of_any_size_are_looked_at() -> None:
