@@ -96,8 +96,9 @@ class Recorded:
 _RECORDER: ContextVar[Callable[[Recorded], None] | None] = ContextVar("sightline_recorder", default=None)
 
 
-def recording(recorder: Callable[[Recorded], None]) -> AbstractContextManager[None]:
-    """Inside, every call of `attend` in this thread is shown to `recorder` first; no compiled program is looked into.
+def recording(recorder: Callable[[Recorded], None] | None) -> AbstractContextManager[None]:
+    """Inside, every call of `attend` in this thread is shown to `recorder` first, to nobody where it is None; no
+    compiled program is looked into.
 
     What heads do is computed from queries, keys and the pattern, by blocks if need be: no back end keeps its scores.
     """

@@ -23,7 +23,9 @@ from sightline.data.packing import PACKERS, pack_window
 from sightline.data.randomness import generator
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.data.source import Source
+from sightline.data.views import View
 from sightline.errors import InputError
+from sightline.grid import Grid
 
 # Images whose lengths are known when the next batches are planned.
 LOOK_AHEAD = 1024
@@ -223,6 +225,25 @@ def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int
         return stored
     stretch = 2.0 ** generator("aspect/1", seed, index).uniform(-0.5, 0.5)
     return round(1000 * stretch), round(1000 / stretch)
+
+
+def by_grid(
+    source: Source, split: str, indices: Sequence[int], view: View, patch_size: int, aspect: Aspect = "native"
+) -> dict[Grid, list[int]]:
+    """The images of a split by the grid that each is shown as, smaller grids first, in their order within one.
+
+    Args:
+        aspect: `square` shows them as squares of as many patches.
+
+    Raises:
+        UnreadableDataError: the header of an image cannot be read.
+    """
+    found: dict[Grid, list[int]] = {}
+    for index in indices:
+        # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
+        size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
+        found.setdefault(view.grid(size, patch_size), []).append(index)
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +12,11 @@ import torch
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, changed, is_finite, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
-from sightline.data.packs import size_of
+from sightline.data.packs import by_grid
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.errors import NonFiniteError, UnreadableDataError
-from sightline.grid import Grid
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
 from sightline.tasks.base import Task
@@ -75,13 +73,8 @@ def plan_split(
         cells = model.config.grid_of(view).cells
         return uniform(indices, (view, view), cells, images_a_batch(model, cells, view))
     patch = model.config.patch_size
-    by_grid: defaultdict[Grid, list[int]] = defaultdict(list)
-    for index in indices:
-        # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
-        size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
-        by_grid[view.grid(size, patch)].append(index)
     batches = []
-    for grid, members in sorted(by_grid.items()):
+    for grid, members in by_grid(source, split, indices, view, patch, aspect).items():
         images = images_a_batch(model, grid.cells, view)
         batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
     return batches

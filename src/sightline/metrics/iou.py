@@ -13,6 +13,8 @@ from sightline.results import INFERENCE, Measured
 from sightline.targets import IGNORE, Crop
 
 _DRAWS = 1000
+# Images whose counts are there at once.
+_TOGETHER = 256
 
 
 class MeanIou(Metric):
@@ -33,7 +35,7 @@ class MeanIou(Metric):
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
-        self._pixels, self._edges = _Pairs(task.config.num_classes), _Pairs(task.config.num_classes)
+        self._pixels, self._edges = PixelPairs(task.config.num_classes), PixelPairs(task.config.num_classes)
 
     def update(self, outputs: Any, batch: Batch) -> None:
         maps, sizes = self.task.each(outputs, batch.layout), self.task.seen(batch.targets)
@@ -59,20 +61,16 @@ class MeanIou(Metric):
         if not self._pixels.seen:
             return []
         names, images = self.task.names, len(self._pixels.seen)
-        draws = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=_DRAWS)
-        # Of the split as it is, and of each resampled one.
-        weights = np.concatenate([np.ones((1, images), np.int64), draws])
+        weights = resampled(images)
         (right, said, true), edges = self._pixels.sums(weights), self._edges.sums(weights)
-        ious, boundaries = _ious(right, said, true), _ious(*edges)
+        ious, boundaries = class_ious(right, said, true), class_ious(*edges)
         pixels = true.sum(axis=1)
 
         def measured(metric: str, values: np.ndarray, count: int = images, unit: str = "", **slices: str) -> Measured:
             if self.task.looked:
                 slices[INFERENCE] = self.task.looked
-            low, high = np.nanpercentile(values, (2.5, 97.5))
-            interval = (min(float(low), float(values[0])), max(float(high), float(values[0])))
             return Measured(
-                metric, float(values[0]), unit, count, slices=slices, interval=interval, better="higher",
+                metric, float(values[0]), unit, count, slices=slices, interval=interval_of(values), better="higher",
                 counted="images",
             )  # fmt: skip
 
@@ -108,20 +106,43 @@ class MeanIou(Metric):
         )
 
 
-class _Pairs:
-    """Which pairs of classes, the true one and the one that is said, the pixels of each image have, and how many pixels
-    have them; `IGNORE` for no class."""
+def resampled(images: int) -> np.ndarray:
+    """How often each image counts in a split as it is, the first, and in each resampled one (bootstrap, by a seed of
+    its own): int64 [1001, images]."""
+    draws = np.random.default_rng(0).multinomial(images, np.full(images, 1 / images), size=_DRAWS)
+    return np.concatenate([np.ones((1, images), np.int64), draws])
 
-    def __init__(self, classes: int) -> None:
-        self.classes = classes
+
+def interval_of(values: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval (percentiles) of what a split gives, the first, and resampled ones; the first lies in it."""
+    low, high = np.nanpercentile(values, (2.5, 97.5))
+    return min(float(low), float(values[0])), max(float(high), float(values[0]))
+
+
+class PixelPairs:
+    """Which pairs of classes, the true one and the one that is said, the pixels of each image have, and how many pixels
+    have them; `ignored` for no class.
+
+    Attributes:
+        classes: how many there are, numbered from 0; ignored: a number beyond them.
+    """
+
+    def __init__(self, classes: int, ignored: int = IGNORE) -> None:
+        self.classes, self.ignored = classes, ignored
         self.seen: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add(self, true: np.ndarray, said: np.ndarray) -> None:
-        """Pixels of one more image: uint8 [height, width] each."""
-        there = (true != IGNORE) | (said != IGNORE)
-        counts = np.bincount(true[there].astype(np.int64) * 256 + said[there])
-        pairs = counts.nonzero()[0]
-        self.seen.append((pairs // 256, pairs % 256, counts[pairs]))
+    def add(self, true: np.ndarray, said: np.ndarray, times: np.ndarray | None = None) -> None:
+        """Pixels of one more image, whole numbers: [height, width] each; or [pairs] of which there are so many."""
+        there, base = (true != self.ignored) | (said != self.ignored), self.ignored + 1
+        pairs = true[there].astype(np.int64) * base + said[there]
+        if times is None:
+            counts = np.bincount(pairs)
+            pairs = counts.nonzero()[0]
+            counts = counts[pairs]
+        else:
+            pairs, place = np.unique(pairs, return_inverse=True)
+            counts = np.bincount(place.ravel(), times[there], len(pairs)).astype(np.int64)
+        self.seen.append((pairs // base, pairs % base, counts))
 
     def sums(self, weights: np.ndarray) -> list[np.ndarray]:
         """Pixels of each class that are rightly called so, that are called so, and that are so: float64 [weights,
@@ -130,15 +151,23 @@ class _Pairs:
         Args:
             weights: int [weights, images], how often each image counts.
         """
-        counts = np.zeros((3, len(self.seen), IGNORE + 1))
-        for image, (true, said, numbers) in enumerate(self.seen):
-            right = true == said
-            for kind, (classes, many) in enumerate(((true[right], numbers[right]), (said, numbers), (true, numbers))):
-                np.add.at(counts[kind, image], classes, many)
-        return [weights @ one[:, : self.classes] for one in counts]
+        totals = [np.zeros((len(weights), self.classes)) for _ in range(3)]
+        # Some images at a time: of a thousand classes the counts of a split are many.
+        for first in range(0, len(self.seen), _TOGETHER):
+            some = self.seen[first : first + _TOGETHER]
+            counts = np.zeros((3, len(some), self.ignored + 1))
+            for image, (true, said, numbers) in enumerate(some):
+                right = true == said
+                for kind, (classes, many) in enumerate(
+                    ((true[right], numbers[right]), (said, numbers), (true, numbers))
+                ):
+                    np.add.at(counts[kind, image], classes, many)
+            for total, one in zip(totals, counts, strict=True):
+                total += weights[:, first : first + len(some)] @ one[:, : self.classes]
+        return totals
 
 
-def _ious(right: np.ndarray, said: np.ndarray, true: np.ndarray) -> np.ndarray:
+def class_ious(right: np.ndarray, said: np.ndarray, true: np.ndarray) -> np.ndarray:
     """Of each class: [weights, classes], nan where it is nowhere."""
     union = said + true - right
     return np.divide(right, union, out=np.full(union.shape, np.nan), where=union > 0)

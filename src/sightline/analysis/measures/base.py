@@ -48,11 +48,13 @@ class Measure(ABC):
         quantities: the arrays that it gives, by name.
         from_top: the layers are shown from the last to the first, after the pass; queries and keys of all layers are
             kept for it.
+        needs: what batches must say of their images (`analysis.labels`): `label`, `pixels`.
     """
 
     name: ClassVar[str]
     quantities: ClassVar[Mapping[str, Quantity]]
     from_top: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Model) -> None:
         self.model = model

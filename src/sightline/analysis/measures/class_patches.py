@@ -1,0 +1,117 @@
+"""Patches on the object beside those that are not: how identifiable the class is at each (LookHere figure 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.analysis.analyse import analysed
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.labels import InPatches, in_patches, required
+from sightline.analysis.measures.base import Measure, PerImage, Quantity
+from sightline.analysis.measures.class_identifiability import of_patches
+from sightline.analysis.measures.logit_lens import check_classifier
+from sightline.data.batch import Batch
+from sightline.layout import TokenLayout
+from sightline.models import Model
+
+_RULE = (
+    "a patch is on the object where more than half of its pixels, of those of which something is said, have the "
+    "image's class; no prefix token is a patch"
+)
+
+
+class ClassPatches(Measure):
+    """The class identifiability of patches on the object and of those that are not, image by image; an image that has
+    none of a kind is nan there, and left out of means."""
+
+    name: ClassVar[str] = "class_patches"
+    needs: ClassVar[tuple[str, ...]] = ("label", "pixels")
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "on_object": Quantity(
+            ("image", "layer"), "fraction", f"the mean over patches on the object, nan where there is none; {_RULE}",
+            "layers",
+        ),
+        "off_object": Quantity(
+            ("image", "layer"), "fraction", f"the mean over the others, nan where there is none; {_RULE}", "layers"
+        ),
+        "patches_on": Quantity(("image",), "", "how many patches are on the object"),
+        "patches_off": Quantity(
+            ("image",), "", "how many are not; a patch of which nothing is said counts in neither"
+        ),
+    }  # fmt: skip
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.sums = PerImage(model.config.depth, 2)
+        self.counts: list[tuple[int, int]] = []
+        self.labels: Tensor | None = None
+        self.kinds: list[tuple[Tensor, Tensor]] = []
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        check_classifier(model, cls.name)
+
+    def begin(self, batch: Batch) -> None:
+        self.labels = labels = required(batch, "label", self.name)
+        required(batch, "pixels", self.name)
+        self.sums.begin(batch.layout.images)
+        device, self.kinds = batch.layout.device, []
+        patches = [segment.patches for segment in batch.layout.segments] * batch.layout.rows
+        masks = in_patches(batch, self.model.config)
+        for mask, label, count in zip(masks, labels.tolist(), patches, strict=True):
+            on, off = (torch.from_numpy(one).to(device) for one in on_object(mask, label, count))
+            self.kinds.append((on, off))
+            self.counts.append((int(on.sum()), int(off.sum())))
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        if layer < 0:
+            return
+        assert self.labels is not None
+        found = of_patches(self.model, tokens, layout, self.labels)
+        sums = [torch.stack([one[on].sum(), one[off].sum()]) for one, (on, off) in zip(found, self.kinds, strict=True)]
+        self.sums.add(torch.arange(layout.images), layer, torch.stack(sums))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        counts = np.array(self.counts, np.int64).reshape(-1, 2)
+        sums = self.sums.values
+        there = np.broadcast_to(counts[:, None] > 0, sums.shape)
+        means = np.divide(sums, counts[:, None], out=np.full(sums.shape, np.nan), where=there)
+        return {
+            "on_object": means[..., 0],
+            "off_object": means[..., 1],
+            "patches_on": counts[:, 0],
+            "patches_off": counts[:, 1],
+        }
+
+
+def on_object(mask: InPatches, label: int, patches: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which patches of an image are on the object, and which are not: bool [patches] each, never both; neither where
+    nothing is said of any pixel."""
+    said = np.bincount(mask.patches, mask.counts, patches)
+    own = np.bincount(mask.patches, mask.counts * (mask.classes == label), patches)
+    on = 2 * own > said
+    return on, (said > 0) & ~on
+
+
+def class_patches(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
+    """How identifiable the class is on the object and beside it, at each layer and size; see `ClassPatches`.
+
+    Args:
+        model: a classifier, as `load_model` gives it.
+        images: batches by size whose images have a class and masks (`labels.split_batches`); sizes: as
+            `images.looked_at`.
+        **options: as `analysed`.
+
+    Returns:
+        `on_object`, `off_object`: float64 [images, layers]; `patches_on`, `patches_off`: int64 [images].
+
+    Raises:
+        InputError: the model is no classifier, or the images have no class, or no masks, of its; names the data set.
+    """
+    return analysed(model, ClassPatches, images, sizes, **options)

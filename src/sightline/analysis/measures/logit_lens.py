@@ -1,0 +1,176 @@
+"""The logit lens: what a classifier says of each token by itself, layer by layer (LookHere 4.2, figures 5 and 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from sightline.analysis.analyse import analysed
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Measure, Quantity
+from sightline.attention.dispatch import recording
+from sightline.checks import require_whole
+from sightline.data.batch import Batch
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import Model
+from sightline.models.head import patches_of
+from sightline.models.pooling import ProbePooling
+
+_WORDS = "patches in rows and columns, no prefix token; images of several grids have no maps (sides of 0)"
+
+
+def lens(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """Logits of every token by itself: through the final norm, the norm after pooling and the head, as they stand
+    (LookHere 4.2; Vilas et al. 2023, section 3).
+
+    Where the CLS token or a mean is what the head reads, a token stands in its place. Where a probe pools (`attention`,
+    `query`), each token goes through the pool alone, as the pool of a set of one: the probe gives it all its attention.
+
+    Args:
+        model: a classifier, in evaluation mode.
+        tokens: what a layer gives, before the final norm: [rows, slots, dim], prefix tokens among them.
+        layout: of the tokens; what it says changes no logit, padding slots mean nothing.
+
+    Returns:
+        float32 [rows, slots, classes].
+
+    Raises:
+        InputError: the model is no classifier.
+    """
+    check_classifier(model, "logit_lens")
+    tokens = model.norm(tokens)
+    rows, slots, dim = tokens.shape
+    if isinstance(model.attn_pool, ProbePooling) and tokens.numel():
+        alone = TokenLayout.uniform(Grid(1, 1), rows * slots, num_prefix_tokens=0, device=tokens.device)
+        # That a token is given all attention is nothing that the model does, and shown to nobody.
+        with recording(None):
+            tokens = model.attn_pool(tokens.reshape(rows * slots, 1, dim), alone).reshape(rows, slots, -1)
+    return model.head(model.fc_norm(tokens)).float()
+
+
+def pooled_logits(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """Logits of what the model pools of a layer's tokens, as if that layer were the last: the CLS token's where it is
+    read, else of the mean or of the probe's answer.
+
+    Args:
+        model, tokens: as `lens`; layout: of the tokens.
+
+    Returns:
+        float32 [images, classes], in the order of the batch.
+    """
+    check_classifier(model, "logit_lens")
+    with recording(None):
+        return model.head(model.pool(model.norm(tokens), layout)).float()
+
+
+def check_classifier(model: Model, measure: str) -> None:
+    """Refuse a model that gives no scores of classes.
+
+    Raises:
+        InputError: says which head it has.
+    """
+    if not model.config.has_classifier or model.attn_pool is None or not model.num_classes:
+        head = model.config.head if not model.config.has_classifier else "none"
+        raise InputError(f"{measure}: the model has no classifier (head: {head}; expected linear or mlp with classes)")
+
+
+def of_images(patches: Sequence[Tensor]) -> list[Tensor]:
+    """What segments have, each [rows, patches, ...], image by image in the order of `TokenLayout.image_ids`."""
+    return [segment[row] for row in range(len(patches[0]) if patches else 0) for segment in patches]
+
+
+def probabilities(model: Model, logits: Tensor) -> Tensor:
+    """Logits [..., classes] as the model's own link reads them: a softmax over classes, or a sigmoid of each."""
+    return logits.sigmoid() if model.config.score_link == "sigmoid" else logits.softmax(dim=-1)
+
+
+class LogitLens(Measure):
+    """The class that each patch says by itself, and how surely; see `lens`.
+
+    A patch of which nothing is known by itself says what it has heard of others: nothing is masked here but what the
+    model's own attention masks.
+    """
+
+    name: ClassVar[str] = "logit_lens"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "layers": Quantity(("chosen",), "", "the layers of which there are maps, from 0"),
+        "top_class": Quantity(
+            ("image", "chosen", "row", "col"), "", f"the class of the highest logit, the first of equal ones; {_WORDS}"
+        ),
+        "probability": Quantity(
+            ("image", "chosen", "row", "col"),
+            "fraction",
+            f"its probability, by the model's own link (softmax, or sigmoid); {_WORDS}",
+            "maps",
+        ),
+    }
+
+    def __init__(self, model: Model, layers: Sequence[int] | None = None) -> None:
+        """Args:
+        model: a classifier.
+        layers: of which there are maps, from 0, -1 the last; the last where None.
+
+        Raises:
+            InputError: there is no such layer.
+        """
+        super().__init__(model)
+        depth = model.config.depth
+        for layer in (chosen := [-1] if layers is None else list(layers)):
+            require_whole("logit_lens: layer", layer, -depth, depth - 1)
+        self.layers = list(dict.fromkeys(layer % depth for layer in chosen))
+        self.grids: list[Grid] = []
+        self.seen: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {layer: [] for layer in self.layers}
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        check_classifier(model, cls.name)
+
+    def begin(self, batch: Batch) -> None:
+        self.grids += [segment.grid for segment in batch.layout.segments] * batch.layout.rows
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        if layer not in self.seen:
+            return
+        logits = lens(self.model, tokens, layout)
+        # Of logits: probabilities that are near 1 may be equal.
+        which = logits.argmax(-1)
+        surest = probabilities(self.model, logits).gather(-1, which.unsqueeze(-1)).squeeze(-1)
+        both = zip(*(of_images(patches_of(one, layout)) for one in (which, surest)), strict=True)
+        self.seen[layer] += [(one.cpu().numpy(), sure.cpu().numpy()) for one, sure in both]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        maps: dict[str, Any] = {"layers": np.array(self.layers)}
+        grid = self.grids[0] if len(set(self.grids)) == 1 else Grid(0, 0)
+        whole = grid.cells and all(len(one) == grid.cells for one, _ in self.seen[self.layers[0]])
+        shape = (len(self.grids), len(self.layers), *(grid if whole else (0, 0)))
+        for place, (name, kind) in enumerate((("top_class", np.int64), ("probability", np.float64))):
+            maps[name] = np.zeros(shape, kind)
+            for number, layer in enumerate(self.layers if whole else []):
+                maps[name][:, number] = np.stack([one[place] for one in self.seen[layer]]).reshape(-1, *grid)
+        return maps
+
+
+def logit_lens(
+    model: Model, images: Images, sizes: Sizes = None, *, layers: Sequence[int] | None = None, **options: Any
+) -> Analysis:
+    """What each patch says by itself, at each size; see `LogitLens`.
+
+    Args:
+        model: a classifier, as `load_model` gives it.
+        images, sizes: as `images.looked_at`.
+        layers: of which there are maps, from 0, -1 the last; the last where None.
+        **options: as `analysed`.
+
+    Returns:
+        `layers` int64 [chosen]; `top_class` int64 and `probability` float64 [images, chosen, rows, cols].
+
+    Raises:
+        InputError: the model is no classifier, or has no such layer.
+    """
+    return analysed(model, LogitLens, images, sizes, layers=layers, **options)
