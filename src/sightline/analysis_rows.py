@@ -21,6 +21,9 @@ LAYERS = "layers"
 """The `figure` of what is drawn as curves by layer."""
 # Over these a number is averaged; what has other axes is a picture, and no number a layer.
 _AVERAGED = {"image", "layer", "head"}
+# What a measure adds to the name of a quantity of all images together: where its 95 % begin and end.
+_ENDS = ("_low", "_high")
+_UNKNOWN = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
 Size = tuple[int, int]
 
 
@@ -101,26 +104,34 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
         **origin: the fields of `Origin` but for `run` and `encoding`; what is left out is not known.
     """
     unknown = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
-    told: dict[str, Any] = {**unknown, **origin, "run": found.model, "encoding": found.encoding, "measure": found.measure}
+    told: dict[str, Any] = {
+        **unknown,
+        **origin,
+        "run": found.model,
+        "encoding": found.encoding,
+        "measure": found.measure,
+    }
     rows = []
     for size in found.sizes:
         for name, quantity in found.quantities.items():
             array = found.arrays[size].get(name)
-            if array is None or not set(quantity.axes) <= _AVERAGED:
+            if array is None or not set(quantity.axes) <= _AVERAGED or _is_end(name, found.quantities):
                 continue
-            images = len(found.names[size])
+            images, ends = len(found.names[size]), _ends(found, name, size)
             for layer, values in by_layer(np.asarray(array, dtype=np.float64), quantity.axes, found.about.get("depth")):
                 value, interval, count = mean_over_images(values)
                 if not math.isfinite(value):
                     continue
+                if "image" not in quantity.axes:
+                    interval, count = ends.get(layer), images
                 rows.append(
                     AnalysisRow(
                         **told,
                         metric=name,
                         value=value,
                         unit=quantity.unit,
-                        count=count if "image" in quantity.axes else images,
-                        interval=interval if "image" in quantity.axes else None,
+                        count=count,
+                        interval=interval,
                         slices={} if layer is None else {"layer": layer},
                         size=None if size == (0, 0) else size,
                         patch_size=int(found.about.get("patch_size", 0)),
@@ -129,6 +140,22 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
                     )
                 )
     return rows
+
+
+def _is_end(name: str, quantities: Mapping[str, Any]) -> bool:
+    """Whether a quantity is where the interval of another one ends."""
+    return any(name.endswith(ending) and name.removesuffix(ending) in quantities for ending in _ENDS)
+
+
+def _ends(found: Found, name: str, size: Size) -> dict[int | None, tuple[float, float]]:
+    """By layer the interval that a measure gives of its own, of what is of all images together: NAME_low, NAME_high."""
+    arrays, depth = found.arrays[size], found.about.get("depth")
+    if any(f"{name}{ending}" not in arrays for ending in _ENDS):
+        return {}
+    axes = found.quantities[name].axes
+    low, high = (by_layer(np.asarray(arrays[f"{name}{ending}"]), axes, depth) for ending in _ENDS)
+    ends = {layer: (float(one[0]), float(other[0])) for (layer, one), (_, other) in zip(low, high, strict=True)}
+    return {layer: pair for layer, pair in ends.items() if all(map(math.isfinite, pair))}
 
 
 def by_layer(
@@ -194,7 +221,8 @@ def read_analysis(path: str | Path) -> list[AnalysisRow]:
         try:
             if not isinstance(record, dict):
                 raise TypeError("no object")
-            row = AnalysisRow(**{key: tuple(one) if isinstance(one, list) else one for key, one in record.items()})
+            values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in record.items()}
+            row = AnalysisRow(**values)
             _check(row)
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}:{number}: not a row of an analysis ({error})") from None

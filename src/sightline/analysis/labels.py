@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ def split_batches(
     *,
     data: str = "",
     workers: int = 0,
-) -> Iterable[Batch]:
+) -> SplitBatches:
     """The images of a split at one size, each once, with what is said of them as `Said`; read anew each time that they
     are gone through, prepared as `evaluate` prepares them.
 
@@ -136,11 +136,13 @@ def split_batches(
         planned += uniform(members, image_size, cells, max(1, TOKENS_A_BATCH // cells))
     targets = said_by(model, source, data)
     make = Maker(source, split, model.image_rows, targets, stacked, model.num_prefix_tokens)
-    return _Split(make, planned, workers)
+    return SplitBatches(make, planned, workers)
 
 
 @dataclass(frozen=True, eq=False)
-class _Split:
+class SplitBatches:
+    """Batches as they were planned, read anew each time that they are gone through."""
+
     make: Maker
     planned: Sequence[Sequence[Planned]]
     workers: int

@@ -15,6 +15,7 @@ from sightline.analysis.analyse import analysed_together
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Size
+from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.analysis_rows import AnalysisRow, rows_of, size_words
@@ -30,13 +31,12 @@ from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.data.views import NATIVE_TOKENS
 from sightline.errors import InputError, choose
-from sightline.evaluation.inside import SplitAt, check_sizes, images_at, targets_of, usual_images
-from sightline.evaluation.measure import RunIdentity
+from sightline.evaluation.inside import check_sizes, usual_images
+from sightline.evaluation.measure import RunIdentity, some_images
 from sightline.grid import Grid
 from sightline.models import Model
 from sightline.reports.words import duration
 from sightline.run_files import INSIDE
-from sightline.tasks.base import Task
 
 SCENES = "scenes"
 # Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
@@ -71,7 +71,7 @@ class Opened:
     model: Model
     identity: RunIdentity
     sizes: Sequence[Size]
-    images: Mapping[Size, SplitAt]
+    images: Mapping[Size, SplitBatches]
     measures: Mapping[str, Make]
 
 
@@ -95,7 +95,8 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
     if asked.images is not None:
         require_whole("--images", asked.images, 1)
     sizes = parse_sizes_or_native(asked.resolutions)
-    chosen = measures_by_name(asked.measures) if asked.measures else list(measure_classes().values())
+    usual = [one for one in measure_classes().values() if one.by_default]
+    chosen = measures_by_name(asked.measures) if asked.measures else usual
     given = options_of(asked.settings, chosen)
     data = asked.data or usual_data(asked.models)
     claim_analysis(out, guard.Inputs(models=asked.models, data=[data], files=[asked.weights]), overwrite=overwrite)
@@ -116,9 +117,12 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         source = bars.read_headers(source, [split], skip)
         opened = []
         for (model, some), (_, identity, *_) in zip(wanted, models, strict=True):
-            task, why = targets_of(model, source, data)
-            images = images_at(model, source, split, some, count, task, asked.workers)
-            made = _that_fit(model, identity.run, images, chosen, given, task, why, explicit=bool(asked.measures))
+            indices = some_images(source, split, count)
+            read = partial(split_batches, model, source, split, data=data)
+            # An image tells whether a measure can be taken; of images at their own size two, which may differ.
+            first = {size: read(indices[: 1 + (size == NATIVE)], size) for size in some}
+            made = _that_fit(model, identity.run, first, chosen, given, explicit=bool(asked.measures))
+            images = {size: read(indices, size, workers=asked.workers) for size in some}
             opened.append(Opened(model, identity, some, images, made))
         _say_plan(opened, data, split, source, count)
         origin = {"data": data, "split": split, "commit": runtime.commit(), "hardware": runtime.hardware(where)}
@@ -213,39 +217,30 @@ def _refuse_beyond_memory(model: Model, sizes: Sequence[Size], name: str, where:
 def _that_fit(
     model: Model,
     name: str,
-    images: Mapping[Size, SplitAt],
+    images: Mapping[Size, SplitBatches],
     chosen: Sequence[type[Measure]],
     given: Mapping[str, Mapping[str, Any]],
-    task: Task | None,
-    why: str,
     *,
     explicit: bool,
 ) -> dict[str, Make]:
-    """The measures that can be taken of a model on these images, each tried on an image or two; others are named, and
-    refused where they were asked for."""
+    """The measures that can be taken of a model, each tried on some images; others are named on stderr, and refused
+    where they were asked for."""
     made: dict[str, Make] = {}
     for one in chosen:
         make = partial(one, **given.get(one.name, {}))
         try:
             one.check(model)
-            if getattr(one, "needs", ()) and task is None:
-                raise InputError(f"needs what is true of the images ({why})")
-            analysed_together(model, {one.name: make}, {size: _first(batches) for size, batches in images.items()})
+            analysed_together(model, {one.name: make}, images)
         except InputError as error:
+            said = str(error).removeprefix(f"{one.name}: ")
             if explicit or one.name in given:
-                said = str(error)
-                raise InputError(said if said.startswith(one.name) else f"{one.name}: {said}") from None
-            print(f"left out of {name}: {one.name}: {str(error).removeprefix(f'{one.name}: ')}", file=sys.stderr)
+                raise InputError(f"{one.name}: {said}") from None
+            print(f"left out of {name}: {one.name}: {said}", file=sys.stderr)
         else:
             made[one.name] = make
     if not made:
         raise InputError(f"analyse: no measure fits {name} and these images")
     return made
-
-
-def _first(batches: SplitAt) -> SplitAt:
-    """An image of each of the first two batches: of images at their own size those may differ in shape."""
-    return replace(batches, planned=[batch[:1] for batch in batches.planned[:2]], workers=0)
 
 
 def _patches(one: Opened) -> int:
@@ -280,7 +275,7 @@ def _measured(one: Opened, origin: Mapping[str, Any], move: Callable[[int], None
 class _Counted:
     """Batches, of which the bar is told when the next one is asked for."""
 
-    batches: SplitAt
+    batches: SplitBatches
     move: Callable[[int], None]
 
     def __iter__(self) -> Iterator[Batch]:
