@@ -31,6 +31,7 @@ def analysed(
     **options: Any,
 ) -> Analysis:
     """What one measure finds in a model, at each size; as `analysed_together`."""
+    measure.check(model)
     made = {measure.name: lambda model: measure(model, **options)}
     return analysed_together(model, made, images, sizes, called=called, advance=advance)[0]
 
