@@ -76,13 +76,16 @@ def analysed_together(
         names[size] = tuple(seen)
         for name, measure in at_size.items():
             found[name][size] = measure.arrays()
-    called = called or model.config.encoding
-    about = {"depth": model.config.depth, "heads": model.config.heads, "patch_size": model.config.patch_size}
-    sizes_seen = tuple(batches)
+    sizes_seen, about = tuple(batches), about_model(model)
     return [
-        Analysis(name, called, model.config.encoding, sizes_seen, names, arrays, about)
+        Analysis(name, called or model.config.encoding, model.config.encoding, sizes_seen, names, arrays, about)
         for name, arrays in found.items()
     ]
+
+
+def about_model(model: Model) -> dict[str, Any]:
+    """What an `Analysis` says of a model."""
+    return {"depth": model.config.depth, "heads": model.config.heads, "patch_size": model.config.patch_size}
 
 
 def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: int = BLOCK_BYTES) -> Tensor:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sightline.analysis.fields_of_view import field_of_view
+from sightline.analysis.views import field_of_view
 from sightline.cli.next_step import warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source

@@ -1,0 +1,66 @@
+"""What is added to the scores of every pair of patches (LookHere figure 2 centre)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sightline.analysis.analyse import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Quantity
+from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
+from sightline.analysis.views import bias_matrix, refuse_unbiased
+from sightline.grid import Grid
+from sightline.models import Model
+
+
+class BiasMatrices(OfWeights):
+    """The bias of each head of each layer on all pairs of patches of a small grid.
+
+    Of a larger grid `fields_of_view` and `seen_from` give what one patch sees.
+    """
+
+    name: ClassVar[str] = "bias_matrices"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "bias": Quantity(
+            ("layer", "head", "query", "key"),
+            "",
+            "what is added to the score before the softmax, -inf where it is masked; patches in row-major order; "
+            "prefix tokens are neither rows nor columns",
+        ),
+        "visible_share": Quantity(
+            ("layer", "head"), "fraction", "of the pairs of patches, that are not masked; prefix tokens have no part"
+        ),
+    }
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        refuse_unbiased(cls.name, model)
+
+    def refuse_grid(self, grid: Grid) -> None:
+        side = isqrt(isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads)))
+        refuse_larger(self.name, self.model, grid, 4 * grid.cells**2, side)
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        bias = np.stack([bias_matrix(self.model, layer, grid) for layer in range(self.model.config.depth)])
+        return {"bias": bias, "visible_share": (bias > -np.inf).mean((2, 3))}
+
+
+def bias_matrices(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
+    """What is added to the scores of all pairs of patches, at each size; see `BiasMatrices`.
+
+    Args:
+        model: as `load_model` gives it.
+        images, sizes: as `read_from_weights`; no image is needed.
+
+    Returns:
+        `bias`: float32 [layers, heads, N, N], N patches, rows are queries; `visible_share`: float64 [layers, heads].
+
+    Raises:
+        InputError: the encoding does not bias the scores, the array would be above 64 MiB (names the largest grid), or
+            as `read_from_weights`.
+    """
+    return read_from_weights(model, BiasMatrices, images, sizes, **options)

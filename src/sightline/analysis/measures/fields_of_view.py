@@ -1,0 +1,79 @@
+"""What each head may see, and at what penalty (LookHere section 3, figures 2 and 9 to 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sightline.analysis.analyse import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Quantity
+from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
+from sightline.analysis.views import cell_of, refuse_unbiased, seen_from
+from sightline.grid import Grid
+from sightline.models import Model
+
+_WORDS = "of one patch that asks; prefix tokens, which it always sees, are no columns"
+
+
+class FieldsOfView(OfWeights):
+    """Which patches of a grid one of them may attend to, in each head of each layer, and what is added to the scores.
+
+    It is what the encoding says, whatever the image shows.
+    """
+
+    name: ClassVar[str] = "fields_of_view"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "visible": Quantity(("layer", "head", "row", "col"), "", f"whether it may be attended to; {_WORDS}"),
+        "bias": Quantity(
+            ("layer", "head", "row", "col"),
+            "",
+            f"what is added to the score before the softmax, -inf where it is masked; {_WORDS}",
+        ),
+        "weight": Quantity(
+            ("layer", "head", "row", "col"),
+            "fraction",
+            f"exp(bias), at most 1: what a score is worth beside one that is not penalised, 0 where masked; {_WORDS}",
+            "maps",
+        ),
+        "visible_cells": Quantity(("layer", "head"), "cells", f"how many are visible, itself included; {_WORDS}"),
+    }
+
+    def __init__(self, model: Model, query: Sequence[int] | None = None) -> None:
+        super().__init__(model)
+        self.query = query
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        refuse_unbiased(cls.name, model)
+
+    def refuse_grid(self, grid: Grid) -> None:
+        cell_of(grid, self.query)
+        side = isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
+        refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        visible, bias = seen_from(self.model, grid, self.query)
+        weight = np.minimum(np.exp(bias), 1)
+        return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
+
+
+def fields_of_view(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
+    """What each head of each layer may see from one patch, at each size; see `FieldsOfView`.
+
+    Args:
+        model: as `load_model` gives it.
+        images, sizes: as `read_from_weights`; no image is needed.
+        **options: `query`, the patch that asks as (row, col); the centre (rows // 2, cols // 2) unless given.
+
+    Returns:
+        `visible`: bool, `bias`, `weight`: float32 [layers, heads, rows, cols]; `visible_cells`: int64 [layers, heads].
+
+    Raises:
+        InputError: the encoding does not bias the scores, the query is not in the grid, the arrays would be above
+            64 MiB, or as `read_from_weights`.
+    """
+    return read_from_weights(model, FieldsOfView, images, sizes, **options)

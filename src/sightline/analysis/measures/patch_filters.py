@@ -1,0 +1,113 @@
+"""What the patch embedding looks for: principal components of its filters (ViT section 4.5, figure 7 left)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sightline.analysis.analyse import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Quantity
+from sightline.analysis.of_weights import OfWeights, read_from_weights
+from sightline.checks import require_whole
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.models import Model
+
+# How near to the largest weight another counts as large: weights that mirror each other differ by rounding.
+_AS_LARGE = 0.99
+
+
+class PatchFilters(OfWeights):
+    """Principal components of the filters that make tokens of patches, the same at every size.
+
+    The weight W [dim, values of a patch] has a filter a row; of the rows less their mean, the right singular vectors
+    v_k are the components, and s_k^2 / sum s^2 is each one's share of the variance. The first of a component's largest
+    weights is positive, so that a sign hangs on the weights alone.
+    """
+
+    name: ClassVar[str] = "patch_filters"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "filters": Quantity(
+            ("component", "patch_row", "patch_col", "channel"),
+            "",
+            "principal components of the patch embedding's filters, of length 1, over normalised pixels; "
+            "tokens, prefix tokens and masks have no part in it",
+        ),
+        "pictures": Quantity(
+            ("component", "patch_row", "patch_col", "channel"),
+            "fraction",
+            "the same scaled to [0, 1], to be seen: 0.5 is a weight of 0, and the largest weight is 0 or 1",
+            "maps",
+        ),
+        "variance": Quantity(("component",), "fraction", "of the filters' variance, that the component has"),
+    }
+
+    def __init__(self, model: Model, components: int = 28) -> None:
+        super().__init__(model)
+        require_whole("components", components, 1)
+        self.components = components
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        _weight(model)
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        weight, patch = _weight(self.model).double().cpu(), self.model.config.patch_size
+        centred = weight - weight.mean(0)
+        _, values, components = torch.linalg.svd(centred, full_matrices=False)
+        components = signed(components[: self.components])
+        power = values.square()
+        total = power.sum()
+        variance = torch.where(total > 0, power / total, 0)[: self.components]
+        # Flat patches are (channel, y, x); pictures have their channels last.
+        filters = components.unflatten(1, (-1, patch, patch)).permute(0, 2, 3, 1)
+        largest = filters.abs().amax((1, 2, 3), keepdim=True)
+        return {
+            "filters": filters.float().numpy(),
+            "pictures": (0.5 + filters / (2 * largest)).float().numpy(),
+            "variance": variance.numpy(),
+        }
+
+
+def signed(components: Tensor) -> Tensor:
+    """Vectors [n, values] turned so that the first of the largest entries of each is positive."""
+    large = components.abs() >= _AS_LARGE * components.abs().amax(1, keepdim=True)
+    first = components.gather(1, large.int().argmax(1, keepdim=True))
+    return torch.where(first < 0, -components, components)
+
+
+def _weight(model: Model) -> Tensor:
+    """The filters, [dim, channels * patch_size**2].
+
+    Raises:
+        InputError: the embedder has no linear layer over patches.
+    """
+    embedder, config = model.patch_embed, model.config
+    proj = getattr(embedder, "proj", None)
+    if not isinstance(proj, nn.Linear) or proj.in_features != config.channels * config.patch_size**2:
+        raise InputError(
+            f"patch_filters: embedder {config.embedder} has no linear layer over flat patches (expected patches)"
+        )
+    return proj.weight.detach()
+
+
+def patch_filters(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
+    """Principal components of a model's patch embedding; see `PatchFilters`.
+
+    Args:
+        model: as `load_model` gives it.
+        images, sizes: as `read_from_weights`; neither changes what is found.
+        **options: `components`, how many at most: 28 as in the figure.
+
+    Returns:
+        `filters`, `pictures`: float32 [components, patch_size, patch_size, channels]; `variance`: float64 [components].
+
+    Raises:
+        InputError: the embedder has no linear layer over patches, or as `read_from_weights`.
+    """
+    return read_from_weights(model, PatchFilters, images, sizes, **options)

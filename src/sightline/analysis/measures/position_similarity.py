@@ -1,0 +1,97 @@
+"""How alike the positions' embeddings are (ViT section 4.5, figure 7 centre, and figure 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.analysis.analyse import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Quantity
+from sightline.analysis.of_weights import OfWeights, read_from_weights
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import Model
+
+MOST_PAIRS = 4 << 20
+"""Pairs of patches: all of a grid of up to 2,048; of a larger one the queries are fewer."""
+
+
+class PositionSimilarity(OfWeights):
+    """Cosine similarity of what is added to each patch with what is added to every other, on the grid of a size.
+
+    s(i, j) = p_i . p_j / (|p_i| |p_j|), and 0 for an embedding of length 0.
+    """
+
+    name: ClassVar[str] = "position_similarity"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "similarity": Quantity(
+            ("query_row", "query_col", "row", "col"),
+            "cosine",
+            "of the embeddings that are added to patches before the first layer; prefix tokens are neither rows nor "
+            f"columns; above {MOST_PAIRS:,} pairs of patches, queries at even steps; no mask has a part in it",
+            "maps",
+        ),
+        "query_rows": Quantity(("query_row",), "cells", "the grid's row of each query"),
+        "query_cols": Quantity(("query_col",), "cells", "the grid's column of each query"),
+    }
+
+    @classmethod
+    def check(cls, model: Model) -> None:
+        if _added(model, model.config.train_grid) is None:
+            raise InputError(
+                f"{cls.name}: encoding {model.config.encoding} adds no embedding to patches "
+                "(expected one that does, as learned_1d or sincos_2d)"
+            )
+
+    def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
+        added = _added(self.model, grid)
+        assert added is not None
+        unit = F.normalize(added.float(), dim=-1)
+        rows, cols = queries_of(grid)
+        asking = unit.unflatten(0, tuple(grid))[rows][:, cols].flatten(0, 1)
+        # Rounding leaves lengths a little above 1.
+        similarity = (asking @ unit.T).clamp(-1, 1).reshape(len(rows), len(cols), *grid)
+        return {
+            "similarity": similarity.cpu().numpy(),
+            "query_rows": np.array(rows, dtype=np.int64),
+            "query_cols": np.array(cols, dtype=np.int64),
+        }
+
+
+def _added(model: Model, grid: Grid) -> Tensor | None:
+    """What is added to the patches of a grid, [cells, dim], or None."""
+    prefix = model.num_prefix_tokens
+    added = model.encoding.added(0, TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix, device=model.anchor.device))
+    return None if added is None else added[0, prefix:]
+
+
+def queries_of(grid: Grid) -> tuple[list[int], list[int]]:
+    """The rows and the columns of the queries: all of a small grid; else each step-th of both, with the smallest step
+    that leaves no more than `MOST_PAIRS` pairs, half a step from the edge."""
+    step, most = 1, max(1, MOST_PAIRS // grid.cells)
+    while -(-grid.rows // step) * -(-grid.cols // step) > most:
+        step += 1
+    rows, cols = (list(range(min((step - 1) // 2, side - 1), side, step)) for side in grid)
+    return rows, cols
+
+
+def position_similarity(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
+    """How alike the position embeddings of a grid's patches are, at each size; see `PositionSimilarity`.
+
+    Args:
+        model: as `load_model` gives it.
+        images, sizes: as `read_from_weights`; no image is needed.
+
+    Returns:
+        `similarity`: float32 [query rows, query cols, rows, cols]; `query_rows`, `query_cols`: int64.
+
+    Raises:
+        InputError: the encoding adds no embedding, or as `read_from_weights`.
+    """
+    return read_from_weights(model, PositionSimilarity, images, sizes, **options)

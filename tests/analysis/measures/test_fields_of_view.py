@@ -1,0 +1,117 @@
+"""What heads may see, against half-planes that are counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline.analysis import bias_matrices, fields_of_view
+from sightline.analysis.analyse import analysed_together
+from sightline.analysis.found import Analysis
+from sightline.analysis.measures.bias_matrices import BiasMatrices
+from sightline.analysis.measures.fields_of_view import FieldsOfView
+from sightline.errors import InputError
+from sightline.models import create_model
+
+ROWS, COLS = 5, 8
+SIZE = (4 * ROWS, 4 * COLS)
+
+
+def model(encoding, **options):
+    shape = {"image_size": 20, "depth": 2, "dim": 96, "heads": 12} | options
+    return create_model("vit_micro_patch4", encoding=encoding, num_classes=5, **shape)
+
+
+@pytest.mark.parametrize("query", [None, (1, 6), (0, 0), (4, 3)])
+def test_the_penalty_grows_with_the_distance(query):
+    """2D-ALiBi sees all; LookHere's undirected heads too: slope times the Euclidean distance (equation 1)."""
+    found = fields_of_view(model("alibi_2d"), sizes=SIZE, query=query)
+    y, x = query or (ROWS // 2, COLS // 2)
+    rows, cols = np.mgrid[:ROWS, :COLS]
+    distance = np.hypot(rows - y, cols - x)
+    assert found["visible"].all()
+    assert (found["visible_cells"] == ROWS * COLS).all()
+    for layer in range(2):
+        for bias in found["bias"][layer]:
+            slope = -bias[y, (x + 1) % COLS] / distance[y, (x + 1) % COLS]
+            assert slope > 0
+            np.testing.assert_allclose(bias, -slope * distance, rtol=1e-2)
+    np.testing.assert_allclose(found["weight"], np.exp(found["bias"]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("query", [(1, 6), (0, 0), (4, 3)])
+def test_half_planes_and_quadrants_hold_as_many_cells_as_the_closed_form_says(query):
+    """Borders are inside: what is up of a query is its row and all above, and so on (LookHere figure 9)."""
+    one = model("lookhere", encoding_options={"directions": "halves-corners"}, depth=1, dim=128, heads=16)
+    found = fields_of_view(one, sizes=SIZE, query=query)
+    y, x = query
+    up, down, left, right = y + 1, ROWS - y, x + 1, COLS - x
+    halves = [up * COLS, down * COLS, ROWS * left, ROWS * right]
+    corners = [up * left, up * right, down * left, down * right]
+    assert found["visible_cells"][0].tolist() == halves * 2 + corners * 2
+    assert found["visible"][:, :, y, x].all()
+    assert (found["weight"][~found["visible"]] == 0).all()
+    assert (found["bias"][~found["visible"]] == -np.inf).all()
+    rows, cols = np.mgrid[:ROWS, :COLS]
+    np.testing.assert_array_equal(found["visible"][0, 0], rows <= y)
+    np.testing.assert_array_equal(found["visible"][0, 9], (rows <= y) & (cols >= x))
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "lookhere_45", "rpe_learned", "lookhere_180+rpe_learned"])
+def test_matrices_hold_the_view_of_every_patch(encoding, randomise):
+    one = randomise(model(encoding))
+    whole = bias_matrices(one, sizes=SIZE)
+    bias = whole["bias"]
+    assert (bias.shape, bias.dtype) == ((2, 12, 40, 40), np.float32)
+    for y, x in [(0, 0), (2, 4), (3, 7)]:
+        view = fields_of_view(one, sizes=SIZE, query=(y, x))
+        row = bias[:, :, y * COLS + x].reshape(2, 12, ROWS, COLS)
+        np.testing.assert_array_equal(row > -np.inf, view["visible"])
+        np.testing.assert_allclose(row, view["bias"], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(whole["visible_share"], (bias > -np.inf).sum((2, 3)) / 1600, atol=1e-9)
+    assert np.isfinite(bias[0]).any()
+    assert bias[np.isfinite(bias)].std() > 0.01
+
+
+@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial", "learned_1d+rope_axial"])
+@pytest.mark.parametrize("measure", [fields_of_view, bias_matrices])
+def test_an_encoding_without_a_bias_is_refused(measure, encoding):
+    with pytest.raises(InputError, match="neither masks nor biases scores"):
+        measure(model(encoding))
+
+
+def test_matrices_of_a_large_grid_are_refused_with_the_largest():
+    one = model("lookhere_90")
+    # 24 heads: 64 MiB hold 28^2 squared pairs of float32 each, and not 29^2.
+    assert 24 * 28**4 * 4 <= 64 << 20 < 24 * 29**4 * 4
+    with pytest.raises(InputError, match=r"on 29x29 patches: 2 layers of 12 heads would take .*: 28x28 patches"):
+        bias_matrices(one, sizes=4 * 29)
+
+
+def test_a_query_outside_of_the_grid_is_refused_before_anything_is_made():
+    with pytest.raises(InputError, match=r"cell \(5, 0\)"):
+        fields_of_view(model("lookhere_90"), sizes=[SIZE, (40, 40)], query=(5, 0))
+
+
+def test_a_pass_over_images_gives_the_same():
+    one = model("lookhere_90")
+    pictures = [np.zeros((*SIZE, 3), dtype=np.uint8)] * 2
+    seen, whole = analysed_together(one, [FieldsOfView, BiasMatrices], pictures, SIZE)
+    np.testing.assert_array_equal(seen["bias"], fields_of_view(one, sizes=SIZE)["bias"])
+    np.testing.assert_array_equal(whole["bias"], bias_matrices(one, sizes=SIZE)["bias"])
+
+
+def test_what_it_found_is_written_and_read(tmp_path):
+    found = fields_of_view(model("lookhere_90"), sizes=[SIZE, (12, 16)], query=(1, 2), called="one")
+    assert (found.model, found.encoding, found.about["query"]) == ("one", "lookhere_90", [1, 2])
+    np.savez(tmp_path / "found.npz", **found.flat())
+    again = Analysis.read(tmp_path / "found.npz")
+    assert again.sizes == found.sizes
+    assert again.about == found.about
+    for name, array in found.arrays[12, 16].items():
+        np.testing.assert_array_equal(again.arrays[12, 16][name], array)
+
+
+def test_of_no_image_it_has_arrays_of_none():
+    found = FieldsOfView(model("lookhere_90")).arrays()
+    assert {name: array.size for name, array in found.items()} == dict.fromkeys(FieldsOfView.quantities, 0)
