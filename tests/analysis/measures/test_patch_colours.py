@@ -1,0 +1,121 @@
+"""Colours of patches are the first three principal components, stretched, with signs that do not hang on chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.analysis.images import NATIVE
+from sightline.analysis.measures.patch_colours import colours_of, patch_colours
+from sightline.errors import InputError
+from sightline.grid import Grid
+from tests.analysis.measures import token_cases as cases
+
+
+def written_out(patches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By a singular value decomposition."""
+    x = patches - patches.mean(0)
+    _, values, components = np.linalg.svd(x, full_matrices=False)
+    colours, explained = np.full((len(x), 3), 0.5), np.zeros(3)
+    for number in range(min(3, len(values))):
+        if values[number] > 1e-6 * max(values[0], 1e-300):
+            component = components[number]
+            scores = x @ component * np.sign(component[np.abs(component).argmax()])
+            colours[:, number] = (scores - scores.min()) / (scores.max() - scores.min())
+            explained[number] = values[number] ** 2 / (values**2).sum()
+    return colours, explained
+
+
+# More patches than dimensions, fewer, as many as make two components, and one.
+@pytest.mark.parametrize("grid", [(9, 7), (3, 5), (1, 3), (1, 1)])
+def test_colours_of_one_image(grid):
+    tokens = torch.randn(*grid, 48)
+    found = colours_of(tokens, Grid(*grid))
+    expected, _ = written_out(tokens.reshape(-1, 48).double().numpy())
+    np.testing.assert_allclose(found.reshape(-1, 3), expected, atol=1e-5)
+    np.testing.assert_array_equal(found, colours_of(tokens.reshape(-1, 48), Grid(*grid)))
+    assert found.shape == (*grid, 3)
+    assert found.min() >= 0
+    assert found.max() <= 1
+    if grid == (1, 3):
+        # Three places are a plane: two components.
+        assert (found[..., 2] == 0.5).all()
+        assert found[..., :2].std() > 0.1
+
+
+def test_equal_patches_are_grey():
+    assert (colours_of(torch.ones(2, 3, 5), Grid(2, 3)) == 0.5).all()
+
+
+def test_signs_do_not_hang_on_the_order_of_patches():
+    tokens = torch.randn(63, 20)
+    order = torch.randperm(63)
+    found, turned = colours_of(tokens, Grid(9, 7)), colours_of(tokens[order], Grid(9, 7))
+    np.testing.assert_allclose(found.reshape(-1, 3)[order], turned.reshape(-1, 3), atol=1e-6)
+
+
+def test_another_number_of_tokens_is_refused():
+    with pytest.raises(InputError, match=r"tokens \[15, 4\]: expected those of a grid of 3x4"):
+        colours_of(torch.randn(15, 4), Grid(3, 4))
+
+
+@cases.models
+@pytest.mark.parametrize("layer", [None, -1, 1])
+@pytest.mark.parametrize("shown", ["plain", "a list of one", "batch after batch"])
+def test_each_image_apart(shown, layer, options):
+    model = cases.model(**options)
+    given = cases.SHOWN[shown](model)
+    found = patch_colours(model, given, layer=layer)
+    expected = cases.layers_of(model, given)
+    assert len(found["colours"]) == len(expected) > 0
+    for number, (layers, normed, grid, _) in enumerate(expected):
+        tokens = normed if layer is None else layers[layer + 1]
+        colours, explained = written_out(tokens[model.num_prefix_tokens :].numpy())
+        np.testing.assert_allclose(found["colours"][number], colours.reshape(*grid, 3), atol=1e-5)
+        np.testing.assert_allclose(found["explained"][number], explained, atol=1e-5)
+
+
+def test_all_images_of_a_size_together():
+    model = cases.model()
+    given = cases.SHOWN["batch after batch"](model)
+    found = patch_colours(model, given, fit="size")
+    tokens = torch.cat([normed[model.num_prefix_tokens :] for _, normed, _, _ in cases.layers_of(model, given)])
+    colours, explained = written_out(tokens.numpy())
+    np.testing.assert_allclose(found["colours"], colours.reshape(3, 3, 5, 3), atol=1e-5)
+    np.testing.assert_allclose(found["explained"], np.tile(explained, (3, 1)), atol=1e-5)
+    assert np.abs(found["colours"] - patch_colours(model, given)["colours"]).max() > 0.01
+
+
+@pytest.mark.parametrize("fit", ["image", "size"])
+def test_dropped_patches_have_none(fit):
+    model, kept = cases.model(), [[0, 3, 4, 7, 14], [14, 1, 2, 9, 5, 6]]
+    given = {NATIVE: [cases.dropped(model, cases.images((3, 5), (3, 5)), kept)]}
+    found = patch_colours(model, given, fit=fit)["colours"].reshape(2, 15, 3)
+    tokens = [normed[model.num_prefix_tokens :].numpy() for _, normed, _, _ in cases.layers_of(model, given)]
+    expected = [written_out(one)[0] for one in tokens]
+    if fit == "size":
+        expected = np.split(written_out(np.concatenate(tokens))[0], [5])
+    for number, some in enumerate(kept):
+        np.testing.assert_allclose(found[number, some], expected[number], atol=1e-5)
+        assert np.isnan(np.delete(found[number], some, axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, r"patch_colours: images of grids 3x5 and 5x2 \(expected one"),
+        ({"layer": 2}, r"layer 2: expected -1 to 1, or None"),
+        ({"fit": "all"}, r"fit 'all'"),
+    ],
+)
+def test_what_is_refused(options, says):
+    model = cases.model()
+    with pytest.raises(InputError, match=says) as caught:
+        patch_colours(model, cases.SHOWN["several grids"](model), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_image_has_no_colours():
+    found = patch_colours(cases.model(), {(12, 20): []})
+    assert (len(found["colours"]), found["explained"].shape) == (0, (0, 3))
