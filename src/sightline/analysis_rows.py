@@ -21,6 +21,8 @@ LAYERS = "layers"
 """The `figure` of what is drawn as curves by layer."""
 # Over these a number is averaged; what has other axes is a picture, and no number a layer.
 _AVERAGED = {"image", "layer", "head"}
+ALL = -2
+"""In place of a layer: the mean over all that a model has, without what enters the first."""
 # What a measure adds to the name of a quantity of all images together: where its 95 % begin and end.
 _ENDS = ("_low", "_high")
 _UNKNOWN = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
@@ -68,12 +70,17 @@ class AnalysisRow(Origin, Measured):
     `run` is what the model is called, `metric` names a quantity of `measure`; `value` is its mean over images (and over
     heads) in `unit`, `interval` the 95 % of that over other images (Student's t; None of one image, and of what is of
     no image). `slices` says which {"layer": l}, from 0, or -1 of what enters the first; none of what has no layers.
-    `size` is (height, width) in pixels, None where each image had its own. `words` and `figure` are the quantity's.
+    `size` is (height, width) in pixels, None where each image had its own. `depth`, `heads` and `patch_size` are the
+    model's, `words` and `figure` the quantity's. Of what has images and layers there is also the mean over layers,
+    without a slice and `of_all_layers`.
     """
 
     measure: str
     size: Size | None
+    depth: int
+    heads: int
     patch_size: int
+    of_all_layers: bool = False
     words: str = ""
     figure: str = ""
 
@@ -118,7 +125,10 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
             if array is None or not set(quantity.axes) <= _AVERAGED or _is_end(name, found.quantities):
                 continue
             images, ends = len(found.names[size]), _ends(found, name, size)
-            for layer, values in by_layer(np.asarray(array, dtype=np.float64), quantity.axes, found.about.get("depth")):
+            layers = list(by_layer(np.asarray(array, dtype=np.float64), quantity.axes, found.about.get("depth")))
+            if {"image", "layer"} <= set(quantity.axes):
+                layers.append((ALL, _mean(np.stack([values for layer, values in layers if layer != -1]), 0)))
+            for layer, values in layers:
                 value, interval, count = mean_over_images(values)
                 if not math.isfinite(value):
                     continue
@@ -132,9 +142,9 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
                         unit=quantity.unit,
                         count=count,
                         interval=interval,
-                        slices={} if layer is None else {"layer": layer},
+                        slices={} if layer is None or layer == ALL else {"layer": layer},
                         size=None if size == (0, 0) else size,
-                        patch_size=int(found.about.get("patch_size", 0)),
+                        of_all_layers=layer == ALL,
                         words=quantity.words,
                         figure=quantity.figure,
                     )
@@ -232,7 +242,7 @@ def read_analysis(path: str | Path) -> list[AnalysisRow]:
 
 def _check(row: AnalysisRow) -> None:
     """Refuse what could not be drawn; raises ValueError."""
-    numbers = [row.value, *(row.interval or ()), row.count, row.patch_size]
+    numbers = [row.value, *(row.interval or ()), row.count, row.patch_size, row.depth, row.heads]
     if any(isinstance(one, bool) or not isinstance(one, int | float) or not math.isfinite(one) for one in numbers):
         raise ValueError("a value is no finite number")
     if row.interval is not None and len(row.interval) != 2:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sightline.analysis_rows import LAYERS, AnalysisRow, Found, dump_analysis, rows_of
 from sightline.reports import analysis_maps, analysis_plots, page, style, words
+from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
 
@@ -84,7 +85,7 @@ def _content(rows: Sequence[AnalysisRow], found: Sequence[Found], prefix: str = 
         "models": [(name, style.colour(name, models), encodings[name]) for name in models],
         "images": words.span([f"{count:,}" for count in counts]) if counts else "",
         "sizes": words.listed([analysis_plots.size_words(size) for size in sizes]) if sizes else "",
-        "findings": _findings(rows),
+        "findings": findings(rows),
         "sections": _sections(rows, found, models, prefix),
         "several": len(models) > 1,
         **told,
@@ -95,17 +96,13 @@ def _title(models: Sequence[str]) -> str:
     return f"Inside {style.short(models[0])}" if len(models) == 1 else f"Inside {len(models)} models"
 
 
-def _findings(rows: Sequence[AnalysisRow]) -> list[str]:
-    """Sentences that hold of these rows."""
-    return []
-
-
 def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str]) -> Any:
     """What draws a quantity's curves, or its points where it has no layers; None where it is not drawn."""
     layered = [row for row in rows if row.layer is not None]
     if rows[0].figure != LAYERS:
         return None
     if not layered:
+        # What is only known of all together.
         return partial(analysis_plots.points, rows, models)
     heads = analysis_plots.heads_of(found, rows[0].measure, rows[0].metric)
     return partial(analysis_plots.curves, layered, models, heads)

@@ -12,6 +12,8 @@ from sightline.reports.tables import print_table
 
 Group = tuple[str, str]
 """A measure and one of its quantities."""
+_ALL, _NONE = 1e6, 1e7
+_COLUMNS = {-1: "in", _ALL: "all layers", _NONE: "value"}
 
 
 def models_of(rows: Sequence[AnalysisRow]) -> list[str]:
@@ -29,26 +31,26 @@ def groups_of(rows: Sequence[AnalysisRow]) -> dict[Group, list[AnalysisRow]]:
 
 def by_layer_table(rows: Sequence[AnalysisRow], models: Sequence[str]) -> TextTable:
     """A quantity: a line a model and size, a column a layer, each mean with its interval."""
-    layers = sorted({row.layer for row in rows if row.layer is not None})
-    columns: list[int | None] = [*layers, *([None] if any(row.layer is None for row in rows) else [])]
+    columns = sorted({_place(row) for row in rows})
     lines = []
     for size in sizes_of(rows):
         for name in (one for one in models if any(row.run == one and row.size == size for row in rows)):
-            own = {row.layer: row for row in rows if row.run == name and row.size == size}
+            own = {_place(row): row for row in rows if row.run == name and row.size == size}
             lines.append(
                 GridLine(
                     words.printable(name),
                     style.colour(name, models),
-                    [_cell(own.get(layer)) for layer in columns],
+                    [_cell(own.get(place)) for place in columns],
                     below=next(iter(own.values())).shown,
                 )
             )
-    headings = [Heading(_column(layer)) for layer in columns]
+    headings = [Heading(_COLUMNS.get(place) or f"layer {place}") for place in columns]
     return TextTable(words.heading(rows[0]), headings, lines, "model")
 
 
-def _column(layer: int | None) -> str:
-    return "value" if layer is None else "in" if layer < 0 else f"layer {layer}"
+def _place(row: AnalysisRow) -> float:
+    """Where a row's number stands: what has no layers and what is of all of them after the last."""
+    return row.layer if row.layer is not None else _ALL if row.of_all_layers else _NONE
 
 
 def _cell(row: AnalysisRow | None) -> Cell:
@@ -56,16 +58,17 @@ def _cell(row: AnalysisRow | None) -> Cell:
 
 
 def print_layers(rows: Sequence[AnalysisRow]) -> None:
-    """What is drawn, for the terminal: the first layer, the one in the middle, and the last."""
-    lines = []
-    for some in groups_of([row for row in rows if row.figure == LAYERS]).values():
-        for size in sizes_of(some):
-            for name in models_of([row for row in some if row.size == size]):
-                own = [row for row in some if row.run == name and row.size == size]
-                own.sort(key=lambda row: -1 if row.layer is None else row.layer)
-                shown = [own[0], own[len(own) // 2], own[-1]] if len(own) > 2 else own
-                told = [words.number(row.value, row.unit) for row in shown]
-                lines.append((words.heading(some[0]), own[0].shown, style.short(name), *told, *[""] * (3 - len(told))))
-    if lines:
-        title = "Inside: means over images, and over heads, in three layers of all"
-        print_table(("quantity", "size", "model", "first", "middle", "last"), lines, title=title)
+    """What is drawn, for the terminal, a table a measure: the first layer, the one in the middle, and the last."""
+    drawn = groups_of([row for row in rows if row.figure == LAYERS and not row.of_all_layers])
+    for measure in dict.fromkeys(measure for measure, _ in drawn):
+        lines = []
+        for some in (some for (own, _), some in drawn.items() if own == measure):
+            for size in sizes_of(some):
+                for name in models_of([row for row in some if row.size == size]):
+                    own = sorted((row for row in some if row.run == name and row.size == size), key=_place)
+                    shown = [own[0], own[len(own) // 2], own[-1]] if len(own) > 2 else own
+                    told = [words.number(row.value, row.unit) for row in shown]
+                    left = [""] * (3 - len(told))
+                    lines.append((words.heading(some[0]), own[0].shown, style.short(name), *told, *left))
+        title = f"{words.capital(words.title(measure))}: first, middle and last layer"
+        print_table(("mean over images", "size", "model", "first", "middle", "last"), lines, title=title)

@@ -101,6 +101,7 @@ class PatchColours(Measure):
             "",
             "the first three principal components of the features of patches as red, green and blue; prefix tokens are "
             "not among them, dropped patches are NaN",
+            "maps",
         ),
         "explained": Quantity(
             ("image", "component"),
