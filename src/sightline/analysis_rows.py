@@ -14,7 +14,7 @@ import numpy as np
 
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
-from sightline.results import Measured, Origin
+from sightline.results import FRACTION, Measured, Origin
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
 LAYERS = "layers"
@@ -26,6 +26,7 @@ ALL = -2
 # What a measure adds to the name of a quantity of all images together: where its 95 % begin and end.
 _ENDS = ("_low", "_high")
 _UNKNOWN = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
+_OF_MODEL = ("depth", "heads", "patch_size")
 Size = tuple[int, int]
 
 
@@ -68,8 +69,9 @@ class AnalysisRow(Origin, Measured):
     """One object a line of `analysis.jsonl`.
 
     `run` is what the model is called, `metric` names a quantity of `measure`; `value` is its mean over images (and over
-    heads) in `unit`, `interval` the 95 % of that over other images (Student's t; None of one image, and of what is of
-    no image). `slices` says which {"layer": l}, from 0, or -1 of what enters the first; none of what has no layers.
+    heads) in `unit`, `interval` the 95 % of that over other images (Student's t, cut at 0 and 1 of fractions that all
+    lie between; None of one image, and of what is of no image). `slices` says which {"layer": l}, from 0, or -1 of what
+    enters the first; none of what has no layers.
     `size` is (height, width) in pixels, None where each image had its own. `depth`, `heads` and `patch_size` are the
     model's, `words` and `figure` the quantity's. Of what has images and layers there is also the mean over layers,
     without a slice and `of_all_layers`.
@@ -110,14 +112,8 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
     Args:
         **origin: the fields of `Origin` but for `run` and `encoding`; what is left out is not known.
     """
-    unknown = {"task": "", "data": "", "split": "", "train_resolution": 0, "seed": 0, "commit": "", "hardware": ""}
-    told: dict[str, Any] = {
-        **unknown,
-        **origin,
-        "run": found.model,
-        "encoding": found.encoding,
-        "measure": found.measure,
-    }
+    told: dict[str, Any] = {**_UNKNOWN, **origin, "run": found.model, "encoding": found.encoding}
+    told |= {"measure": found.measure, **{name: int(found.about.get(name, 0)) for name in _OF_MODEL}}
     rows = []
     for size in found.sizes:
         for name, quantity in found.quantities.items():
@@ -129,7 +125,7 @@ def rows_of(found: Found, **origin: Any) -> list[AnalysisRow]:
             if {"image", "layer"} <= set(quantity.axes):
                 layers.append((ALL, _mean(np.stack([values for layer, values in layers if layer != -1]), 0)))
             for layer, values in layers:
-                value, interval, count = mean_over_images(values)
+                value, interval, count = mean_over_images(values, fractions=quantity.unit == FRACTION)
                 if not math.isfinite(value):
                     continue
                 if "image" not in quantity.axes:
@@ -192,9 +188,9 @@ def by_layer(
         yield place + first, values
 
 
-def mean_over_images(values: np.ndarray) -> tuple[float, tuple[float, float] | None, int]:
+def mean_over_images(values: np.ndarray, *, fractions: bool = False) -> tuple[float, tuple[float, float] | None, int]:
     """The mean of [images], where it lies with 95 % for other images (Student's t; None of fewer than two), and of how
-    many images it is: those without a value (NaN) count nowhere."""
+    many images it is: those without a value (NaN) count nowhere. Of `fractions` that all lie from 0 to 1 so does it."""
     values = values[np.isfinite(values)]
     count = len(values)
     if not count:
@@ -205,7 +201,10 @@ def mean_over_images(values: np.ndarray) -> tuple[float, tuple[float, float] | N
     from scipy.stats import t
 
     reach = float(t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count))
-    return value, (value - reach, value + reach), count
+    low, high = value - reach, value + reach
+    if fractions and values.min() >= 0 and values.max() <= 1:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return value, (low, high), count
 
 
 def _mean(array: np.ndarray, axis: int) -> np.ndarray:

@@ -23,6 +23,8 @@ _IMAGES = 6
 _CHANNEL = "channel"
 # Inches of a small map, at most; room for what stands beside a mosaic, and above and below.
 _TILE, _BESIDE, _ABOVE = 1.1, 0.75, 0.75
+# Cells of the picture between maps, and along the longer side of a map, at least.
+_GAP, _CELLS = 2, 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +82,7 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
         while len(outer) > 2:
             array, axes, outer = array[0], axes[1:], outer[1:]
     named = [_names(found, size, axis, array.shape[number]) for number, axis in enumerate(outer)]
+    outer = ["layer" if axis == "chosen" else axis.replace("_", " ") for axis in outer]
     if images and len(outer) == 2:
         array, outer, named = np.swapaxes(array, 0, 1), outer[::-1], named[::-1]
     if not outer:
@@ -93,7 +96,7 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
         return Tiles(_colours(array), down, over)
     if not np.isfinite(array).any():
         return None
-    if {"layer", "head"} & set(outer) and not images:
+    if "head" in outer and not images:
         return Tiles(array, down, over)
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
     if low >= 0 and high <= 1 and quantity.unit == "fraction":
@@ -147,7 +150,7 @@ def _colours(array: np.ndarray) -> np.ndarray:
 
 def small_multiples(found: Found, name: str, *, narrow: bool = False) -> str:
     """An array of a model as small maps at each size (LookHere figures 18 to 27; ViT figure 7)."""
-    panels = [(size, tiles) for size in found.sizes if (tiles := tiles_of(found, name, size, narrow=narrow))]
+    panels = _panels(found, name, narrow=narrow)
     columns = 1 if narrow else min(len(panels), max(1, 3 if _wide_of(panels) <= 6 else 1))
     lines = [panels[first : first + columns] for first in range(0, len(panels), columns)]
     width = (style.NARROW if narrow else style.WIDE) / columns
@@ -159,19 +162,34 @@ def small_multiples(found: Found, name: str, *, narrow: bool = False) -> str:
             axes.set_visible(False)
         for place, (axes, (size, tiles)) in enumerate(zip(grid.flat, panels, strict=False)):
             _paint(figure, axes, tiles, first=place % columns == 0)
-            axes.set_title(size_words(size), parse_math=False)
+            axes.set_title("" if size is None else size_words(size), parse_math=False)
+            axes.set_anchor("N")
 
     return style.draw(style.NARROW if narrow else style.WIDE, sum(heights), paint)
 
 
-def _wide_of(panels: Sequence[tuple[Size, Tiles]]) -> int:
+def _panels(found: Found, name: str, *, narrow: bool) -> list[tuple[Size | None, Tiles]]:
+    """A panel a size; one alone, of none, where the array is the same at all of them, as of weights."""
+    arrays = [found.arrays[size].get(name) for size in found.sizes]
+    alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
+    sizes = found.sizes[:1] if alike else found.sizes
+    panels = [(size, tiles) for size in sizes if (tiles := tiles_of(found, name, size, narrow=narrow))]
+    return [(None if alike else size, tiles) for size, tiles in panels]
+
+
+def _wide_of(panels: Sequence[tuple[Size | None, Tiles]]) -> int:
     return max(tiles.maps.shape[1] for _, tiles in panels)
 
 
 def _height(tiles: Tiles, width: float) -> float:
     down, across, rows, cols = tiles.maps.shape[:4]
-    tile = min((width - _BESIDE) / across, _TILE * (3 if across == down == 1 else 1))
+    tile = min((width - _BESIDE) / across, _TILE * (3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 1))
     return down * tile * min(rows / max(cols, 1), 3) + _ABOVE
+
+
+def _is_sheet(tiles: Tiles) -> bool:
+    """Whether maps stand in lines without names."""
+    return not tiles.down[0] and not tiles.across[0] and tiles.maps.shape[0] > 1
 
 
 def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
@@ -191,7 +209,7 @@ def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
         # Of many, some are named: text of 9 points would else run together.
         every = max(1, math.ceil(len(names) / 12))
         kept = [(number, name) for number, name in enumerate(names) if number % every == 0 and name]
-        ticks([number * size + (size - 2) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
+        ticks([number * size + (size - 1 - _GAP) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
         if axis == "x":
             axes.set_xlabel(named)
         elif first:
@@ -203,16 +221,18 @@ def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
 
 
 def mosaic(tiles: Tiles) -> tuple[np.ndarray, tuple[int, int]]:
-    """All maps as one picture with a gap of a cell between them, and the step from one to the next, (down, across) in
-    cells. Without ends of a scale each map is shared by its own greatest value: [lines, columns], or of colours
+    """All maps as one picture with gaps between them, and the step from one to the next, (down, across) in its cells.
+    Without ends of a scale each map is divided by its own greatest value: [lines, columns], or of colours
     [lines, columns, 4] with nothing where there is nothing."""
-    down, across, rows, cols = tiles.maps.shape[:4]
-    maps = tiles.maps
+    # A cell of a small map is several of the picture, so that a gap is narrow.
+    times = max(1, math.ceil(_CELLS / max(tiles.maps.shape[2:4])))
+    maps = tiles.maps.repeat(times, 2).repeat(times, 3)
+    down, across, rows, cols = maps.shape[:4]
     if maps.ndim == 4 and tiles.low is None:
         top = np.nanmax(np.where(np.isfinite(maps), maps, -np.inf), axis=(2, 3), keepdims=True)
         maps = np.divide(maps, top, out=np.zeros_like(maps), where=np.isfinite(top) & (top > 0))
-    step = rows + 1, cols + 1
-    sheet = np.full((down * step[0] - 1, across * step[1] - 1, *maps.shape[4:]), np.nan)
+    step = rows + _GAP, cols + _GAP
+    sheet = np.full((down * step[0] - _GAP, across * step[1] - _GAP, *maps.shape[4:]), np.nan)
     for line in range(down):
         for column in range(across):
             top, left = line * step[0], column * step[1]

@@ -144,7 +144,8 @@ def _said(rows: Sequence[AnalysisRow], heads: bool, models: Sequence[str]) -> st
     """The caption of a quantity's curves: the measure's own words, and what the marks are."""
     bars = " Bars: where the mean lies with 95 % for other images." if any(row.interval for row in rows) else ""
     dots = heads and len({row.run for row in rows}) <= analysis_plots.MOST_WITH_HEADS
-    return f"{_sentence(rows[0].words)}{bars}{' Small dots: heads, each the mean of the images.' if dots else ''}"
+    marks = (" Small dots: heads, each the mean of the images." if bars else " Small dots: heads.") if dots else ""
+    return f"{_sentence(rows[0].words)}{bars}{marks}"
 
 
 def _sentence(text: str) -> str:
