@@ -18,6 +18,7 @@ from sightline.data.batch import Batch, normalised
 from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
+from sightline.segment import Segment
 
 
 def analysed(
@@ -105,8 +106,17 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     watching = [one for one in measures if one.sees_attention()]
     kept: list[Recorded] | None = [] if any(one.from_top for one in watching) else None
 
+    def asking(segment: Segment, prefix: int) -> list[int] | None:
+        wanted: list[int] = []
+        for measure in watching:
+            slots = measure.wants(segment, prefix)
+            if slots is None:
+                return None
+            wanted += slots
+        return wanted
+
     def shown(call: Recorded) -> None:
-        for block in attention_blocks(call, block_bytes):
+        for block in attention_blocks(call, block_bytes, asking):
             for measure in watching:
                 measure.attention(block)
 
@@ -114,8 +124,8 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
         if kept is None:
             shown(call)
         else:
-            # Values are looked at by nobody, and are a third of what would be kept.
-            kept.append(replace(call, v=call.v[..., :0]))
+            # Values are looked at by nobody: queries and keys that are views of all three are copied.
+            kept.append(replace(call, q=_alone(call.q), k=_alone(call.k), v=call.v[..., :0].clone()))
 
     with evaluation_mode(model), torch.inference_mode():
         for measure in measures:
@@ -131,6 +141,11 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
         for measure in measures:
             measure.end(tokens, batch.layout)
     return tokens
+
+
+def _alone(x: Tensor) -> Tensor:
+    """A tensor that holds no memory but its own."""
+    return x if x.untyped_storage().nbytes() == x.numel() * x.element_size() else x.clone()
 
 
 def inputs_of(model: Model, batch: Batch) -> Tensor:

@@ -6,11 +6,14 @@ What `recording` shows of a call is all that it needs, whatever back end compute
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.attention.dispatch import Recorded
@@ -18,10 +21,14 @@ from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
 from sightline.segment import Segment
 
-BLOCK_BYTES = 4 << 20
-"""Of the scores of a block: what a processor's caches hold."""
+BLOCK_BYTES = 12 << 20
+"""Of the attention of a block: 64 queries of a ViT-B at 1024 px, for which a matrix product pays (docs/LOG.md)."""
+# Of what is computed at once of it, some heads of an image: what a core's own cache holds.
+_PART_BYTES = 1 << 20
 # In place of minus infinity: its exponential is 0 too, and 0 times it is no NaN.
 _MASKED = -1e30
+Asking = Callable[[Segment, int], Sequence[int] | None]
+"""Which slots of an image ask, of its segment and the number of its prefix tokens; None for all."""
 
 
 @dataclass(eq=False)
@@ -39,9 +46,9 @@ class AttentionBlock:
         prefix_queries, prefix_keys: how many of the queries and of the keys are prefix tokens.
         queries: where the patches that ask stand: int64 [1 or rows, patches, axes] in cells.
         keys: where the patches that are asked stand, as `queries`.
-        scores: float32 [rows, heads, queries, keys], less the greatest of each query; -1e30 where masked.
-        sums: float32 [rows, heads, queries], of the exponentials of `scores`.
+        entropy: of each query's attention over all keys, in nats: float32 [rows, heads, queries].
         attention: float32 [rows, heads, queries, keys], whose rows sum to 1.
+        count_visible: gives `visible`.
     """
 
     layer: int | None
@@ -52,14 +59,14 @@ class AttentionBlock:
     prefix_keys: int
     queries: Tensor
     keys: Tensor
-    scores: Tensor
-    sums: Tensor
+    entropy: Tensor
     attention: Tensor
+    count_visible: Callable[[], Tensor]
 
     @cached_property
-    def entropy(self) -> Tensor:
-        """Of each query's attention over all keys, in nats: float32 [rows, heads, queries]."""
-        return self.sums.log() - torch.einsum("rhqk,rhqk->rhq", self.attention, self.scores)
+    def visible(self) -> Tensor:
+        """How many keys each query may see, prefix tokens too: float32 [1 or rows, 1 or heads, queries]."""
+        return self.count_visible()
 
     @cached_property
     def mean(self) -> Tensor:
@@ -69,55 +76,78 @@ class AttentionBlock:
     @cached_property
     def distance(self) -> Tensor:
         """Euclidean, from each patch that asks to each patch, in cells: float32 [1 or rows, patches, patches]."""
-        return (self.queries.unsqueeze(2) - self.keys.unsqueeze(1)).float().square().sum(-1).sqrt()
+        total = torch.zeros((), device=self.keys.device)
+        for ask, key in zip(self.queries.float().unbind(-1), self.keys.float().unbind(-1), strict=True):
+            total = (ask.unsqueeze(2) - key.unsqueeze(1)).square_().add_(total)
+        return total.sqrt_()
 
     @property
     def of_patches(self) -> Tensor:
         """What patches give patches: float32 [rows, heads, patches, patches]; prefix keys have the rest of each row."""
         return self.attention[:, :, self.prefix_queries :, self.prefix_keys :]
 
+    def weighted(self, values: Tensor) -> Tensor:
+        """The sum of values of pairs of patches [1 or rows, patches, patches], weighted by what patches give patches:
+        float32 [rows, heads, patches]."""
+        weights = self.of_patches
+        values = values.expand(len(weights), -1, -1)
+        total = weights.new_empty(weights.shape[:3])
+        for images, heads in _parts(weights):
+            total[images, heads] = (weights[images, heads] * values[images].unsqueeze(1)).sum(-1)
+        return total
 
-def attention_blocks(call: Recorded, block_bytes: int = BLOCK_BYTES) -> Iterator[AttentionBlock]:
+
+def attention_blocks(
+    call: Recorded, block_bytes: int = BLOCK_BYTES, asking: Asking = lambda *_: None
+) -> Iterator[AttentionBlock]:
     """The attention of a call of `attend`, block by block, in float32 whatever its precision (ViT appendix A).
 
     Args:
-        block_bytes: of scores; a block has one query at least.
+        block_bytes: of attention; a block has one query at least.
+        asking: where some slots alone ask, prefix tokens are shown together and each patch in a block of its own.
     """
     starts_q, starts_k = 0, 0
     lengths = zip(call.queries.lengths, call.keys.lengths, strict=True)
     for number, (queries, keys) in enumerate(lengths):
         part = slice(starts_q, starts_q + queries), slice(starts_k, starts_k + keys)
-        yield from _of_image(call, number, *part, block_bytes)
+        yield from _of_image(call, number, *part, block_bytes, asking)
         starts_q, starts_k = starts_q + queries, starts_k + keys
 
 
-def _of_image(call: Recorded, number: int, ask: slice, keep: slice, block_bytes: int) -> Iterator[AttentionBlock]:
+def _of_image(
+    call: Recorded, number: int, ask: slice, keep: slice, block_bytes: int, asking: Asking
+) -> Iterator[AttentionBlock]:
     before_q, before_k = call.queries.num_prefix_tokens, call.keys.num_prefix_tokens
     query, key = call.queries.segments[number], call.keys.segments[number]
-    q, k = call.q[:, :, ask].float(), call.k[:, :, keep].float()
     # Tiles are an order for back ends; what is looked at stands in rows.
-    q, query = _in_rows(q, query, before_q)
-    k, key = _in_rows(k, key, before_k)
-    q = q * q.shape[-1] ** -0.5
-    rows, heads, asking = q.shape[:3]
+    q, query = _in_rows(call.q[:, :, ask], query, before_q)
+    k, key = _in_rows(call.k[:, :, keep], key, before_k)
+    k = k.float().contiguous()
+    rows, heads, slots = q.shape[:3]
+    keys = k.shape[2]
+    chosen = asking(query, before_q)
     bias = _Bias(call.pattern, query, key, before_q, before_k, number)
-    a_query = heads * k.shape[2] * 4
+    a_query = heads * keys * 4
     # Many small images at once, or some queries of one.
-    together = max(1, block_bytes // max(1, a_query * asking))
+    together = max(1, block_bytes // max(1, a_query * slots))
     # The prefix tokens ask together: terms of images are rendered so.
-    step = max(1, before_q, min(asking, block_bytes // max(1, a_query)))
+    spans = _spans(slots, max(1, before_q, block_bytes // max(1, a_query)), before_q, chosen)
     for top in range(0, rows, together):
         images = slice(top, min(top + together, rows))
         numbers = torch.arange(images.start, images.stop) * len(call.keys.segments) + number
-        turned = k[images].transpose(-1, -2)
-        for first in range(0, asking, step):
-            last = min(first + step, asking)
-            scores = q[images, :, first:last] @ turned
-            bias.add(scores, first, last, images)
-            scores -= scores.amax(-1, keepdim=True)
-            attention = scores.exp()
-            sums = attention.sum(-1)
-            attention /= sums.unsqueeze(-1)
+        for first, last in spans:
+            attention = k.new_empty(images.stop - top, heads, last - first, keys)
+            entropy = attention.new_empty(attention.shape[:3])
+            asked = q[images, :, first:last].float() * q.shape[-1] ** -0.5
+            rendered = bias.rendered(first, last, images)
+            for at, part in _parts(attention):
+                scores = _products(asked[at, part], k[images][at, part])
+                bias.add(scores, rendered, first, last, at, part)
+                scores -= scores.amax(-1, keepdim=True)
+                weights = attention[at, part]
+                torch.softmax(scores, -1, out=weights)
+                # The greatest score is 0 now, so that its weight is 1 over the sum of exponentials.
+                entropy[at, part] = -weights.amax(-1).log() - scores.mul_(weights).sum(-1)
             prefix = max(0, min(before_q, last) - first)
             places = slice(max(first, before_q) - before_q, max(last - before_q, 0))
             yield AttentionBlock(
@@ -129,10 +159,35 @@ def _of_image(call: Recorded, number: int, ask: slice, keep: slice, block_bytes:
                 prefix_keys=before_k,
                 queries=_of_rows(query.coords, images)[:, places],
                 keys=_of_rows(key.coords, images),
-                scores=scores,
-                sums=sums,
+                entropy=entropy,
                 attention=attention,
+                count_visible=partial(bias.visible, first, last, images),
             )
+
+
+def _spans(slots: int, step: int, prefix: int, chosen: Sequence[int] | None) -> list[tuple[int, int]]:
+    """The first slot of each block and the one after its last."""
+    if chosen is None:
+        step = max(prefix, -(-slots // -(-slots // step)))
+        return [(first, min(first + step, slots)) for first in range(0, slots, step)]
+    together = [(0, prefix)] if any(slot < prefix for slot in chosen) else []
+    return together + [(slot, slot + 1) for slot in sorted(set(chosen)) if slot >= prefix]
+
+
+def _parts(block: Tensor) -> list[tuple[slice, slice]]:
+    """A block [rows, heads, queries, keys] in parts of some images and heads that a core's own cache holds."""
+    rows, heads, *pairs = block.shape
+    fit = max(1, _PART_BYTES // max(1, 4 * math.prod(pairs)))
+    if block.device.type != "cpu" or fit >= rows * heads:
+        return [(slice(0, rows), slice(0, heads))]
+    images, some = max(1, fit // heads), min(fit, heads)
+    starts = itertools.product(range(0, rows, images), range(0, heads, some))
+    return [(slice(row, min(row + images, rows)), slice(head, min(head + some, heads))) for row, head in starts]
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    """q k^T: [rows, heads, queries, head_dim] and [rows, heads, keys, head_dim] -> [rows, heads, queries, keys]."""
+    return q @ k.transpose(-1, -2)
 
 
 def _of_rows(coords: Tensor, images: slice) -> Tensor:
@@ -156,26 +211,68 @@ class _Bias:
     ) -> None:
         self.pattern, self.query, self.key, self.number = pattern, query, key, number
         self.before_q, self.before_k = before_q, before_k
-        self.by_column: Tensor | None = None
-        if pattern is None:
+        self.by_key: Tensor | None = None
+        self.table: Tensor | None = None
+        self.extra: list[Tensor] = []
+        whole = len(key.grid) == 2 and key.row_major and query.row_major
+        if pattern is None or not whole or pattern.of_images:
             return
-        whole = len(key.grid) == 2 and key.row_major and query.row_major and not pattern.of_images
-        if whole:
-            relative, by_key = pattern.tables(key.grid, key.coords.device)
-            self.by_key = by_key
-            self.extra = [one for term in pattern.terms if (one := term.prefix()) is not None]
-            relative = relative.clamp(min=_MASKED)
-            x = torch.arange(key.grid.cols, device=relative.device)
-            # [heads, column that asks, 2 rows - 1, columns]: what a query adds to all keys is one slice of it.
-            places = x.unsqueeze(0) - x.unsqueeze(1) + (key.grid.cols - 1)
-            self.by_column = relative[:, :, places].transpose(1, 2).contiguous()
+        table, self.by_key = pattern.tables(key.grid, key.coords.device)
+        self.table = table.detach().clamp(min=_MASKED)
+        if self.by_key is not None:
+            self.by_key = self.by_key.detach().clamp(min=_MASKED)
+        given = [one for term in pattern.terms if (one := term.prefix()) is not None]
+        self.extra = [one.detach().float().clamp(min=_MASKED)[..., None, None] for one in given]
 
-    def add(self, scores: Tensor, first: int, last: int, images: slice) -> None:
-        """Add it to the scores [rows, heads, last - first, keys] of the queries in the slots from `first` to `last`."""
-        if self.pattern is None:
+    @cached_property
+    def by_column(self) -> Tensor:
+        """The table for each column that asks: [heads, columns, 2 rows - 1, columns]. What a query adds to all keys is
+        one slice of it."""
+        assert self.table is not None
+        cols = self.key.grid.cols
+        heads, height, width = self.table.shape
+        strides = height * width, 1, width, 1
+        return self.table.contiguous().as_strided((heads, cols, height, cols), strides).flip(1)
+
+    def rendered(self, first: int, last: int, images: slice) -> Tensor | None:
+        """The whole bias of the queries in the slots from `first` to `last`, where no table serves: float32
+        [1 or rows, heads, queries, keys]."""
+        if self.pattern is None or self.table is not None:
+            return None
+        prefix = max(0, min(self.before_q, last) - first)
+        places = slice(max(first, self.before_q) - self.before_q, max(last - self.before_q, 0))
+        query = Segment(self.query.grid, self.query.coords[:, places], complete=False)
+        bias = self.pattern.bias(query, self.key, prefix, self.before_k, image=self.number).detach()
+        return _of_rows(bias, images).clamp(min=_MASKED)
+
+    @cached_property
+    def _visible(self) -> Tensor:
+        """Of each slot on a whole grid: float32 [1, heads, slots]."""
+        assert self.table is not None
+        # How many of the displacements before one are visible: the number in a window is a difference of four.
+        before = F.pad((self.table > _MASKED / 2).double().cumsum(1).cumsum(2), (1, 0, 1, 0))
+        for axis, side in enumerate(self.key.grid, start=1):
+            low = torch.arange(side - 1, -1, -1, device=before.device)
+            before = before.index_select(axis, low + side) - before.index_select(axis, low)
+        return F.pad(before.flatten(1), (self.before_q, 0), value=self.key.patches).float().unsqueeze(0) + self.before_k
+
+    def visible(self, first: int, last: int, images: slice) -> Tensor:
+        """As `AttentionBlock.visible`."""
+        if self.table is not None:
+            return self._visible[..., first:last]
+        rendered = self.rendered(first, last, images)
+        if rendered is None:
+            return torch.full(
+                (1, 1, last - first), float(self.before_k + self.key.patches), device=self.key.coords.device
+            )
+        return (rendered > _MASKED / 2).sum(-1).float()
+
+    def add(self, scores: Tensor, rendered: Tensor | None, first: int, last: int, images: slice, heads: slice) -> None:
+        """Add it to the scores [rows, heads, last - first, keys] of some images and heads."""
+        if rendered is not None:
+            scores += rendered[images if len(rendered) > 1 else slice(None), heads]
             return
-        if self.by_column is None:
-            scores += self._rendered(first, last, images).clamp(min=_MASKED)
+        if self.table is None:
             return
         grid, before_q, before_k = self.key.grid, self.before_q, self.before_k
         on_patches = scores[..., before_k:].unflatten(-1, tuple(grid))
@@ -185,21 +282,13 @@ class _Bias:
             count = min(grid.cols - col, last - place)
             at = on_patches[:, :, place - first : place - first + count]
             shown = slice(grid.rows - 1 - row, 2 * grid.rows - 1 - row)
-            at += self.by_column[:, col : col + count, shown]
-            if self.by_key is not None:
-                at += self.by_key.unsqueeze(1).clamp(min=_MASKED)
+            at += self.by_column[heads, col : col + count, shown]
             place += count
+        top = max(0, before_q - first)
+        if self.by_key is not None:
+            on_patches[:, :, top:] += self.by_key[heads].unsqueeze(1)
         for extra in self.extra:
-            prefix_on_patches, patch_on_prefix, among = extra.float().clamp(min=_MASKED).unsqueeze(-1).unsqueeze(-1)
-            top = max(0, before_q - first)
+            prefix_on_patches, patch_on_prefix, among = extra[:, heads]
             scores[:, :, :top, before_k:] += prefix_on_patches
             scores[:, :, :top, :before_k] += among
             scores[:, :, top:, :before_k] += patch_on_prefix
-
-    def _rendered(self, first: int, last: int, images: slice) -> Tensor:
-        assert self.pattern is not None
-        prefix = max(0, min(self.before_q, last) - first)
-        places = slice(max(first, self.before_q) - self.before_q, max(last - self.before_q, 0))
-        query = Segment(self.query.grid, self.query.coords[:, places], complete=False)
-        bias = self.pattern.bias(query, self.key, prefix, self.before_k, image=self.number)
-        return bias if bias.shape[0] == 1 else bias[images]

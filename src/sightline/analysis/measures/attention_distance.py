@@ -66,15 +66,14 @@ class AttentionDistance(Measure):
     def attention(self, block: AttentionBlock) -> None:
         if block.layer is None:
             return
-        weights = block.of_patches
-        summed = torch.einsum("rhqk,rqk->rhq", weights, block.distance.expand(len(block.images), -1, -1))
-        to_patches = weights.sum(-1)
+        summed = block.weighted(block.distance)
+        to_patches = block.of_patches.sum(-1)
         # What a query gives to patches may round to nothing; it then looks at none.
         distance = torch.where(to_patches > 0, summed / to_patches, 0)
         self.distance.add(block.images, block.layer, distance.sum(-1))
         self.summed.add(block.images, block.layer, summed.sum(-1))
         self.patches.add(block.images, block.layer, to_patches.sum(-1))
-        self.asking.add(block.images, block.layer, torch.full_like(to_patches[..., 0], to_patches.shape[-1]))
+        self.asking.add(block.images, block.layer, torch.full(to_patches.shape[:-1], to_patches.shape[-1]))
 
     def arrays(self) -> dict[str, np.ndarray]:
         asking = self.asking.values

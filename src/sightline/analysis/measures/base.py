@@ -16,6 +16,7 @@ from sightline.data.batch import Batch
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
 from sightline.models import Model
+from sightline.segment import Segment
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Measure(ABC):
     def begin(self, batch: Batch) -> None:  # noqa: B027
         """A batch is coming: images of one layout, with what is said of them."""
 
+    def wants(self, segment: Segment, prefix: int) -> Sequence[int] | None:
+        """Which slots of an image it wants the attention of, prefix tokens first; None for all. It may be shown more,
+        where another measure wants more."""
+        return None
+
     def attention(self, block: AttentionBlock) -> None:  # noqa: B027
         """Some queries' attention; `block.layer` is None for attention pooling."""
 
@@ -83,7 +89,7 @@ class Measure(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """What was measured, one array for each of `quantities`; of no image, arrays of none."""
+        """What was measured, one array for each of `quantities` that the model has; of no image, arrays of none."""
 
     @classmethod
     def sees_attention(cls) -> bool:
