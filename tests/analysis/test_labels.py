@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sightline.analysis.images import NATIVE
 from sightline.analysis.labels import OTHER, UNSAID, in_patches, required, said_by, split_batches
@@ -12,10 +13,13 @@ from sightline.data.batch import Batch
 from sightline.data.discovery import open_source
 from sightline.data.views import View
 from sightline.errors import InputError
+from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.predict import plan_split, read_split
+from sightline.evaluation.suites.base import open_suite
 from sightline.models import create_model
 from sightline.tasks.classification import Classification, ClassificationOptions
 from tests.analysis.saying import batch_of, random_masks, some_images, tiny
+from tests.evaluation.suite_data import imagenet_s
 
 GLYPHS = open_source("scenes").classes
 
@@ -156,3 +160,31 @@ def test_dropped_patches_have_no_pixels():
     batch = Batch(batch.inputs, batch.layout.keep(kept), batch.targets, batch.indices, batch.names, batch.slices)
     for one, mask, grid, some in zip(in_patches(batch, model.config), masks, ((3, 5), (2, 1)), kept, strict=True):
         assert counted(one) == written_out(mask, grid, mask.shape, (4, 4), some)
+
+
+def test_masks_of_imagenet_s(tmp_path):
+    """Classes that masks number otherwise than ImageNet does, and a pixel of which nothing is said; a model that knows
+    no names numbers classes as ImageNet does."""
+    named = [synsets()[one] for one in (700, 10)]
+    root = imagenet_s(tmp_path / "root", [(named[0], 30), (named[1], 50)])
+    source = open_suite(f"imagenet-s:{root}").parts[0].source
+    model = create_model("vit_micro_patch4", image_size=16, depth=1, dim=24, heads=2, num_classes=1000, crop=0.8)
+    batch = next(iter(split_batches(model, source, "test", [0, 1], (16, 8))))
+    for place, (label, count) in enumerate(sorted([(700, 30), (10, 50)])):
+        expected = np.full(100, OTHER)
+        expected[:count], expected[-1] = label, UNSAID
+        assert batch.targets["label"][place] == label
+        crop = source.prepared("bicubic", 0.8).transform.measured((10, 10), (16, 8))
+        assert (batch.targets["pixels"][place].numpy() == expected.reshape(10, 10)[crop.region]).all()
+    assert batch.targets["pixel_classes"].tolist() == [10, 700]
+    assert tuple(batch.targets["pixels"][0].shape) != (10, 10)
+    assert batch.targets["seen"] == [(16, 8)] * 2
+
+
+def test_a_mask_of_another_size_says_nothing_of_pixels(tmp_path):
+    root = imagenet_s(tmp_path / "root", [(synsets()[10], 30)])
+    (mask,) = (root / "ImageNetS919" / "validation-segmentation").glob("*/*.png")
+    Image.open(mask).resize((20, 10), Image.Resampling.NEAREST).save(mask)
+    example = open_suite(f"imagenet-s:{root}").parts[0].source.example("test", 0, (16, 16))
+    assert np.unique(example.target.pixels).tolist() == [1000]
+    assert example.slices["size"] == pytest.approx(30 / 99)

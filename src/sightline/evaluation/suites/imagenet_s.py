@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import Found, SuiteImages, in_class_folders
 from sightline.evaluation.suites.base import Opened, Part, Suite, options_in, place_of, required_root
 from sightline.reading import CONFIGURATION, read_text
+from sightline.targets import Crop, Label
 
 _SIZES = (919, 300, 50)
 _IGNORED = 1000
@@ -53,31 +54,60 @@ class ImageNetSSuite(Suite):
         return Opened((Part("imagenet-s", source, "test", (Scoring("imagenet-s"),), imagenet=True),), (), (root,))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Masked(Label):
+    """The class of an image, and of its pixels.
+
+    Attributes:
+        pixels: int32 [height, width] of the stored image's part that is shown, at its own size: the number of one of
+            the source's `pixel_classes`, 1000 where nothing is said, as in all of an image whose mask has another size.
+        size: the share of the whole image's pixels, of those that are said, that are of its class.
+    """
+
+    pixels: np.ndarray = field(kw_only=True)
+    size: float = field(kw_only=True)
+
+    def moved(self, crop: Crop) -> Self:
+        return replace(self, pixels=crop.of_map(self.pixels))
+
+    def measured(self, crop: Crop) -> Self:
+        return replace(self, pixels=self.pixels[crop.region])
+
+
 class _Sized(SuiteImages):
-    """Images that say how large the object of their class is."""
+    """Images that say how large the object of their class is, and of what class each pixel is."""
+
+    provides: ClassVar[tuple[str, ...]] = ("label", "pixels")
 
     def __init__(self, data: str, root: Path, images: Sequence[Found], numbers: dict[str, int]) -> None:
         super().__init__(data, root, synsets(), images)
         self._numbers = numbers
+        self.pixel_classes = ("background", *numbers)
 
     def example(self, split: str, index: int, image_size: tuple[int, int], **drawn: Any) -> Example:
         made = super().example(split, index, image_size, **drawn)
-        return replace(made, slices={**made.slices, "size": self._size(Path(made.name))})
+        said: Any = made.target
+        return replace(made, slices={**made.slices, "size": said.size})
 
-    def _size(self, image: Path) -> float:
-        """The share of the pixels, of those that are said, that are of the image's class.
+    def target_of(self, row: int, size: tuple[int, int]) -> _Masked:
+        """As `StoredImages.target_of`.
 
         Raises:
-            UnreadableDataError: it has no mask, or one without any such pixel.
+            UnreadableDataError: it has no mask, or one without any pixel of its class.
         """
+        label, image = super().target_of(row, size).label, Path(self.listing.paths[row])
         below = image.relative_to(self.root)
         mask = self.root.parent / "validation-segmentation" / below.with_suffix(".png")
-        pixels = read_image(mask, max_pixels=self.max_pixels).astype(np.int64)
-        classes = pixels[..., 0] + 256 * pixels[..., 1]
-        own, said = int((classes == self._numbers[below.parts[0]]).sum()), int((classes != _IGNORED).sum())
+        colours = read_image(mask, max_pixels=self.max_pixels).astype(np.int32)
+        pixels = colours[..., 0] + 256 * colours[..., 1]
+        own, said = int((pixels == self._numbers[below.parts[0]]).sum()), int((pixels != _IGNORED).sum())
         if not own:
             raise UnreadableDataError(f"{image}: its mask {mask.name} shows nothing of its class")
-        return own / said
+        share = own / said
+        if pixels.shape != size:
+            # A photograph that its camera turned: how large the object is, is known, but not where it lies.
+            pixels = np.full(size, _IGNORED, np.int32)
+        return _Masked(label, pixels=pixels, size=share)
 
 
 def _numbers(folder: Path, root: Path) -> dict[str, int]:
