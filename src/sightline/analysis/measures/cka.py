@@ -1,0 +1,257 @@
+"""How alike layers of two models see the same images: linear centred kernel alignment (Kornblith et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.analysis.analyse import analysed, watch
+from sightline.analysis.found import Analysis, size_name
+from sightline.analysis.images import NATIVE, Images, Size, Sizes, looked_at
+from sightline.analysis.measures.base import Measure, Quantity
+from sightline.checks import require, require_whole
+from sightline.data.batch import Batch
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import Model
+
+Of = Literal["images", "patches"]
+TOGETHER = 256
+"""Examples of a mini-batch."""
+# The unbiased estimator divides by n - 3.
+_LEAST = 4
+
+
+class Alignment:
+    """CKA of all pairs of layers, of examples that come one after the other.
+
+    CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L the products of all pairs of examples (linear kernels), each
+    HSIC the mean of its unbiased estimates of mini-batches (Song et al. 2012; Nguyen et al. 2021, equations 2 and 3).
+    Mini-batches are of `together` examples in the order in which they come, whatever batches they came in; what is left
+    at the end, of less than 4 more, belongs to the last, and each estimate counts by its examples. Of no more examples
+    than `together` the order means nothing; of more it does, a little. Orthogonal turns, scales and shifts of features
+    change nothing.
+    """
+
+    def __init__(self, together: int = TOGETHER) -> None:
+        require_whole("together", together, _LEAST)
+        self.together = together
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._sums: list[Tensor] | None = None
+
+    def add(self, one: Tensor, other: Tensor) -> None:
+        """Features of the same examples: [examples, layers, dim], layers and dim each model's own."""
+        if len(one) != len(other):
+            raise InputError(f"cka: {len(one)} examples of one model and {len(other)} of the other (expected alike)")
+        self._waiting.append((one, other))
+        while sum(len(part) for part, _ in self._waiting) >= self.together + _LEAST:
+            ones, others = self._all()
+            self._waiting = [(ones[self.together :], others[self.together :])]
+            self._count(ones[: self.together], others[: self.together])
+
+    def _all(self) -> tuple[Tensor, Tensor]:
+        ones, others = zip(*self._waiting, strict=True)
+        return torch.cat(ones), torch.cat(others)
+
+    def _count(self, one: Tensor, other: Tensor) -> None:
+        count = len(one)
+        ours, theirs = _centred(one), _centred(other)
+        # U-centred, n (n - 3) times the estimate is one sum over pairs (Szekely & Rizzo 2014); it weighs n.
+        found = [part / (count - 3) for part in (ours @ theirs.T, ours.square().sum(1), theirs.square().sum(1))]
+        self._sums = found if self._sums is None else [a + b for a, b in zip(self._sums, found, strict=True)]
+
+    def result(self) -> Tensor | None:
+        """float64 [layers, layers of the other]; NaN where the features of all examples are one, None of less than 4
+        examples. Nothing can be added afterwards."""
+        if sum(len(part) for part, _ in self._waiting) >= _LEAST:
+            self._count(*self._all())
+            self._waiting = []
+        if self._sums is None:
+            return None
+        both, one, other = self._sums
+        return both / (one.clamp(min=0).sqrt().unsqueeze(1) * other.clamp(min=0).sqrt())
+
+
+def _centred(features: Tensor) -> Tensor:
+    """Products of all pairs of examples, U-centred: [layers, examples x examples] of [examples, layers, dim]."""
+    x = features.double().transpose(0, 1)
+    # Changes nothing but rounding: what all examples share is no small part of their products.
+    x = x - x.mean(1, keepdim=True)
+    count = x.shape[1]
+    products = x @ x.transpose(1, 2)
+    diagonal = products.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    sums = products.sum(-1) / (count - 2)
+    total = sums.sum(-1)[:, None, None] / (count - 1)
+    products = products - sums.unsqueeze(1) - sums.unsqueeze(2) + total
+    products.diagonal(dim1=1, dim2=2).zero_()
+    return products.flatten(1)
+
+
+class Cka(Measure):
+    """CKA of a model's layers with each other (Kornblith et al. 2019, figure 2); `cka` compares two models.
+
+    An example is the mean of an image's patches (`images`), or each patch (`patches`); prefix tokens are none, nor
+    patches that were dropped. See `Alignment` for mini-batches.
+    """
+
+    name: ClassVar[str] = "cka"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "cka": Quantity(
+            ("layer", "other_layer"),
+            "",
+            "1: alike but for a turn and a scale; from what enters the first layer (-1) to the last one's output, of "
+            "patches, averaged over each image unless all were asked for, without prefix tokens; NaN of less than 4",
+            "maps",
+        )
+    }
+
+    def __init__(self, model: Model, *, of: Of = "images", together: int = TOGETHER) -> None:
+        super().__init__(model)
+        require("of", of, ("images", "patches"))
+        self.of = of
+        self.alignment = Alignment(together)
+        self.features: list[Tensor] = []
+
+    def begin(self, batch: Batch) -> None:
+        self.features = []
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        first, images = layout.num_prefix_tokens, layout.split(tokens)
+        if self.of == "images":
+            found = torch.stack([image[:, first:].double().mean(1) for image in images], dim=1).flatten(0, 1)
+        else:
+            # Row by row, as images are numbered.
+            found = torch.cat([image[row, first:] for row in range(layout.rows) for image in images])
+        self.features.append(found)
+
+    def end(self, tokens: Tensor, layout: TokenLayout) -> None:
+        seen = self.seen()
+        self.alignment.add(seen, seen)
+
+    def seen(self) -> Tensor:
+        """Of the last batch: [examples, 1 + layers, dim]."""
+        return torch.stack(self.features, dim=1)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        found, layers = self.alignment.result(), self.model.config.depth + 1
+        return {"cka": np.full((layers, layers), np.nan) if found is None else found.cpu().numpy()}
+
+
+class _OfOne(Cka):
+    """Features of one of two models, which whoever watches takes."""
+
+    def end(self, tokens: Tensor, layout: TokenLayout) -> None:
+        """They are compared elsewhere."""
+
+
+def cka(
+    model: Model,
+    other: Model | None,
+    images: Images,
+    sizes: Sizes = None,
+    *,
+    of: Of = "images",
+    together: int = TOGETHER,
+    called: str = "",
+    advance: Callable[[int], None] | None = None,
+) -> Analysis:
+    """Linear CKA between all layers of two models on the same images, at each size; see `Cka` and `Alignment`.
+
+    Both models are shown each image as each prepares it, in the same order, and at most a mini-batch's features of all
+    layers are kept. Of a model with itself the diagonal is 1.
+
+    Args:
+        other: of any grid, depth and dimension; None for the layers of `model` among each other.
+        images, sizes: as `images.looked_at`; batches must be such as both models read (one patch size).
+        of: `images`: an example is the mean of an image's patches; `patches`: each patch, and both models must make the
+            same grid of each image. Patches of a mini-batch are of few images then, and tell these less apart.
+        together: examples of a mini-batch, at least 4; its products of all pairs are kept, float64, of every layer.
+        called: what the model is called; its encoding unless given.
+        advance: called with the number of images that are through.
+
+    Returns:
+        `cka`: float64 [1 + layers, 1 + layers of the other].
+
+    Raises:
+        InputError: less than 4 examples at a size, other grids for `patches`, batches that are not for both, or as
+            `images.looked_at`.
+    """
+    if other is None:
+        found = analysed(model, Cka, images, sizes, called=called, advance=advance, of=of, together=together)
+        for size in found.sizes:
+            if np.isnan(found.arrays[size]["cka"]).all():
+                raise _too_few(size)
+        return found
+    ours = looked_at(model, images, sizes)
+    # The sizes of `model` where none are given, but for tensors, which have their own.
+    as_they_are = isinstance(images, Mapping | Tensor) or isinstance(images[0], Tensor)
+    at = ["native" if size == NATIVE else size for size in ours]
+    theirs = looked_at(other, images, sizes if as_they_are else at)
+    arrays: dict[Size, dict[str, np.ndarray]] = {}
+    names: dict[Size, tuple[str, ...]] = {}
+    for size, batches in ours.items():
+        if isinstance(images, Mapping):
+            # Perhaps they can be gone through only once.
+            pairs = ((one, two) for batch in batches for one, two in _of_batch(model, other, batch, of))
+        else:
+            pairs = zip(_each(model, batches, of), _each(other, theirs[size], of), strict=True)
+        alignment, seen = Alignment(together), []
+        for one, two in pairs:
+            if of == "patches" and one.grid != two.grid:
+                both = " and ".join("x".join(map(str, grid)) for grid in (one.grid, two.grid))
+                raise InputError(f"cka of patches: grids {both} of {one.name} (expected one, or of 'images')")
+            alignment.add(one.features, two.features.to(one.features.device))
+            seen.append(one.name)
+            if advance is not None:
+                advance(1)
+        aligned = alignment.result()
+        if aligned is None:
+            raise _too_few(size)
+        arrays[size], names[size] = {"cka": aligned.cpu().numpy()}, tuple(seen)
+    config = model.config
+    about = {"depth": config.depth, "heads": config.heads, "patch_size": config.patch_size, "of": of}
+    about |= {"other": other.config.encoding, "other_depth": other.config.depth}
+    return Analysis("cka", called or config.encoding, config.encoding, tuple(ours), names, arrays, about)
+
+
+class _Image(NamedTuple):
+    """Of one image its features: [examples, 1 + layers, dim]."""
+
+    name: str
+    grid: Grid
+    features: Tensor
+
+
+def _each(model: Model, batches: Iterable[Batch], of: Of) -> Iterator[_Image]:
+    """The images of batches one by one."""
+    for batch in batches:
+        if not len(batch):
+            continue
+        measure = _OfOne(model, of=of)
+        watch(model, batch, [measure])
+        segments = list(batch.layout.segments) * batch.layout.rows
+        counts = [1 if of == "images" else segment.patches for segment in segments]
+        parts = measure.seen().split(counts)
+        yield from map(_Image, batch.names, [segment.grid for segment in segments], parts)
+
+
+def _of_batch(model: Model, other: Model, batch: Batch, of: Of) -> Iterator[tuple[_Image, _Image]]:
+    """The images of one batch as both models see them."""
+    for name in ("patch_size", "channels", "embedder"):
+        ours, theirs = getattr(model.config, name), getattr(other.config, name)
+        if ours != theirs:
+            raise InputError(f"cka: batches of {name} {ours} for a model of {name} {theirs} (expected one, or images)")
+    prefix = other.num_prefix_tokens - batch.layout.num_prefix_tokens
+    theirs = replace(batch, layout=batch.layout.with_prefix(prefix))
+    yield from zip(_each(model, [batch], of), _each(other, [theirs], of), strict=True)
+
+
+def _too_few(size: Size) -> InputError:
+    return InputError(f"cka at {size_name(size)}: less than {_LEAST} examples (expected {_LEAST} or more)")

@@ -1,0 +1,116 @@
+"""How long tokens are, and which stand out (Darcet et al. 2024, "Vision Transformers Need Registers", section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sightline.analysis.analyse import analysed
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import Images, Sizes
+from sightline.analysis.measures.base import Measure, Quantity
+from sightline.checks import require_number
+from sightline.data.batch import Batch
+from sightline.layout import TokenLayout
+from sightline.models import Model
+
+_PATCHES = "of patches, dropped ones and prefix tokens apart; the first is what enters the first layer (-1)"
+_STATISTICS = ("mean_norm", "median_norm", "greatest_norm", "outliers")
+
+
+class TokenNorms(Measure):
+    """L2 norms of tokens as layers give them, before the final norm: of patches, and of each prefix token by itself.
+
+    A patch is an outlier where its norm is more than `times` the median of its image's patches in that layer. Darcet et
+    al. call tokens of DINOv2 outliers by one norm, 150, between the two humps of its histogram, some ten times apart; a
+    multiple of the median is the same rule for any model, layer and precision, and no patch of an even image is one.
+
+    Attributes:
+        times: how often the median an outlier's norm is, at least 1.
+    """
+
+    name: ClassVar[str] = "token_norms"
+    quantities: ClassVar[Mapping[str, Quantity]] = {
+        "mean_norm": Quantity(("image", "layer"), "", f"the mean {_PATCHES}", "layers"),
+        "median_norm": Quantity(
+            ("image", "layer"), "", f"the median (of an even number, the middle of two) {_PATCHES}", "layers"
+        ),
+        "greatest_norm": Quantity(("image", "layer"), "", f"the greatest {_PATCHES}", "layers"),
+        "outliers": Quantity(
+            ("image", "layer"),
+            "fraction",
+            "of the image's patches, those whose norm is above a multiple of its median (3 unless another was asked "
+            "for); prefix tokens are none",
+            "layers",
+        ),
+        "prefix_norm": Quantity(
+            ("image", "layer", "prefix"), "", "of each prefix token, CLS first where there is one, then registers"
+        ),
+        "outlier_places": Quantity(
+            ("outlier", "place"), "", "the image, the layer (-1 first), the row and the column of each outlier"
+        ),
+    }
+
+    def __init__(self, model: Model, *, times: float = 3.0) -> None:
+        super().__init__(model)
+        require_number("times", times, low=1)
+        self.times = times
+        self.images = 0
+        self.layers = model.config.depth + 1
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_STATISTICS, (self.layers,))
+        shapes["prefix_norm"] = self.layers, model.num_prefix_tokens
+        self.shapes = shapes
+        self.found = {name: [np.zeros((0, *shape))] for name, shape in shapes.items()}
+        self.places: list[np.ndarray] = []
+
+    def begin(self, batch: Batch) -> None:
+        self.images += batch.layout.images
+        for name, shape in self.shapes.items():
+            self.found[name].append(np.zeros((batch.layout.images, *shape)))
+
+    def tokens(self, layer: int, tokens: Tensor, layout: TokenLayout) -> None:
+        count, images = layout.num_prefix_tokens, len(layout.segments)
+        norms = torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float64)
+        for number, (image, segment) in enumerate(zip(layout.split(norms), layout.segments, strict=True)):
+            prefix, patches = image[:, :count], image[:, count:]
+            median = patches.quantile(0.5, dim=1)
+            beyond = patches > self.times * median.unsqueeze(1)
+            values = patches.mean(1), median, patches.amax(1), beyond.double().mean(1), prefix
+            # Images are numbered row by row.
+            at = slice(number, None, images), layer + 1
+            for name, value in zip((*_STATISTICS, "prefix_norm"), values, strict=True):
+                self.found[name][-1][at] = value.cpu().numpy()
+            rows, places = beyond.nonzero(as_tuple=True)
+            coords = segment.coords.expand(layout.rows, -1, -1)[rows, places].cpu().numpy()
+            numbers = self.images - layout.images + number + images * rows.cpu().numpy()
+            named = np.stack((numbers, np.full(len(numbers), layer)), axis=1)
+            self.places.append(np.concatenate((named, coords), axis=1))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        places = np.concatenate([np.zeros((0, 2 + len(self.model.config.train_grid)), dtype=np.int64), *self.places])
+        # By image, then by layer, as the patches stand.
+        order = np.lexsort(places.T[::-1])
+        return {
+            **{name: np.concatenate(parts) for name, parts in self.found.items()},
+            "outlier_places": places[order],
+        }
+
+
+def token_norms(model: Model, images: Images, sizes: Sizes = None, **options: Any) -> Analysis:
+    """Norms of tokens after each layer, and which patches stand out, at each size; see `TokenNorms`.
+
+    Args:
+        model: as `load_model` gives it.
+        images, sizes: as `images.looked_at`.
+        **options: `times` of `TokenNorms`, and as `analysed`.
+
+    Returns:
+        `mean_norm`, `median_norm`, `greatest_norm`, `outliers`: float64 [images, 1 + layers], the first of what enters
+        the first layer; `prefix_norm`: float64 [images, 1 + layers, prefix tokens]; `outlier_places`: int64
+        [outliers, 4], (image, layer, row, column) in that order, layers from -1.
+    """
+    return analysed(model, TokenNorms, images, sizes, **options)

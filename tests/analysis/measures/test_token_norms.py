@@ -1,0 +1,81 @@
+"""Norms of tokens, and patches that stand out where they were put."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sightline.analysis.images import NATIVE
+from sightline.analysis.measures.token_norms import TokenNorms, token_norms
+from sightline.errors import InputError
+from tests.analysis.measures import token_cases as cases
+
+# Features of random models are even: that some stand out, less has to be asked for.
+TIMES = 1.1
+
+
+@cases.every
+@cases.models
+def test_they_are_as_written_out(shown, options):
+    model = cases.model(**options)
+    given = cases.SHOWN[shown](model)
+    found = token_norms(model, given, times=TIMES)
+    expected = cases.layers_of(model, given)
+    assert found["outliers"].shape == (len(expected), 3)
+    places = []
+    for number, (layers, _, grid, indices) in enumerate(expected):
+        for layer, tokens in enumerate(layers):
+            norms = np.sqrt((tokens.numpy() ** 2).sum(-1))
+            prefix, patches = norms[: model.num_prefix_tokens], norms[model.num_prefix_tokens :]
+            beyond = patches > TIMES * np.median(patches)
+            at = number, layer
+            np.testing.assert_allclose(found["prefix_norm"][at], prefix, atol=1e-5)
+            np.testing.assert_allclose(found["mean_norm"][at], patches.mean(), atol=1e-5)
+            np.testing.assert_allclose(found["median_norm"][at], np.median(patches), atol=1e-5)
+            np.testing.assert_allclose(found["greatest_norm"][at], patches.max(), atol=1e-5)
+            np.testing.assert_allclose(found["outliers"][at], beyond.mean(), atol=1e-5)
+            places += [(number, layer - 1, *divmod(int(index), grid.cols)) for index in indices[beyond]]
+    assert [tuple(one) for one in found["outlier_places"].tolist()] == sorted(places)
+    assert bool(places)
+    assert found["mean_norm"].std() > 0.01
+
+
+def long_patches(model):
+    """A pack whose third image has two patches 40 times as long as the others, at (1, 6) and (0, 2)."""
+    given = cases.batch(model, cases.images((3, 5), (5, 2), (2, 7), (3, 5)))
+    given.inputs[:, 25 + 13] *= 40
+    given.inputs[:, 25 + 2] *= 40
+    return {NATIVE: [given]}
+
+
+def test_outliers_are_where_they_were_put():
+    model = cases.model("none")
+    with torch.no_grad():
+        model.patch_embed.proj.bias.zero_()
+    found = token_norms(model, long_patches(model))
+    before = found["outlier_places"][found["outlier_places"][:, 1] == -1]
+    assert before.tolist() == [[2, -1, 0, 2], [2, -1, 1, 6]]
+    assert found["outliers"][:, 0].tolist() == [0, 0, 2 / 14, 0]
+
+
+def test_even_patches_have_no_outlier():
+    model = cases.model("none")
+    found = token_norms(model, torch.ones(2, 3, 12, 20, dtype=torch.float64), times=1.001)
+    assert not found["outliers"].any()
+    assert found["outlier_places"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("times", [0.5, float("nan"), "3"])
+def test_a_multiple_below_1_is_refused(times):
+    with pytest.raises(InputError, match="times"):
+        TokenNorms(cases.model(), times=times)
+
+
+def test_no_image():
+    found = token_norms(cases.model(), {(12, 20): []})
+    assert {name: array.shape for name, array in found.arrays[12, 20].items()} == {
+        **dict.fromkeys(("mean_norm", "median_norm", "greatest_norm", "outliers"), (0, 3)),
+        "prefix_norm": (0, 3, 1),
+        "outlier_places": (0, 4),
+    }
