@@ -15,7 +15,7 @@ from tests.compared import made_run, share
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 TESTED = {"README.md": 2, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
-TESTED["docs/COMPARE.md"] = 1
+TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2}
 
 
 def examples(page):
@@ -47,7 +47,7 @@ def at_home(tmp_path, monkeypatch):
     fetch = sightline.load_model
 
     def load_model(source, **arguments):
-        if source.startswith("hf-hub:"):
+        if source.startswith("hf-hub:") or Path(source).is_dir():
             return fetch("runs/digits")
         name = source.removeprefix("timm:").partition(".")[0]
         return fetch(f"timm:{name}", pretrained=False, depth=2, embed_dim=48, num_heads=4, **arguments)
@@ -79,6 +79,17 @@ def test_found_12_the_example_of_timm_md():
     found = run("docs/TIMM.md", 0, images=torch.randn(1, 3, 32, 48))
     assert found["logits"].shape == (1, 10)
     assert [tuple(values.shape[2:]) for values in found["maps"]] == [(2, 3)] * 2
+
+
+def test_the_examples_of_analysis_md(at_home):
+    found = run("docs/ANALYSIS.md", 0)
+    assert found["distance"].shape == (1, 4, 4)
+    assert "prefix tokens" in found["words"]
+    assert found["similarity"].shape == (12, 12, 12, 12)
+    found = run("docs/ANALYSIS.md", 1, model=tiny("lookhere_90"))
+    assert found["distances"].arrays[64, 64]["distance"].shape == (1, 4, 4)
+    assert found["filters"].arrays[32, 32]["filters"].shape == (28, 4, 4, 3)
+    assert found["visible"].shape == found["bias"].shape == (4, 4, 6, 9)
 
 
 def test_the_example_of_compare_md(tmp_path, capsys):
