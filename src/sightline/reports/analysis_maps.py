@@ -21,6 +21,8 @@ _ACROSS, _DOWN, _NARROW_ACROSS = 12, 12, 6
 # Of images one by one.
 _IMAGES = 6
 _CHANNEL = "channel"
+# What lines and columns of a picture are called; a matrix has other axes. Of one, so many numbers across at most.
+_PLACES, _MATRIX = ("row", "col", "patch_row", "patch_col"), 64
 # Inches of a small map, at most; room for what stands beside a mosaic, and above and below.
 _TILE, _BESIDE, _ABOVE = 1.1, 0.75, 0.75
 # Cells of the picture between maps, and along the longer side of a map, at least.
@@ -85,11 +87,18 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
     outer = ["layer" if axis == "chosen" else axis.replace("_", " ") for axis in outer]
     if images and len(outer) == 2:
         array, outer, named = np.swapaxes(array, 0, 1), outer[::-1], named[::-1]
-    if not outer:
+    if not outer and axes[0] not in _PLACES:
+        # A matrix: each number is a map of one cell.
+        named = [
+            _names(found, size, axis.removeprefix("other_"), array.shape[place]) for place, axis in enumerate(axes)
+        ]
+        outer = [axis.replace("_", " ") for axis in axes]
+        array, across = array[:, :, None, None], _MATRIX
+    elif not outer:
         array, outer, named = array[None, None], ["", ""], [[""], [""]]
     elif len(outer) == 1:
         array, outer, named = _wrapped(array, outer[0], named[0], across)
-    lines, columns = _some(array.shape[0], _DOWN), _some(array.shape[1], across)
+    lines, columns = _some(array.shape[0], max(_DOWN, across)), _some(array.shape[1], across)
     array = array[lines][:, columns]
     down, over = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
     if coloured:
@@ -183,7 +192,8 @@ def _wide_of(panels: Sequence[tuple[Size | None, Tiles]]) -> int:
 
 def _height(tiles: Tiles, width: float) -> float:
     down, across, rows, cols = tiles.maps.shape[:4]
-    tile = min((width - _BESIDE) / across, _TILE * (3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 1))
+    times = 3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 0.3 if rows == cols == 1 else 1
+    tile = min((width - _BESIDE) / across, _TILE * times)
     return down * tile * min(rows / max(cols, 1), 3) + _ABOVE
 
 
