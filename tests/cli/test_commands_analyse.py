@@ -41,10 +41,9 @@ def test_two_models_give_arrays_rows_figures_and_a_page(cli, models, tmp_path):
     words = ("analyse", models / "a", models / "b", "--resolutions", "16,24x16", *FEW, "--out", out)
     code, said, err = cli(*words)
     assert code == 0, err
-    assert (
-        "plan: 2 models, 3 images of scenes/test (embedded, drawn at each size) at 16 px, 24 \N{MULTIPLICATION SIGN} 16 px"
-        in err
-    )
+    sizes = "16 px, 24 \N{MULTIPLICATION SIGN} 16 px"
+    said_first = f"plan: 2 models, 3 images of scenes/test (embedded, drawn at each size) at {sizes}"
+    assert said_first in err
     assert str(out) in said.splitlines()[-1]
     assert sorted(str(file.relative_to(out)) for file in out.rglob("*.*")) == [
         "a.attention_distance.npz", "analysis.html", "analysis.jsonl", "b.attention_distance.npz",
@@ -174,7 +173,7 @@ def test_out_is_no_folder_of_the_data(refused, models, tmp_path):
     assert not folder.exists()
 
 
-def test_files_are_read_at_their_own_size_and_a_broken_one_is_named(cli, refused, models, tmp_path):
+def test_files_are_read_at_their_own_size_and_a_broken_one_is_named(cli, models, tmp_path):
     data = pictures(tmp_path / "photos")
     out = tmp_path / "inside"
     words = ("analyse", models / "a", "--data", data, "--resolutions", "native,16", *FEW)
@@ -183,7 +182,9 @@ def test_files_are_read_at_their_own_size_and_a_broken_one_is_named(cli, refused
     assert {row.size for row in read_analysis(out / "analysis.jsonl")} == {None, (16, 16)}
     broken = next((tmp_path / "photos").rglob("test/*/*"))
     broken.write_bytes(b"no image")
-    refused(*words, "--out", tmp_path / "other", says=[broken.name], code=3)
+    code, _, err = cli(*words, "--out", tmp_path / "other")
+    assert code == 3
+    assert broken.name in err.splitlines()[-1]
     assert not (tmp_path / "other").exists()
     code, _, err = cli(*words, "--out", tmp_path / "other", "--skip-unreadable", "1")
     assert code == 0

@@ -234,7 +234,7 @@ def test_nothing_is_drawn_of_nothing():
     for size in SIZES:
         one.arrays[size]["look"] = np.zeros((3, 2, 2, 0, 0))
         one.arrays[size]["paint"] = np.full((3, 4, 4, 3), np.nan)
-        del one.arrays[size]["alike"]
+        one.arrays[size]["alike"] = np.full((3, 3), np.nan)
     assert not analysis_maps.is_drawn(one, "look")
     assert not analysis_maps.is_drawn(one, "alike")
     text = analysis_page.render(rows(one), [one], "x")

@@ -64,8 +64,9 @@ def write_analysis(out: Path, rows: Sequence[AnalysisRow], found: Sequence[Analy
         StorageError: something could not be written; what was there is as it was.
     """
     # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
-    page = analysis_page.render(rows, found, command).encode("utf-8", "replace")
-    figures = {f"{FIGURES}/{name}": svg.encode("utf-8", "replace") for name, svg in analysis_page.figures(rows, found)}
+    drawn: dict[str, str] = {}
+    page = analysis_page.render(rows, found, command, figures=drawn).encode("utf-8", "replace")
+    figures = {f"{FIGURES}/{name}": svg.encode("utf-8", "replace") for name, svg in drawn.items()}
     place = Path(os.path.realpath(out))
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):

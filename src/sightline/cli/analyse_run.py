@@ -40,7 +40,7 @@ from sightline.run_files import INSIDE
 
 SCENES = "scenes"
 # Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
-_SPEED, _TIMES = 6e10, 8
+_SPEED, _TIMES = 6e10, 10
 Make = Callable[[Model], Measure]
 
 

@@ -14,8 +14,8 @@ from sightline.models import Model
 from sightline.patchify import check_multiples
 
 # Operations of the forward passes of an analysis unless images are counted: a minute of one core at 6e10 a second,
-# where looking at all that can be measured takes eight times the pass.
-_OPERATIONS = 60 * 6e10 / 8
+# where looking at all that can be measured takes ten times the pass.
+_OPERATIONS = 60 * 6e10 / 10
 MOST, LEAST = 32, 4
 """Images that are looked at, at most and at least, unless they are counted."""
 

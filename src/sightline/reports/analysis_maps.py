@@ -45,12 +45,11 @@ class Tiles:
 
 
 def is_drawn(found: Found, name: str) -> bool:
-    """Whether an array is a picture that can be drawn: at some size it has lines and columns, and something in them."""
+    """Whether an array is a picture that can be drawn: at some size it has lines and columns, and a number in them."""
     quantity = found.quantities[name]
     if quantity.figure in ("", LAYERS) or len(_places(quantity.axes)) < 2:
         return False
-    arrays = [found.arrays[size].get(name) for size in found.sizes]
-    return any(array is not None and array.size and array.ndim == len(quantity.axes) for array in arrays)
+    return any(tiles_of(found, name, size) is not None for size in found.sizes)
 
 
 def _places(axes: Sequence[str]) -> list[str]:
@@ -64,7 +63,7 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
     where there is nothing.
     """
     quantity, array = found.quantities[name], found.arrays[size].get(name)
-    if array is None or not array.size or array.ndim != len(quantity.axes):
+    if array is None or array.ndim != len(quantity.axes) or not np.isfinite(array).any():
         return None
     array, axes = np.asarray(array, dtype=np.float64), list(quantity.axes)
     coloured = _CHANNEL in axes

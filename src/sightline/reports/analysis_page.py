@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -35,17 +35,19 @@ class Section:
     tables: Sequence[TextTable]
 
 
-def render(rows: Sequence[AnalysisRow], found: Sequence[Found], command: str, *, notes: Sequence[str] = ()) -> str:
+def render(
+    rows: Sequence[AnalysisRow], found: Sequence[Found], command: str, *, figures: dict[str, str] | None = None
+) -> str:
     """The HTML text; equal rows and arrays give equal text.
 
     Args:
         rows: as `rows_of` made them of `found`.
         found: of every model and measure, whose maps and heads are drawn.
         command: the line that makes it again.
-        notes: to keep in mind.
+        figures: filled with every figure of the page as a file of its own: by its name SVG text on its own ground.
     """
     models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
-    return page.render("analysis.html", title=_title(models), command=command, notes=notes, **_content(rows, found))
+    return page.render("analysis.html", title=_title(models), command=command, **_content(rows, found, kept=figures))
 
 
 def shown(found: Sequence[Found]) -> str:
@@ -58,23 +60,30 @@ def shown(found: Sequence[Found]) -> str:
 
 def by_layer(rows: Sequence[AnalysisRow], models: Sequence[str]) -> list[Section]:
     """What is drawn by layer, of rows alone, a section a measure; models are named in the order of another page's."""
-    return [one for one in _sections(rows, (), models, "layers") if one.pictures]
+    return [one for one in _sections(rows, (), models, "layers", {}) if one.pictures]
 
 
-def figures(rows: Sequence[AnalysisRow], found: Sequence[Found]) -> Iterator[tuple[str, str]]:
-    """Every figure of the page as a file: its name and SVG text on a ground of its own."""
-    models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
-    for (measure, name), some in groups_of(rows).items():
-        if draw := _draws(some, found, models):
-            yield f"{measure}.{name}.svg", style.standalone(draw())
-    for one in found:
-        for name in one.quantities:
-            if analysis_maps.is_drawn(one, name):
-                place = models.index(one.model)
-                yield f"{one.measure}.{name}.{place}.svg", style.standalone(analysis_maps.small_multiples(one, name))
+@dataclass(frozen=True)
+class _Kept:
+    """What draws a figure, and keeps that for a wide page under its name too: it is drawn once."""
+
+    draw: Callable[..., str]
+    name: str
+    kept: dict[str, str]
+
+    def __call__(self, *, narrow: bool) -> str:
+        svg = self.draw(narrow=narrow)
+        if not narrow:
+            self.kept[self.name] = style.standalone(svg)
+        return svg
 
 
-def _content(rows: Sequence[AnalysisRow], found: Sequence[Found], prefix: str = "inside") -> dict[str, Any]:
+def _content(
+    rows: Sequence[AnalysisRow],
+    found: Sequence[Found],
+    prefix: str = "inside",
+    kept: dict[str, str] | None = None,
+) -> dict[str, Any]:
     models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
     encodings = {one.model: one.encoding for one in found} | {row.run: row.encoding for row in rows}
     sizes = analysis_plots.sizes_of(rows)
@@ -86,7 +95,7 @@ def _content(rows: Sequence[AnalysisRow], found: Sequence[Found], prefix: str = 
         "images": words.span([f"{count:,}" for count in counts]) if counts else "",
         "sizes": words.listed([analysis_plots.size_words(size) for size in sizes]) if sizes else "",
         "findings": findings(rows),
-        "sections": _sections(rows, found, models, prefix),
+        "sections": _sections(rows, found, models, prefix, {} if kept is None else kept),
         "several": len(models) > 1,
         **told,
     }
@@ -108,7 +117,9 @@ def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence
     return partial(analysis_plots.curves, layered, models, heads)
 
 
-def _sections(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str], prefix: str) -> list[Section]:
+def _sections(
+    rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str], prefix: str, kept: dict[str, str]
+) -> list[Section]:
     groups = groups_of(rows)
     measures = dict.fromkeys([*(one.measure for one in found), *(measure for measure, _ in groups)])
     sections = []
@@ -121,21 +132,23 @@ def _sections(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Seque
             if draw := _draws(some, found, models):
                 said = f"{words.capital(words.title(name))}, {some[0].words}"
                 heads = analysis_plots.heads_of(found, measure, name)
+                draw = _Kept(draw, f"{measure}.{name}.svg", kept)
                 picture = style.both(draw, f"{prefix}{number}x{place}", said)
                 pictures.append(Picture(name, words.heading(some[0]), picture, _said(some, bool(heads), models)))
         for place, one in enumerate(one for one in found if one.measure == measure):
-            pictures += _maps(one, f"{prefix}{number}map{place}", models)
+            pictures += _maps(one, f"{prefix}{number}map{place}", models, kept)
         sections.append(Section(measure, words.capital(words.title(measure)), pictures, tables))
     return sections
 
 
-def _maps(found: Found, prefix: str, models: Sequence[str]) -> Iterator[Picture]:
+def _maps(found: Found, prefix: str, models: Sequence[str], kept: dict[str, str]) -> Iterator[Picture]:
     for place, (name, quantity) in enumerate(found.quantities.items()):
         if not analysis_maps.is_drawn(found, name):
             continue
         of = f", {found.model}" if len(models) > 1 else ""
         title = f"{words.capital(words.title(name))}{words.printable(of)}"
-        draw = partial(analysis_maps.small_multiples, found, name)
+        file = f"{found.measure}.{name}.{models.index(found.model)}.svg"
+        draw = _Kept(partial(analysis_maps.small_multiples, found, name), file, kept)
         told = f"{_sentence(quantity.words)} {analysis_maps.explains(found, name)}".strip()
         yield Picture(name, title, style.both(draw, f"{prefix}x{place}", title), told)
 
