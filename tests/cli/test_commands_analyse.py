@@ -81,6 +81,7 @@ def test_json_prints_the_rows(cli, models, tmp_path):
     assert [list(size) for size in dict.fromkeys(tuple(row["size"]) for row in rows)] == [[16, 16], [32, 32]]
 
 
+@pytest.mark.slow
 def test_all_measures_that_fit_are_taken_and_the_others_named(cli, models, tmp_path):
     out = tmp_path / "inside"
     code, _, err = cli("analyse", models / "a", "--images", "4", "--resolutions", "16", "--out", out)
@@ -216,10 +217,12 @@ def test_a_damaged_analysis_is_named_by_the_report(cli, refused, run_copy, tmp_p
         refused("report", run_copy, "--out", tmp_path / "page.html", says=["analysis.jsonl:1"])
 
 
-def test_timm_by_name_with_random_weights(cli, tmp_path):
-    out = tmp_path / "inside"
-    words = ("analyse", "timm:test_vit", "--no-pretrained", "--images", "2", "--resolutions", "32", "--out", out)
-    code, _, err = cli(*words)
+@pytest.mark.slow
+def test_timm_by_name_with_random_weights(cli, tmp_path, monkeypatch):
+    # The whole line, as a stranger types it: no data, no folder.
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "analysis"
+    code, _, err = cli("analyse", "timm:test_vit", "--no-pretrained")
     assert code == 0, err
     rows = read_analysis(out / "analysis.jsonl")
     assert {row.run for row in rows} == {"timm:test_vit, random weights"}
@@ -251,6 +254,16 @@ def analyse_and_die(words, calls):
 
     analyse_files._put = after(calls, analyse_files._put)
     main([str(word) for word in words])
+
+
+def test_a_model_of_timms_beside_one_of_ours(cli, refused, models, tmp_path):
+    out, words = tmp_path / "inside", ("--resolutions", "32", *FEW, "--no-pretrained")
+    code, _, err = cli("analyse", models / "a", "timm:test_vit", *words, "--num-classes", "24", "--out", out)
+    assert code == 0, err
+    assert [row.run for row in read_analysis(out / "analysis.jsonl")][0] == "a"
+    # The patch of one of them does not divide what that of the other does.
+    refused("analyse", models / "a", "timm:test_vit", "--resolutions", "36", *FEW, "--no-pretrained",
+            "--out", tmp_path / "other", says=["resolution 36", "32 or 48"])  # fmt: skip
 
 
 @pytest.mark.slow

@@ -134,6 +134,17 @@ def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else():
     assert analysis_page.render(rows(*both), both, "sightline analyse a b") == text
 
 
+def test_maps_without_room_are_counted_and_the_curves_stay(monkeypatch):
+    both = found(), found("b", "rope_axial", seed=1)
+    monkeypatch.setattr(analysis_page, "_MAPS", 0)
+    monkeypatch.setattr(analysis_page, "_BOTH_WIDTHS", 0)
+    text = analysis_page.render(rows(*both), both, "x")
+    assert "Maps of a, b are left out" in text
+    assert "Look, a" not in text
+    assert "Reach in cells" in text
+    assert 'class="narrow"' not in text
+
+
 def test_a_notebook_shows_a_part_whose_ids_are_its_own():
     one, two = analysis_page.shown([found()]), analysis_page.shown([found(seed=1)])
     assert "<html" not in one

@@ -104,7 +104,7 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
         return Tiles(_colours(array), down, over)
     if not np.isfinite(array).any():
         return None
-    if "head" in outer and not images:
+    if ("head" in outer and not images) or "query" in outer:
         return Tiles(array, down, over)
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
     if low >= 0 and high <= 1 and quantity.unit == "fraction":
@@ -118,9 +118,13 @@ def _mean(array: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(np.where(there, array, 0).sum(axis), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
+def _several(axis: str) -> str:
+    return f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s"
+
+
 def _names(found: Found, size: Size, axis: str, count: int) -> list[str]:
     """What the places of an axis are called: an array of a measure's own may number them."""
-    own = found.arrays[size].get(f"{axis}s") if axis != "chosen" else found.arrays[size].get("layers")
+    own = found.arrays[size].get(_several(axis)) if axis != "chosen" else found.arrays[size].get("layers")
     if own is not None and own.shape == (count,):
         return [f"{one:g}" if own.dtype.kind in "if" else str(one) for one in own.tolist()]
     first = -1 if axis == "layer" and count == found.about.get("depth", count) + 1 else 0
@@ -263,11 +267,9 @@ def explains(found: Found, name: str) -> str:
         count = len(found.names[size])
         mean = "image" in found.quantities[name].axes and not images
         of = f"the mean of {count:,} images" if mean else f"the first {len(tiles.across[1])} images" if images else ""
-        laid = (
-            {2: f"{axes[0]}s down, {axes[-1]}s across", 1: f"one map for each {axes[0]}"}.get(len(axes), "")
-            if axes
-            else ""
-        )
+        laid = f"one map for each {axes[0]}" if len(axes) == 1 else ""
+        if len(axes) == 2:
+            laid = f"{_several(axes[0])} down, {_several(axes[1])} across"
         scale = "each map is scaled by its own greatest value"
         scale = "" if tiles.maps.ndim > 4 else scale if tiles.low is None else "all maps of a size share a scale"
         said = "; ".join(one for one in (of, laid, scale) if one)

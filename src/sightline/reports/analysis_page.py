@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -13,6 +13,10 @@ from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
 from sightline.reports.grids import TextTable
+
+# Characters of figures: up to which each is there for a wide and a narrow page, and up to which maps are drawn, so that
+# a page with its tables stays below 10 MB.
+_BOTH_WIDTHS, _MAPS = 3_000_000, 7_000_000
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,13 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """One measure: its curves, its maps, and the numbers of the curves."""
+    """One measure: its curves, its maps, the numbers of the curves, and whose maps found no room."""
 
     name: str
     title: str
-    pictures: Sequence[Picture]
-    tables: Sequence[TextTable]
+    pictures: list[Picture]
+    tables: list[TextTable]
+    left_out: list[str] = field(default_factory=list)
 
 
 def render(
@@ -120,40 +125,44 @@ def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence
 def _sections(
     rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str], prefix: str, kept: dict[str, str]
 ) -> list[Section]:
-    groups = groups_of(rows)
+    """A section a measure. All curves are drawn, and then as many maps as the page has room for; what has none is
+    counted."""
+    groups, used = groups_of(rows), 0
     measures = dict.fromkeys([*(one.measure for one in found), *(measure for measure, _ in groups)])
-    sections = []
-    for number, measure in enumerate(measures):
-        pictures, tables = [], []
-        for place, ((own, name), some) in enumerate(groups.items()):
-            if own != measure:
+    sections = {measure: Section(measure, words.capital(words.title(measure)), [], []) for measure in measures}
+    for place, ((measure, name), some) in enumerate(groups.items()):
+        sections[measure].tables.append(by_layer_table(some, models))
+        if draw := _draws(some, found, models):
+            said = f"{words.capital(words.title(name))}, {some[0].words}"
+            heads = analysis_plots.heads_of(found, measure, name)
+            draw = _Kept(draw, f"{measure}.{name}.svg", kept)
+            # Of many models there is room for one width, which a narrow page shrinks.
+            if used < _BOTH_WIDTHS:
+                figure = style.both(draw, f"{prefix}{place}", said)
+            else:
+                figure = style.inline(draw(narrow=False), f"{prefix}{place}", said)
+            used += len(figure)
+            told = _said(some, bool(heads))
+            sections[measure].pictures.append(Picture(name, words.heading(some[0]), figure, told))
+    for place, one in enumerate(found):
+        for number, (name, quantity) in enumerate(one.quantities.items()):
+            if not analysis_maps.is_drawn(one, name):
                 continue
-            tables.append(by_layer_table(some, models))
-            if draw := _draws(some, found, models):
-                said = f"{words.capital(words.title(name))}, {some[0].words}"
-                heads = analysis_plots.heads_of(found, measure, name)
-                draw = _Kept(draw, f"{measure}.{name}.svg", kept)
-                picture = style.both(draw, f"{prefix}{number}x{place}", said)
-                pictures.append(Picture(name, words.heading(some[0]), picture, _said(some, bool(heads), models)))
-        for place, one in enumerate(one for one in found if one.measure == measure):
-            pictures += _maps(one, f"{prefix}{number}map{place}", models, kept)
-        sections.append(Section(measure, words.capital(words.title(measure)), pictures, tables))
-    return sections
+            if used >= _MAPS:
+                sections[one.measure].left_out.append(one.model)
+                continue
+            of = f", {one.model}" if len(models) > 1 else ""
+            title = f"{words.capital(words.title(name))}{words.printable(of)}"
+            file = f"{one.measure}.{name}.{models.index(one.model)}.svg"
+            draw = _Kept(partial(analysis_maps.small_multiples, one, name), file, kept)
+            figure = style.both(draw, f"{prefix}map{place}x{number}", title)
+            used += len(figure)
+            told = f"{_sentence(quantity.words)} {analysis_maps.explains(one, name)}".strip()
+            sections[one.measure].pictures.append(Picture(name, title, figure, told))
+    return list(sections.values())
 
 
-def _maps(found: Found, prefix: str, models: Sequence[str], kept: dict[str, str]) -> Iterator[Picture]:
-    for place, (name, quantity) in enumerate(found.quantities.items()):
-        if not analysis_maps.is_drawn(found, name):
-            continue
-        of = f", {found.model}" if len(models) > 1 else ""
-        title = f"{words.capital(words.title(name))}{words.printable(of)}"
-        file = f"{found.measure}.{name}.{models.index(found.model)}.svg"
-        draw = _Kept(partial(analysis_maps.small_multiples, found, name), file, kept)
-        told = f"{_sentence(quantity.words)} {analysis_maps.explains(found, name)}".strip()
-        yield Picture(name, title, style.both(draw, f"{prefix}x{place}", title), told)
-
-
-def _said(rows: Sequence[AnalysisRow], heads: bool, models: Sequence[str]) -> str:
+def _said(rows: Sequence[AnalysisRow], heads: bool) -> str:
     """The caption of a quantity's curves: the measure's own words, and what the marks are."""
     bars = " Bars: where the mean lies with 95 % for other images." if any(row.interval for row in rows) else ""
     dots = heads and len({row.run for row in rows}) <= analysis_plots.MOST_WITH_HEADS
