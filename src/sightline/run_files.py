@@ -25,6 +25,8 @@ WANDB = "wandb"
 """The folder of what Weights & Biases keeps."""
 WANDB_RUN = "wandb.json"
 """Which of its runs this is."""
+INSIDE = "analysis"
+"""The folder of what was found inside its model."""
 PAGE = "report.html"
 OTHER_PAGES = ("search.html",)
 """Of the other data sets that a demonstration is measured on, in their order."""

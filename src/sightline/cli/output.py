@@ -22,6 +22,7 @@ from sightline.results import ResultRow, dump_rows, merge_rows, read_rows
 from sightline.run_files import (
     CHECKPOINTS,
     COMPARISON,
+    INSIDE,
     LOGITS,
     OTHER_PAGES,
     OWNER,
@@ -46,7 +47,9 @@ _FILES = {*RUN_FILES, PAGE, *OTHER_PAGES, COMPARISON, *TABLES}
 # Folders of files of one kind.
 _KEPT = {PICTURES: ".png", LOGITS: ".npz"}
 # What a writer that was killed left beside them.
-_LEFT = re.compile(rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS))))})\.(writing.*|sightline-old)")
+_LEFT = re.compile(
+    rf"\.({'|'.join(map(re.escape, sorted(_FILES.union(CHECKPOINTS, [INSIDE]))))})\.(writing.*|sightline-old)"
+)
 _LEFT_OF_PICTURE = re.compile(r"\..*\.(png|npz)\.writing-\d+(-.*)?")
 
 
@@ -138,7 +141,7 @@ def _foreign(folder: Path, inside: Sequence[str]) -> Iterator[Path]:
             continue
         if plain and is_checkpoint(entry.name):
             yield from _foreign_in_checkpoint(entry)
-        elif plain and entry.name in (PROFILE, TENSORBOARD, WANDB):
+        elif plain and entry.name in (PROFILE, TENSORBOARD, WANDB, INSIDE):
             continue
         elif plain and entry.name in _KEPT:
             files = (file for file in sorted(entry.iterdir()) if not _LEFT_OF_PICTURE.fullmatch(file.name))

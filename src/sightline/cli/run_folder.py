@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sightline.analysis.views import field_of_view
-from sightline.cli.next_step import warn
+from sightline.analysis_rows import ANALYSIS, AnalysisRow, read_analysis
+from sightline.cli.next_step import run_of, warn
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
@@ -25,7 +26,7 @@ from sightline.reports.answers import worst
 from sightline.reports.seen import loss_kind, seen_sizes
 from sightline.reports.words import capital, quantity, short
 from sightline.results import ResultRow, read_rows
-from sightline.run_files import BEST, LOG, PICTURES, PREDICTIONS, RESULTS, VALIDATION
+from sightline.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS, VALIDATION
 from sightline.tasks.base import task_of
 from sightline.training.log import measured_in, read_log
 from sightline.training.run import Run, open_run
@@ -213,7 +214,29 @@ def compose_report(
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
         chance=task_of(first.model).chance,
         papers=papers,
+        inside=_inside(shown),
     )
+
+
+def _inside(runs: Sequence[tuple[Run, str]]) -> list[AnalysisRow]:
+    """What `sightline analyse` left in the folders of runs, under their names here: of one data set and split alone.
+
+    Raises:
+        InputError: a file cannot be read, or is damaged.
+    """
+    found: list[AnalysisRow] = []
+    for run, name in runs:
+        # Beside a checkpoint that was named too.
+        file = run_of(run.path) / INSIDE / ANALYSIS
+        rows = read_analysis(file) if file.is_file() else []
+        measured = {row.run for row in rows}
+        # The folder may have been renamed since; of several models the run's own is meant.
+        own = [replace(row, run=name) for row in rows if len(measured) == 1 or row.run == run.identity.run]
+        if found and own and (own[0].data, own[0].split) != (found[0].data, found[0].split):
+            warn(f"{file}: is of {own[0].data}/{own[0].split}, not of {found[0].data}/{found[0].split}; left out")
+            continue
+        found += own
+    return found
 
 
 def _pictures(folder: Path, rows: Sequence[ResultRow]) -> list[content.Sample]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sightline.analysis_rows import AnalysisRow
 from sightline.predictions import Prediction
 from sightline.results import Measured, ResultRow
 
@@ -156,7 +157,7 @@ class Report:
     `command` reproduces the report; `other_commands` are further lines worth running. `created` is shown as given, so
     that equal content makes an equal file. `links` are other pages, as (address, words). `chance` is what guessing
     gives of the first metric (a fraction), where known. `papers` are names of `published.papers`, whose curves are
-    drawn beside those of the rows.
+    drawn beside those of the rows. `inside` is what was measured inside the models of some of the runs.
     """
 
     title: str
@@ -176,3 +177,4 @@ class Report:
     links: Sequence[tuple[str, str]] = ()
     chance: float | None = None
     papers: Sequence[str] = ()
+    inside: Sequence[AnalysisRow] = ()

@@ -16,6 +16,7 @@ from sightline.errors import InputError
 from sightline.published import paper
 from sightline.replacing import write_file
 from sightline.reports import (
+    analysis_page,
     answers,
     attack_plot,
     calibration_plot,
@@ -111,6 +112,7 @@ def render(report: Report) -> str:
         else "",
         attacked=[table for metric in attacked for table in grids.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],
+        inside=analysis_page.by_layer(report.inside, order),
         held_out=grids.held_out(study),
         answers=[_said(said, number, order) for number, said in enumerate(report.answers) if said.answers],
         pictures_said=[_picture(one) for one in report.pictures],

@@ -33,6 +33,8 @@ _NAMES = {
     "fgsm_top1": "top-1 accuracy under FGSM", "fgsm_top5": "top-5 accuracy under FGSM",
     "pgd_top1": "top-1 accuracy under PGD", "pgd_top5": "top-5 accuracy under PGD",
     "flops": "operations of an image",
+    "lens_miou": "logit lens, mean IoU", "image_miou": "mean IoU of an image", "l1": "L1 distance", "l2": "L2 distance",
+    "jsd": "Jensen-Shannon divergence", "rope_fourier": "Fourier picture of RoPE", "cka": "CKA",
     "box_ap": "box AP", "box_ap50": "box AP50", "box_ap75": "box AP75", "box_ar100": "box AR100",
 }  # fmt: skip
 # They say of the same answers what others say, and are left to the page.

@@ -49,12 +49,14 @@ class Measure(ABC):
         quantities: the arrays that it gives, by name.
         from_top: the layers are shown from the last to the first, after the pass; queries and keys of all layers are
             kept for it.
+        by_default: measured also where nothing is asked for by name; not what takes many passes, or very large arrays.
         needs: what batches must say of their images (`analysis.labels`): `label`, `pixels`.
     """
 
     name: ClassVar[str]
     quantities: ClassVar[Mapping[str, Quantity]]
     from_top: ClassVar[bool] = False
+    by_default: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Model) -> None:

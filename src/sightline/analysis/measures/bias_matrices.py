@@ -24,6 +24,7 @@ class BiasMatrices(OfWeights):
     """
 
     name: ClassVar[str] = "bias_matrices"
+    by_default: ClassVar[bool] = False
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "bias": Quantity(
             ("layer", "head", "query", "key"),

@@ -176,6 +176,7 @@ class KnockOut(Measure):
     """
 
     name: ClassVar[str] = "knock_out"
+    by_default: ClassVar[bool] = False
     quantities: ClassVar[Mapping[str, Quantity]] = {
         **{
             name + suffix: Quantity(axes, unit, f"{what}, when {which}", "layers" if axes is _HEADS else "")

@@ -1,0 +1,108 @@
+"""The folder of an analysis: written as a whole, in the place of one that is there alone where that is asked for."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sightline.analysis.found import Analysis
+from sightline.analysis_rows import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis
+from sightline.cli.guard import Inputs, guard_folder
+from sightline.cli.output import check_writable
+from sightline.errors import InputError
+from sightline.replacing import flush, move_in, storage_errors, tidy
+from sightline.reports import analysis_page
+
+FIGURES = "figures"
+"""The folder of its figures, each a file."""
+
+
+def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
+    """Refuse a folder that cannot be had; nothing is made yet.
+
+    Raises:
+        InputError: it is an input or holds one, it exists and is not to be replaced, or holds what no analysis wrote.
+        StorageError: it cannot be written.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: is a file, expected a folder")
+    if out.is_symlink():
+        raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
+    guard_folder(out, inputs, "--out", deletes=True)
+    there = sorted(out.iterdir()) if out.is_dir() else []
+    if there and not overwrite:
+        raise InputError(f"--out {out}: exists already; --overwrite replaces it")
+    for entry in there:
+        if not _is_own(entry):
+            raise InputError(f"--overwrite: {entry} was written by no analysis; {out} is not replaced")
+    if there and not is_analysis(out):
+        raise InputError(f"--overwrite: {out} holds no analysis ({there[0].name} is all there is); not replaced")
+    check_writable(out, out.parent / out.name)
+
+
+def is_analysis(folder: Path) -> bool:
+    """Whether an analysis that is whole stands in a folder: rows and page."""
+    return (folder / ANALYSIS).is_file() and (folder / ANALYSIS_PAGE).is_file()
+
+
+def _is_own(entry: Path) -> bool:
+    if entry.name == FIGURES and entry.is_dir() and not entry.is_symlink():
+        return all(file.suffix == ".svg" and file.is_file() for file in entry.iterdir())
+    return entry.is_file() and (entry.name in (ANALYSIS, ANALYSIS_PAGE) or entry.suffix == ".npz")
+
+
+def write_analysis(out: Path, rows: Sequence[AnalysisRow], found: Sequence[Analysis], command: str) -> None:
+    """Write arrays, rows, figures and page as a folder: a kill leaves the old one or the new one.
+
+    Raises:
+        StorageError: something could not be written; what was there is as it was.
+    """
+    # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
+    drawn: dict[str, str] = {}
+    page = analysis_page.render(rows, found, command, figures=drawn).encode("utf-8", "replace")
+    figures = {f"{FIGURES}/{name}": svg.encode("utf-8", "replace") for name, svg in drawn.items()}
+    place = Path(os.path.realpath(out))
+    temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
+    with storage_errors(f"{out}: cannot be written"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        tidy(place, is_analysis)
+        shutil.rmtree(temporary, ignore_errors=True)
+        (temporary / FIGURES).mkdir(parents=True)
+        try:
+            for name, one in zip(array_names(found), found, strict=True):
+                _put(temporary / name, _packed(one))
+            for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
+                _put(temporary / name, content)
+            flush(temporary)
+            move_in(temporary, place, None, is_analysis)
+        finally:
+            # Once it was moved it is there no more.
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def array_names(found: Sequence[Analysis]) -> list[str]:
+    """A file's name for the arrays of each: the model and the measure; of names that are equal in files, numbered."""
+    models = list(dict.fromkeys(one.model for one in found))
+    plain = {model: re.sub(r"[^\w.-]+", "_", model).strip("._")[:80] or "model" for model in models}
+    names = {
+        model: name if list(plain.values()).count(name) == 1 else f"{name}-{models.index(model)}"
+        for model, name in plain.items()
+    }
+    return [f"{names[one.model]}.{one.measure}.npz" for one in found]
+
+
+def _packed(found: Analysis) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **found.flat())  # pyright: ignore[reportArgumentType]
+    return buffer.getvalue()
+
+
+def _put(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    flush(file)

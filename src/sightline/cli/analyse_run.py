@@ -1,0 +1,298 @@
+"""One analysis from what was asked for to its folder: checks first, then one pass a model and size, then all files."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sightline import runtime, signals
+from sightline.analysis.analyse import analysed_together
+from sightline.analysis.flops import forward_flops
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import NATIVE, Size
+from sightline.analysis.labels import SplitBatches, split_batches
+from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
+from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+from sightline.analysis_rows import AnalysisRow, rows_of, size_words
+from sightline.checks import require_whole
+from sightline.cli import guard, progress
+from sightline.cli.analyse_files import claim_analysis, write_analysis
+from sightline.cli.config import apply_settings
+from sightline.cli.resolutions import parse_sizes, split_words
+from sightline.cli.suite_model import Asked
+from sightline.data.allowance import SkipUnreadable
+from sightline.data.batch import Batch
+from sightline.data.discovery import open_source
+from sightline.data.source import Source
+from sightline.data.views import NATIVE_TOKENS
+from sightline.errors import InputError, choose
+from sightline.evaluation.inside import check_sizes, usual_images
+from sightline.evaluation.measure import RunIdentity, some_images
+from sightline.grid import Grid
+from sightline.models import Model
+from sightline.reports.words import duration
+from sightline.run_files import INSIDE
+
+SCENES = "scenes"
+# Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
+_SPEED, _TIMES = 6e10, 10
+Make = Callable[[Model], Measure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysing:
+    """What was asked for, as the command line says it; None and what is empty is chosen here."""
+
+    models: Sequence[str]
+    data: str | None = None
+    split: str | None = None
+    resolutions: Sequence[str] = ()
+    images: int | None = None
+    measures: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    pretrained: bool = True
+    num_classes: int | None = None
+    weights: Path | None = None
+    skip_unreadable: SkipUnreadable | None = None
+    max_pixels: int | None = None
+    workers: int = 0
+    command: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A model that is looked into: `sizes` at which, `images` by size, `measures` by name."""
+
+    model: Model
+    identity: RunIdentity
+    sizes: Sequence[Size]
+    images: Mapping[Size, SplitBatches]
+    measures: Mapping[str, Make]
+
+
+def default_out(models: Sequence[Path]) -> Path:
+    """The folder of an analysis unless one is given: that of the run, where it is one run's."""
+    if len(models) == 1 and ":" not in str(models[0]) and guard.is_run(models[0]):
+        return models[0] / INSIDE
+    return Path(INSIDE)
+
+
+def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> list[AnalysisRow]:
+    """Measure, and write the folder whole; the rows.
+
+    Raises:
+        InputError: anything is wrong with what was asked for; before the first image is read.
+    """
+    if not asked.models:
+        raise InputError("analyse: expected a model: a folder, hf-hub:OWNER/NAME or timm:NAME")
+    for name in (one for one in asked.models if asked.models.count(one) > 1):
+        raise InputError(f"analyse: {name} is there twice (expected each model once)")
+    if asked.images is not None:
+        require_whole("--images", asked.images, 1)
+    sizes = parse_sizes_or_native(asked.resolutions)
+    usual = [one for one in measure_classes().values() if one.by_default]
+    chosen = measures_by_name(asked.measures) if asked.measures else usual
+    given = options_of(asked.settings, chosen)
+    data = asked.data or usual_data(asked.models)
+    claim_analysis(out, guard.Inputs(models=asked.models, data=[data], files=[asked.weights]), overwrite=overwrite)
+    where = runtime.resolve_device(device)
+    with progress.Bars() as bars:
+        models = _load(asked, data, where)
+        source = open_source(data)
+        pixels = asked.max_pixels or min(one[3] for one in models)
+        source = source.up_to(pixels)
+        split = asked.split or ("test" if "test" in source.splits else source.splits[-1])
+        source.check(split)
+        wanted = [(model, sizes or usual_sizes(model)) for model, *_ in models]
+        for (model, some), name in zip(wanted, asked.models, strict=True):
+            check_sizes(model, source, split, some)
+            _refuse_beyond_memory(model, some, name, where)
+        count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
+        skip = models[0][2] if asked.skip_unreadable is None else asked.skip_unreadable
+        source = bars.read_headers(source, [split], skip)
+        opened = []
+        for (model, some), (_, identity, *_) in zip(wanted, models, strict=True):
+            indices = some_images(source, split, count)
+            read = partial(split_batches, model, source, split, data=data)
+            # An image tells whether a measure can be taken; of images at their own size two, which may differ.
+            first = {size: read(indices[: 1 + (size == NATIVE)], size) for size in some}
+            made = _that_fit(model, identity.run, first, chosen, given, explicit=bool(asked.measures))
+            images = {size: read(indices, size, workers=asked.workers) for size in some}
+            opened.append(Opened(model, identity, some, images, made))
+        _say_plan(opened, data, split, source, count)
+        origin = {"data": data, "split": split, "commit": runtime.commit(), "hardware": runtime.hardware(where)}
+        found: list[Analysis] = []
+        with signals.way_on("the same command"):
+            move = bars.counter("analysing (patches)", sum(_patches(one) for one in opened))
+            for one in opened:
+                found += _measured(one, origin, move)
+        bars.say_left_out(source)
+    if not any(any(names) for one in found for names in one.names.values()):
+        raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
+    rows = _rows(opened, found, origin)
+    write_analysis(out, rows, found, asked.command)
+    return rows
+
+
+def parse_sizes_or_native(given: Sequence[str]) -> list[Size]:
+    """(height, width) pairs, each once, from "32,96x192,native".
+
+    Raises:
+        InputError: a word is none of these.
+    """
+    found = []
+    for word in split_words(given):
+        found += [NATIVE] if word == "native" else parse_sizes([word], example="32,96x192 or native")
+    return list(dict.fromkeys(found))
+
+
+def usual_sizes(model: Model) -> list[Size]:
+    """The size that images are prepared for, and twice that."""
+    height, width = Grid.checked(model.config.image_size, "image_size")
+    return [(height, width), (2 * height, 2 * width)]
+
+
+def usual_data(models: Sequence[str]) -> str:
+    """The embedded scenes that all of the models were trained on, if they are the same ones; else those of glyphs."""
+    trained = {guard.trained_on(Path(one.removeprefix("local-dir:"))) for one in models}
+    one = trained.pop() if len(trained) == 1 else None
+    return one if one is not None and one.partition(":")[0] == SCENES else SCENES
+
+
+def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:
+    """Options by measure, from MEASURE.OPTION=VALUE.
+
+    Raises:
+        InputError: there is no such measure among those chosen, or it has no such option.
+    """
+    given = apply_settings({}, settings)
+    names = {one.name: one for one in chosen}
+    for name, values in given.items():
+        if name not in names:
+            raise choose("--set: measure", name, names)
+        if not isinstance(values, Mapping):
+            raise InputError(f"--set {name}={values}: expected MEASURE.OPTION=VALUE, as {name}.OPTION=1")
+        known = list(inspect.signature(names[name].__init__).parameters)[2:]
+        for option in values:
+            if option not in known:
+                raise choose(f"--set: option of {name}", option, known)
+    return {name: dict(values) for name, values in given.items()}
+
+
+def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunIdentity, SkipUnreadable, int]]:
+    """Every model, and what its rows say of it under a name that no other one has."""
+    options = {"--no-pretrained": not asked.pretrained, "--num-classes": asked.num_classes is not None,
+               "--weights": asked.weights is not None}  # fmt: skip
+    for option, given in options.items():
+        if given and not any(one.startswith("timm:") for one in asked.models):
+            raise InputError(f"{option}: goes with timm:NAME alone (got {', '.join(asked.models)})")
+    found = []
+    for name in asked.models:
+        one = Asked(name)
+        if one.is_timm:
+            one = Asked(name, asked.pretrained, asked.num_classes, asked.weights)
+        found.append(one.opened(data, where))
+    called = [identity.run for _, identity, *_ in found]
+    return [
+        (model, identity if called.count(identity.run) == 1 else replace(identity, run=name), *rest)
+        for (model, identity, *rest), name in zip(found, asked.models, strict=True)
+    ]
+
+
+def _refuse_beyond_memory(model: Model, sizes: Sequence[Size], name: str, where: Any) -> None:
+    here: Any = {"what": name, "device": where}
+    squares = [size for size in sizes if size != NATIVE]
+    if squares:
+        largest = max(squares, key=lambda size: size[0] * size[1])
+        refuse_what_cannot_fit(model.config, largest, loaded=True, **here)
+    if NATIVE in sizes:
+        refuse_patches_that_cannot_fit(model.config, NATIVE_TOKENS, asked="resolution native", **here)
+
+
+def _that_fit(
+    model: Model,
+    name: str,
+    images: Mapping[Size, SplitBatches],
+    chosen: Sequence[type[Measure]],
+    given: Mapping[str, Mapping[str, Any]],
+    *,
+    explicit: bool,
+) -> dict[str, Make]:
+    """The measures that can be taken of a model, each tried on some images; others are named on stderr, and refused
+    where they were asked for."""
+    made: dict[str, Make] = {}
+    for one in chosen:
+        make = partial(one, **given.get(one.name, {}))
+        try:
+            one.check(model)
+            analysed_together(model, {one.name: make}, images)
+        except InputError as error:
+            said = str(error).removeprefix(f"{one.name}: ")
+            if explicit or one.name in given:
+                raise InputError(f"{one.name}: {said}") from None
+            print(f"left out of {name}: {one.name}: {said}", file=sys.stderr)
+        else:
+            made[one.name] = make
+    if not made:
+        raise InputError(f"analyse: no measure fits {name} and these images")
+    return made
+
+
+def _patches(one: Opened) -> int:
+    return sum(image.tokens for batches in one.images.values() for batch in batches.planned for image in batch)
+
+
+def _say_plan(opened: Sequence[Opened], data: str, split: str, source: Source, count: int) -> None:
+    """What will be done, on stderr, before it is: by its operations hours of work are seen."""
+    operations = sum(
+        forward_flops(one.model.config, (image.tokens for batch in batches.planned for image in batch))
+        for one in opened
+        for batches in one.images.values()
+    )
+    sizes = list(dict.fromkeys(size for one in opened for size in one.sizes))
+    drawn = " (embedded, drawn at each size)" if source.name == SCENES else ""
+    measures = list(dict.fromkeys(name for one in opened for name in one.measures))
+    shown = ", ".join(size_words(size) for size in sizes)
+    models = f"{len(opened)} model{'s' if len(opened) > 1 else ''}"
+    took = f"; about {duration(operations * _TIMES / _SPEED)} of one core" if operations * _TIMES > 10 * _SPEED else ""
+    line = f"plan: {models}, {count} image{'s' if count > 1 else ''} of {data}/{split}{drawn} at {shown}{took}"
+    print(f"{line}; {', '.join(measures)}", file=sys.stderr)
+
+
+def _measured(one: Opened, origin: Mapping[str, Any], move: Callable[[int], None]) -> list[Analysis]:
+    shown = {size: _Counted(batches, move) for size, batches in one.images.items()}
+    found = analysed_together(one.model, one.measures, shown, called=one.identity.run)
+    told = {"data": origin["data"], "split": origin["split"], "commit": origin["commit"]}
+    return [replace(analysis, about={**analysis.about, **told}) for analysis in found]
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Batches, of which the bar is told when the next one is asked for."""
+
+    batches: SplitBatches
+    move: Callable[[int], None]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, planned in zip(self.batches, self.batches.planned, strict=True):
+            signals.end_if_heard()
+            yield batch
+            self.move(sum(one.tokens for one in planned))
+
+
+def _rows(opened: Sequence[Opened], found: Sequence[Analysis], origin: Mapping[str, Any]) -> list[AnalysisRow]:
+    rows = []
+    for one in opened:
+        own = {
+            "task": one.model.config.task,
+            "seed": one.identity.seed,
+            "train_resolution": one.identity.train_resolution,
+        }
+        for analysis in (analysis for analysis in found if analysis.model == one.identity.run):
+            rows += rows_of(analysis, **origin, **own)
+    return rows

@@ -1,0 +1,277 @@
+"""Maps of what was found inside a model as small multiples: layers and heads, images, filters, matrices; SVG text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sightline.analysis_rows import LAYERS, Found, Size, size_words
+from sightline.reports import style, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Small maps beside and above each other; of more, some are shown, spread over all.
+_ACROSS, _DOWN, _NARROW_ACROSS = 12, 12, 6
+# Of images one by one.
+_IMAGES = 6
+_CHANNEL = "channel"
+# What lines and columns of a picture are called; a matrix has other axes. Of one, so many numbers across at most.
+_PLACES, _MATRIX = ("row", "col", "patch_row", "patch_col"), 64
+# Inches of a small map, at most; room for what stands beside a mosaic, and above and below.
+_TILE, _BESIDE, _ABOVE = 1.1, 0.75, 0.75
+# Cells of the picture between maps, and along the longer side of a map, at least.
+_GAP, _CELLS = 2, 24
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """Small maps in a grid: `maps` [down, across, rows, cols] or, of colours from 0 to 1, [..., 3]; NaN is nothing.
+
+    `down` and `across` name the axes ("" of none) and each line and column. `low` and `high` are the ends of the scale
+    that all maps share; None where each has its own.
+    """
+
+    maps: np.ndarray
+    down: tuple[str, Sequence[str]]
+    across: tuple[str, Sequence[str]]
+    low: float | None = None
+    high: float | None = None
+
+
+def is_drawn(found: Found, name: str) -> bool:
+    """Whether an array is a picture that can be drawn: at some size it has lines and columns, and a number in them."""
+    quantity = found.quantities[name]
+    if quantity.figure in ("", LAYERS) or len(_places(quantity.axes)) < 2:
+        return False
+    return any(tiles_of(found, name, size) is not None for size in found.sizes)
+
+
+def _places(axes: Sequence[str]) -> list[str]:
+    """The axes but for channels."""
+    return [axis for axis in axes if axis != _CHANNEL]
+
+
+def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Tiles | None:
+    """The small maps of an array at a size: its last two axes are lines and columns of each, what stands before them
+    tells maps apart. Over layers and heads the mean of the images is shown, else the first images one by one; None
+    where there is nothing.
+    """
+    quantity, array = found.quantities[name], found.arrays[size].get(name)
+    if array is None or array.ndim != len(quantity.axes) or not np.isfinite(array).any():
+        return None
+    array, axes = np.asarray(array, dtype=np.float64), list(quantity.axes)
+    coloured = _CHANNEL in axes
+    outer = _places(axes)[:-2]
+    across, images = (_NARROW_ACROSS if narrow else _ACROSS), False
+    if "image" in outer:
+        place = axes.index("image")
+        if len(outer) > 2 and not coloured:
+            array = _mean(array, place)
+            axes.pop(place)
+        else:
+            array, images = np.moveaxis(array.take(range(min(_IMAGES, array.shape[place])), place), place, 0), True
+            axes = ["image", *(axis for axis in axes if axis != "image")]
+        outer = _places(axes)[:-2]
+    if len(outer) > 2:
+        # What cannot be laid out is shown at its first place.
+        while len(outer) > 2:
+            array, axes, outer = array[0], axes[1:], outer[1:]
+    named = [_names(found, size, axis, array.shape[number]) for number, axis in enumerate(outer)]
+    outer = ["layer" if axis == "chosen" else axis.replace("_", " ") for axis in outer]
+    if images and len(outer) == 2:
+        array, outer, named = np.swapaxes(array, 0, 1), outer[::-1], named[::-1]
+    if not outer and axes[0] not in _PLACES:
+        # A matrix: each number is a map of one cell.
+        named = [
+            _names(found, size, axis.removeprefix("other_"), array.shape[place]) for place, axis in enumerate(axes)
+        ]
+        outer = [axis.replace("_", " ") for axis in axes]
+        array, across = array[:, :, None, None], _MATRIX
+    elif not outer:
+        array, outer, named = array[None, None], ["", ""], [[""], [""]]
+    elif len(outer) == 1:
+        array, outer, named = _wrapped(array, outer[0], named[0], across)
+    lines, columns = _some(array.shape[0], max(_DOWN, across)), _some(array.shape[1], across)
+    array = array[lines][:, columns]
+    down, over = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
+    if coloured:
+        return Tiles(_colours(array), down, over)
+    if not np.isfinite(array).any():
+        return None
+    if ("head" in outer and not images) or "query" in outer:
+        return Tiles(array, down, over)
+    low, high = float(np.nanmin(array)), float(np.nanmax(array))
+    if low >= 0 and high <= 1 and quantity.unit == "fraction":
+        low, high = 0.0, 1.0
+    return Tiles(array, down, over, low, high)
+
+
+def _mean(array: np.ndarray, axis: int) -> np.ndarray:
+    there = np.isfinite(array)
+    count = there.sum(axis)
+    return np.divide(np.where(there, array, 0).sum(axis), count, out=np.full(count.shape, np.nan), where=count > 0)
+
+
+def _several(axis: str) -> str:
+    return f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s"
+
+
+def _names(found: Found, size: Size, axis: str, count: int) -> list[str]:
+    """What the places of an axis are called: an array of a measure's own may number them."""
+    own = found.arrays[size].get(_several(axis)) if axis != "chosen" else found.arrays[size].get("layers")
+    if own is not None and own.shape == (count,):
+        return [f"{one:g}" if own.dtype.kind in "if" else str(one) for one in own.tolist()]
+    first = -1 if axis == "layer" and count == found.about.get("depth", count) + 1 else 0
+    return ["in" if first + number < 0 else str(first + number) for number in range(count)]
+
+
+def _wrapped(
+    array: np.ndarray, axis: str, names: Sequence[str], across: int
+) -> tuple[np.ndarray, list[str], list[Sequence[str]]]:
+    """Maps in one line, or in several without names where they are many."""
+    if len(array) <= across:
+        return array[None], ["", axis], [[""], names]
+    columns = next((one for one in range(across, across // 2, -1) if len(array) % one == 0), across)
+    lines = -(-len(array) // columns)
+    full = np.full((lines * columns, *array.shape[1:]), np.nan)
+    full[: len(array)] = array
+    return full.reshape(lines, columns, *array.shape[1:]), ["", ""], [[""] * lines, [""] * columns]
+
+
+def _some(count: int, most: int) -> list[int]:
+    """So many numbers below `count`, at most, spread over all of them from the first to the last."""
+    return list(range(count)) if count <= most else [round(one * (count - 1) / (most - 1)) for one in range(most)]
+
+
+def _colours(array: np.ndarray) -> np.ndarray:
+    """[..., rows, cols, 3] from 0 to 1, each map stretched to that where a value is beyond it; one channel is grey."""
+    array = np.repeat(array, 3, -1) if array.shape[-1] == 1 else array[..., :3]
+    finite = array[np.isfinite(array)]
+    if finite.size and finite.min() >= 0 and finite.max() <= 1:
+        return array
+    there = np.where(np.isfinite(array), array, 0)
+    reach = np.abs(there).max((-3, -2, -1), keepdims=True)
+    return np.divide(array, 2 * reach, out=np.zeros_like(array), where=reach > 0) + 0.5
+
+
+def small_multiples(found: Found, name: str, *, narrow: bool = False) -> str:
+    """An array of a model as small maps at each size (LookHere figures 18 to 27; ViT figure 7)."""
+    panels = _panels(found, name, narrow=narrow)
+    columns = 1 if narrow else min(len(panels), max(1, 3 if _wide_of(panels) <= 6 else 1))
+    lines = [panels[first : first + columns] for first in range(0, len(panels), columns)]
+    width = (style.NARROW if narrow else style.WIDE) / columns
+    heights = [max(_height(tiles, width) for _, tiles in line) for line in lines]
+
+    def paint(figure: Figure) -> None:
+        grid = figure.subplots(len(lines), columns, squeeze=False, height_ratios=heights)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for place, (axes, (size, tiles)) in enumerate(zip(grid.flat, panels, strict=False)):
+            _paint(figure, axes, tiles, first=place % columns == 0)
+            axes.set_title("" if size is None else size_words(size), parse_math=False)
+            axes.set_anchor("N")
+
+    return style.draw(style.NARROW if narrow else style.WIDE, sum(heights), paint)
+
+
+def _panels(found: Found, name: str, *, narrow: bool) -> list[tuple[Size | None, Tiles]]:
+    """A panel a size; one alone, of none, where the array is the same at all of them, as of weights."""
+    arrays = [found.arrays[size].get(name) for size in found.sizes]
+    alike = len(arrays) > 1 and all(one is not None and np.array_equal(one, arrays[0]) for one in arrays)  # pyright: ignore
+    sizes = found.sizes[:1] if alike else found.sizes
+    panels = [(size, tiles) for size in sizes if (tiles := tiles_of(found, name, size, narrow=narrow))]
+    return [(None if alike else size, tiles) for size, tiles in panels]
+
+
+def _wide_of(panels: Sequence[tuple[Size | None, Tiles]]) -> int:
+    return max(tiles.maps.shape[1] for _, tiles in panels)
+
+
+def _height(tiles: Tiles, width: float) -> float:
+    down, across, rows, cols = tiles.maps.shape[:4]
+    times = 3 if across == down == 1 else 0.6 if _is_sheet(tiles) else 0.3 if rows == cols == 1 else 1
+    tile = min((width - _BESIDE) / across, _TILE * times)
+    return down * tile * min(rows / max(cols, 1), 3) + _ABOVE
+
+
+def _is_sheet(tiles: Tiles) -> bool:
+    """Whether maps stand in lines without names."""
+    return not tiles.down[0] and not tiles.across[0] and tiles.maps.shape[0] > 1
+
+
+def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
+    sheet, step = mosaic(tiles)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    shown: dict[str, Any] = {}
+    if tiles.maps.ndim == 4:
+        shown = {"cmap": "viridis", "vmin": 0.0 if tiles.low is None else tiles.low,
+                 "vmax": 1.0 if tiles.high is None else tiles.high}  # fmt: skip
+    picture = axes.imshow(sheet, interpolation="none", **shown)
+    for axis, (named, names), size, ticks in (
+        ("y", tiles.down, step[0], axes.set_yticks), ("x", tiles.across, step[1], axes.set_xticks),
+    ):  # fmt: skip
+        # Of many, some are named: text of 9 points would else run together.
+        every = max(1, math.ceil(len(names) / 12))
+        kept = [(number, name) for number, name in enumerate(names) if number % every == 0 and name]
+        ticks([number * size + (size - 1 - _GAP) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
+        if axis == "x":
+            axes.set_xlabel(named)
+        elif first:
+            axes.set_ylabel(named)
+    if tiles.low is not None:
+        bar = figure.colorbar(picture, ax=axes, pad=0.02, shrink=0.8, aspect=22)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        bar.ax.tick_params(labelsize=9)
+
+
+def mosaic(tiles: Tiles) -> tuple[np.ndarray, tuple[int, int]]:
+    """All maps as one picture with gaps between them, and the step from one to the next, (down, across) in its cells.
+    Without ends of a scale each map is divided by its own greatest value: [lines, columns], or of colours
+    [lines, columns, 4] with nothing where there is nothing."""
+    # A cell of a small map is several of the picture, so that a gap is narrow.
+    times = max(1, math.ceil(_CELLS / max(tiles.maps.shape[2:4])))
+    maps = tiles.maps.repeat(times, 2).repeat(times, 3)
+    down, across, rows, cols = maps.shape[:4]
+    if maps.ndim == 4 and tiles.low is None:
+        top = np.nanmax(np.where(np.isfinite(maps), maps, -np.inf), axis=(2, 3), keepdims=True)
+        maps = np.divide(maps, top, out=np.zeros_like(maps), where=np.isfinite(top) & (top > 0))
+    step = rows + _GAP, cols + _GAP
+    sheet = np.full((down * step[0] - _GAP, across * step[1] - _GAP, *maps.shape[4:]), np.nan)
+    for line in range(down):
+        for column in range(across):
+            top, left = line * step[0], column * step[1]
+            sheet[top : top + rows, left : left + cols] = maps[line, column]
+    if maps.ndim == 4:
+        return np.ma.masked_invalid(sheet), step
+    there = np.isfinite(sheet).all(-1, keepdims=True)
+    return np.concatenate((np.where(there, sheet, 0).clip(0, 1), there.astype(float)), -1), step
+
+
+def explains(found: Found, name: str) -> str:
+    """What the small maps of an array are, in a sentence: what stands where, and on which scale."""
+    for size in found.sizes:
+        tiles = tiles_of(found, name, size)
+        if tiles is None:
+            continue
+        axes = [one for one in (tiles.down[0], tiles.across[0]) if one]
+        images = "image" in axes
+        count = len(found.names[size])
+        mean = "image" in found.quantities[name].axes and not images
+        of = f"the mean of {count:,} images" if mean else f"the first {len(tiles.across[1])} images" if images else ""
+        laid = f"one map for each {axes[0]}" if len(axes) == 1 else ""
+        if len(axes) == 2:
+            laid = f"{_several(axes[0])} down, {_several(axes[1])} across"
+        scale = "each map is scaled by its own greatest value"
+        scale = "" if tiles.maps.ndim > 4 else scale if tiles.low is None else "all maps of a size share a scale"
+        said = "; ".join(one for one in (of, laid, scale) if one)
+        return f"{words.capital(said)}." if said else ""
+    return ""

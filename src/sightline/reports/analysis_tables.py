@@ -1,0 +1,74 @@
+"""Tables of what was measured inside models: a line a model and size, a column a layer; for a page and a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sightline.analysis_rows import LAYERS, AnalysisRow
+from sightline.reports import style, words
+from sightline.reports.analysis_plots import sizes_of
+from sightline.reports.grids import Cell, GridLine, Heading, TextTable
+from sightline.reports.tables import print_table
+
+Group = tuple[str, str]
+"""A measure and one of its quantities."""
+_ALL, _NONE = 1e6, 1e7
+_COLUMNS = {-1: "in", _ALL: "all layers", _NONE: "value"}
+
+
+def models_of(rows: Sequence[AnalysisRow]) -> list[str]:
+    """In the order in which they were measured."""
+    return list(dict.fromkeys(row.run for row in rows))
+
+
+def groups_of(rows: Sequence[AnalysisRow]) -> dict[Group, list[AnalysisRow]]:
+    """The rows of each quantity of each measure, in their order."""
+    groups: dict[Group, list[AnalysisRow]] = {}
+    for row in rows:
+        groups.setdefault((row.measure, row.metric), []).append(row)
+    return groups
+
+
+def by_layer_table(rows: Sequence[AnalysisRow], models: Sequence[str]) -> TextTable:
+    """A quantity: a line a model and size, a column a layer, each mean with its interval."""
+    columns = sorted({_place(row) for row in rows})
+    lines = []
+    for size in sizes_of(rows):
+        for name in (one for one in models if any(row.run == one and row.size == size for row in rows)):
+            own = {_place(row): row for row in rows if row.run == name and row.size == size}
+            lines.append(
+                GridLine(
+                    words.printable(name),
+                    style.colour(name, models),
+                    [_cell(own.get(place)) for place in columns],
+                    below=next(iter(own.values())).shown,
+                )
+            )
+    headings = [Heading(_COLUMNS.get(place) or f"layer {place}") for place in columns]
+    return TextTable(words.heading(rows[0]), headings, lines, "model")
+
+
+def _place(row: AnalysisRow) -> float:
+    """Where a row's number stands: what has no layers and what is of all of them after the last."""
+    return row.layer if row.layer is not None else _ALL if row.of_all_layers else _NONE
+
+
+def _cell(row: AnalysisRow | None) -> Cell:
+    return Cell(words.DASH) if row is None else Cell(words.number(row.value, row.unit), words.limits(row))
+
+
+def print_layers(rows: Sequence[AnalysisRow]) -> None:
+    """What is drawn, for the terminal, a table a measure: the first layer, the one in the middle, and the last."""
+    drawn = groups_of([row for row in rows if row.figure == LAYERS and not row.of_all_layers])
+    for measure in dict.fromkeys(measure for measure, _ in drawn):
+        lines = []
+        for some in (some for (own, _), some in drawn.items() if own == measure):
+            for size in sizes_of(some):
+                for name in models_of([row for row in some if row.size == size]):
+                    own = sorted((row for row in some if row.run == name and row.size == size), key=_place)
+                    shown = [own[0], own[len(own) // 2], own[-1]] if len(own) > 2 else own
+                    told = [words.number(row.value, row.unit) for row in shown]
+                    left = [""] * (3 - len(told))
+                    lines.append((words.heading(some[0]), own[0].shown, style.short(name), *told, *left))
+        title = f"{words.capital(words.title(measure))}: first, middle and last layer"
+        print_table(("mean over images", "size", "model", "first", "middle", "last"), lines, title=title)

@@ -1,0 +1,300 @@
+"""What is shown of the inside of models: each number and sentence of the rows, each map of the arrays, nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sightline.analysis.measures.base import Quantity
+from sightline.analysis_rows import AnalysisRow, dump_analysis, mean_over_images, read_analysis, rows_of
+from sightline.errors import InputError
+from sightline.reports import analysis_maps, analysis_page, analysis_plots, style, words
+from sightline.reports.analysis_findings import findings
+from sightline.reports.analysis_tables import by_layer_table, print_layers
+from tests.reports.test_plots import texts
+
+QUANTITIES = {
+    "reach": Quantity(("image", "layer", "head"), "cells", "rows: patches <b>", "layers"),
+    "joint": Quantity(("layer",), "fraction", "of all together", "layers"),
+    "joint_low": Quantity(("layer",), "fraction", "where it begins"),
+    "joint_high": Quantity(("layer",), "fraction", "where it ends"),
+    "look": Quantity(("image", "layer", "head", "row", "col"), "fraction", "where it looks", "maps"),
+    "paint": Quantity(("image", "row", "col", "channel"), "", "in colour", "maps"),
+    "alike": Quantity(("layer", "other_layer"), "", "of layers", "maps"),
+    "hidden": Quantity(("image", "layer"), "", "not drawn"),
+    "counts": Quantity(("image", "kind"), "", "of a kind"),
+}
+SIZES = ((16, 16), (16, 32))
+
+
+def found(model="a", encoding="lookhere_90", sizes=SIZES, images=3, depth=2, heads=2, seed=0):
+    """What a measure might have found, an `Analysis` in all but its class."""
+    draws = np.random.default_rng(seed)
+    arrays = {}
+    for height, width in sizes:
+        grid = height // 4, width // 4
+        low = draws.random(depth) / 2
+        arrays[height, width] = {
+            "reach": draws.random((images, depth, heads)) + 1,
+            "joint": low + 0.1,
+            "joint_low": low,
+            "joint_high": low + 0.3,
+            "look": draws.random((images, depth, heads, *grid)),
+            "paint": draws.random((images, *grid, 3)),
+            "alike": draws.random((depth + 1, depth + 1)),
+            "hidden": draws.random((images, depth + 1)),
+            "counts": draws.random((images, 5)),
+        }
+    return SimpleNamespace(
+        measure="attention_gaze", model=model, encoding=encoding, sizes=sizes, quantities=QUANTITIES, arrays=arrays,
+        names={size: tuple(f"image {number}" for number in range(images)) for size in sizes},
+        about={"depth": depth, "heads": heads, "patch_size": 4},
+    )  # fmt: skip
+
+
+ORIGIN = {"data": "scenes", "split": "test", "hardware": "a machine", "commit": "abc", "train_resolution": 16}
+
+
+def rows(*all_found):
+    return [row for one in all_found for row in rows_of(one, **ORIGIN)]
+
+
+def pick(some, **fields):
+    (one,) = [row for row in some if all(getattr(row, name) == value for name, value in fields.items())]
+    return one
+
+
+def test_rows_are_means_over_images_with_students_t():
+    one = found()
+    made = rows(one)
+    values = one.arrays[16, 32]["reach"][:, 1].mean(-1)
+    row = pick(made, metric="reach", size=(16, 32), layer=1)
+    assert row.value == pytest.approx(values.mean())
+    # t of two degrees of freedom.
+    assert row.interval[1] - row.value == pytest.approx(4.3026527 * values.std(ddof=1) / 3**0.5)
+    assert (row.count, row.unit, row.run, row.encoding, row.figure) == (3, "cells", "a", "lookhere_90", "layers")
+    # Of one more than layers the first is what enters the first.
+    assert [row.layer for row in made if row.metric == "hidden" and row.size == (16, 16)] == [-1, 0, 1, None]
+    whole = pick(made, metric="hidden", size=(16, 16), of_all_layers=True)
+    assert whole.value == pytest.approx(one.arrays[16, 16]["hidden"][:, 1:].mean())
+    # What is of all images together has the measure's own interval, whose ends are no rows.
+    joint = pick(made, metric="joint", size=(16, 16), layer=0)
+    low = one.arrays[16, 16]["joint_low"][0]
+    assert joint.interval == (low, low + 0.3)
+    assert {row.metric for row in made} == {"reach", "joint", "hidden"}
+
+
+def test_what_is_not_there_counts_nowhere():
+    value, interval, count = mean_over_images(np.array([1.0, np.nan, 3.0]))
+    assert (value, count) == (2.0, 2)
+    assert interval == pytest.approx((2 - 12.7062047, 2 + 12.7062047))
+    assert mean_over_images(np.array([5.0])) == (5.0, None, 1)
+    assert mean_over_images(np.array([np.nan]))[2] == 0
+    assert mean_over_images(np.array([0.0, 1.0]), fractions=True)[1] == (0, 1)
+    one = found()
+    one.arrays[16, 16]["reach"][:] = np.nan
+    assert not [row for row in rows(one) if row.metric == "reach" and row.size == (16, 16)]
+
+
+def test_rows_come_back_from_their_file(tmp_path):
+    made = rows(found())
+    file = tmp_path / "analysis.jsonl"
+    file.write_text(dump_analysis(made))
+    assert read_analysis(file) == made
+    file.write_text(dump_analysis(made)[:-20])
+    with pytest.raises(InputError, match=r"analysis.jsonl"):
+        read_analysis(file)
+
+
+def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else():
+    both = found(), found("b<i>", "rope_axial", seed=1)
+    text = analysis_page.render(rows(*both), both, "sightline analyse a b")
+    assert text.count("<h2 id=") == 2
+    sizes = "16 px and 16 \N{MULTIPLICATION SIGN} 32 px"
+    for said in ("Inside 2 models", "a machine", "3 images of scenes/test", sizes,
+                 "sightline analyse a b", "b&lt;i&gt;", "Rows: patches &lt;b&gt;."):  # fmt: skip
+        assert said in text
+    assert "<script" not in text
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', text)
+    assert "default-src 'none'" in text
+    assert len(text) < 10e6
+    # Each name that is referred to is there once.
+    # A picture's own is a hash of it, and colour bars are alike.
+    ids = [one for one in re.findall(r'\bid="([^"]+)"', text) if "-image" not in one]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+    # Every number of the rows stands in a table with its interval.
+    for row in rows(*both):
+        assert f">{words.number(row.value, row.unit)}<" in text
+        assert words.interval(words.limits(row)) in text
+    assert analysis_page.render(rows(*both), both, "sightline analyse a b") == text
+
+
+def test_maps_without_room_are_counted_and_the_curves_stay(monkeypatch):
+    both = found(), found("b", "rope_axial", seed=1)
+    monkeypatch.setattr(analysis_page, "_MAPS", 0)
+    monkeypatch.setattr(analysis_page, "_BOTH_WIDTHS", 0)
+    text = analysis_page.render(rows(*both), both, "x")
+    assert "Maps of a, b are left out" in text
+    assert "Look, a" not in text
+    assert "Reach in cells" in text
+    assert 'class="narrow"' not in text
+
+
+def test_a_notebook_shows_a_part_whose_ids_are_its_own():
+    one, two = analysis_page.shown([found()]), analysis_page.shown([found(seed=1)])
+    assert "<html" not in one
+    assert "Attention gaze" in one
+    ids = [set(re.findall(r'\bid="([^"]+)"', text)) - {"attention_gaze"} for text in (one, two)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+
+
+def test_every_model_has_one_look_and_every_size_a_panel():
+    three = [found("a"), found("b", "rope_axial"), found("c", "learned_1d", sizes=SIZES[:1])]
+    made = [row for row in rows(*three) if row.metric == "reach" and row.layer is not None]
+    heads = analysis_plots.heads_of(three, "attention_gaze", "reach")
+    for narrow in (False, True):
+        svg = analysis_plots.curves(made, ["a", "b", "c"], heads, narrow=narrow)
+        said = texts(svg)
+        for name in ("a", "b", "c", "layer", "reach (cells)", "16 px (4 \N{MULTIPLICATION SIGN} 4 patches)",
+                     "16 \N{MULTIPLICATION SIGN} 32 px (4 \N{MULTIPLICATION SIGN} 8 patches)"):  # fmt: skip
+            assert name in said
+        for colour in style.PALETTE[:3]:
+            assert colour.lower() in svg.lower()
+    # A figure of one model alone has the colour that it has elsewhere.
+    alone = analysis_plots.curves([row for row in made if row.run == "b"], ["a", "b", "c"])
+    assert style.PALETTE[1].lower() in alone.lower()
+    assert style.PALETTE[0].lower() not in alone.lower()
+    assert set(heads) == {(one.model, size) for one in three for size in one.sizes}
+    assert heads["a", (16, 16)][1] == pytest.approx(three[0].arrays[16, 16]["reach"][:, 1].mean(0))
+
+
+def test_tables_by_hand():
+    made = rows(found(), found("b", "rope_axial", sizes=SIZES[:1], seed=1))
+    table = by_layer_table([row for row in made if row.metric == "reach"], ["a", "b"])
+    assert table.caption == "Reach in cells"
+    assert [heading.title for heading in table.headings] == ["layer 0", "layer 1", "all layers"]
+    assert [(line.label, line.below) for line in table.lines] == [
+        ("a", "16 px"), ("b", "16 px"), ("a", "16 \N{MULTIPLICATION SIGN} 32 px"),
+    ]  # fmt: skip
+    row = pick(made, metric="reach", run="b", layer=1)
+    assert table.lines[1].cells[1].value == f"{row.value:.4g}"
+    assert table.lines[1].cells[1].limits == tuple(f"{end:.4g}" for end in row.interval)
+
+
+def test_the_terminal_says_first_middle_and_last(capsys):
+    print_layers(rows(found(depth=5)))
+    said = capsys.readouterr().out
+    made = [row for row in rows(found(depth=5)) if row.metric == "reach" and row.size == (16, 16)]
+    assert "Attention gaze" in said
+    for layer in (0, 2, 4):
+        assert f"{pick(made, layer=layer).value:.4g}" in said
+    assert "not drawn" not in said
+
+
+def test_maps_are_means_of_images_by_layer_and_head():
+    one = found()
+    tiles = analysis_maps.tiles_of(one, "look", (16, 32))
+    assert tiles is not None
+    assert tiles.maps.shape == (2, 2, 4, 8)
+    np.testing.assert_allclose(tiles.maps, one.arrays[16, 32]["look"].mean(0))
+    assert (tiles.down, tiles.across) == (("layer", ["0", "1"]), ("head", ["0", "1"]))
+    sheet, step = analysis_maps.mosaic(tiles)
+    # Cells of a small map are three wide; each is divided by its greatest, with nothing between.
+    assert step == (3 * 4 + 2, 3 * 8 + 2)
+    assert sheet.shape == (2 * step[0] - 2, 2 * step[1] - 2)
+    np.testing.assert_allclose(sheet[:12:3, :24:3], tiles.maps[0, 0] / tiles.maps[0, 0].max())
+    assert np.ma.getmaskarray(sheet)[12:14].all()
+    assert analysis_maps.explains(one, "look") == (
+        "The mean of 3 images; layers down, heads across; each map is scaled by its own greatest value."
+    )
+
+
+def test_colours_and_matrices_are_drawn_as_they_are():
+    one = found(images=8)
+    tiles = analysis_maps.tiles_of(one, "paint", (16, 16))
+    assert tiles is not None
+    assert tiles.maps.shape == (1, 6, 4, 4, 3)
+    np.testing.assert_array_equal(tiles.maps[0, 2], one.arrays[16, 16]["paint"][2])
+    assert analysis_maps.explains(one, "paint") == "The first 6 images; one map for each image."
+    alike = analysis_maps.tiles_of(one, "alike", (16, 16))
+    assert alike is not None
+    assert alike.down == ("layer", ["in", "0", "1"])
+    assert alike.across == ("other layer", ["in", "0", "1"])
+    np.testing.assert_array_equal(alike.maps[:, :, 0, 0], one.arrays[16, 16]["alike"])
+    assert not analysis_maps.is_drawn(one, "counts")
+    assert not analysis_maps.is_drawn(one, "reach")
+    svg = analysis_maps.small_multiples(one, "alike")
+    assert {"in", "layer", "other layer", "16 px"} <= set(texts(svg))
+
+
+def test_what_is_the_same_at_all_sizes_is_drawn_once():
+    one = found()
+    for size in SIZES:
+        one.arrays[size]["alike"] = np.eye(3)
+    assert "16 px" not in texts(analysis_maps.small_multiples(one, "alike"))
+
+
+def test_nothing_is_drawn_of_nothing():
+    one = found()
+    for size in SIZES:
+        one.arrays[size]["look"] = np.zeros((3, 2, 2, 0, 0))
+        one.arrays[size]["paint"] = np.full((3, 4, 4, 3), np.nan)
+        one.arrays[size]["alike"] = np.full((3, 3), np.nan)
+    assert not analysis_maps.is_drawn(one, "look")
+    assert not analysis_maps.is_drawn(one, "alike")
+    text = analysis_page.render(rows(one), [one], "x")
+    assert "Reach" in text
+    assert "Look" not in text
+
+
+def told(measure, metric, values, *, counts=5, depth=2, size=(16, 16)):
+    """Rows as of that measure: by encoding the value, with an interval of 0.1 around it."""
+    base: AnalysisRow = pick(rows(found()), metric="reach", size=(16, 16), layer=1)
+    made = []
+    for place, (encoding, value) in enumerate(values.items()):
+        same = {
+            "run": f"run{place}", "encoding": encoding, "measure": measure, "metric": metric, "value": value,
+            "interval": (value - 0.1, value + 0.1), "unit": "", "count": counts, "depth": depth, "size": size,
+        }  # fmt: skip
+        made += [
+            dataclasses.replace(base, **same, slices={"layer": 0}),
+            dataclasses.replace(base, **same, slices={"layer": 1}),
+            dataclasses.replace(base, **same, slices={}, of_all_layers=True),
+        ]
+    return made
+
+
+DIVERSITY = "head_diversity", "jsd"
+
+
+def test_lookheres_diversity_is_said_to_be_higher_where_all_intervals_are():
+    (said,) = findings(told(*DIVERSITY, {"lookhere_90": 1.0, "rope_axial": 0.5, "learned_1d": 0.7}))
+    assert said.startswith("At 16 px, LookHere's head diversity is higher, as its paper found")
+    for number in ("run0 1 [0.9,\u00a01.1]", "run1 0.5 [0.4,\u00a00.6]", "run2 0.7 [0.6,\u00a00.8]"):
+        assert number in said
+    (said,) = findings(told("lens_miou", "miou", {"lookhere_90": 0.2, "rope_axial": 0.5}))
+    assert "LookHere's logit-lens mIoU is lower, other than its paper found" in said
+
+
+def test_no_verdict_where_intervals_overlap_or_models_are_unlike():
+    (said,) = findings(told(*DIVERSITY, {"lookhere_90": 1.0, "rope_axial": 0.85}))
+    assert "no verdict" in said
+    mixed = told(*DIVERSITY, {"lookhere_90": 1.0}) + told(*DIVERSITY, {"rope_axial": 0.5}, depth=3)
+    (said,) = findings(mixed)
+    assert said == "At 16 px, no verdict on head diversity: the models differ in layers, heads or patches."
+
+
+def test_nothing_is_said_where_there_is_nothing_to_compare():
+    assert findings(told(*DIVERSITY, {"lookhere_90": 1.0})) == []
+    assert findings(told(*DIVERSITY, {"rope_axial": 1.0, "learned_1d": 0.5})) == []
+    assert findings(told("entropy", "entropy", {"lookhere_90": 1.0, "rope_axial": 0.5})) == []
+    # Of other images.
+    other = told(*DIVERSITY, {"lookhere_90": 1.0}) + told(*DIVERSITY, {"rope_axial": 0.5}, counts=6)
+    assert findings(other) == []
+    assert "LookHere beside" not in analysis_page.render(rows(found()), [found()], "x")
