@@ -260,7 +260,7 @@ def test_a_model_of_timms_beside_one_of_ours(cli, refused, models, tmp_path):
     out, words = tmp_path / "inside", ("--resolutions", "32", *FEW, "--no-pretrained")
     code, _, err = cli("analyse", models / "a", "timm:test_vit", *words, "--num-classes", "24", "--out", out)
     assert code == 0, err
-    assert [row.run for row in read_analysis(out / "analysis.jsonl")][0] == "a"
+    assert next(row.run for row in read_analysis(out / "analysis.jsonl")) == "a"
     # The patch of one of them does not divide what that of the other does.
     refused("analyse", models / "a", "timm:test_vit", "--resolutions", "36", *FEW, "--no-pretrained",
             "--out", tmp_path / "other", says=["resolution 36", "32 or 48"])  # fmt: skip
