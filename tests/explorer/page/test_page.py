@@ -105,6 +105,8 @@ def test_a_bad_file_is_refused_by_a_sentence(sight, tmp_path):
 @slow
 def test_the_size_is_moved_and_two_sizes_stand_beside_each_other(sight, base):
     one = sight(ONE + "&at=0.31,0.69")
+    most = int(one.pane().locator(".size").get_attribute("max"))
+    assert most**2 <= asked(base, "/api/session")["limits"]["max_tokens"] < (most + 1) ** 2
     one.pane().locator(".size").fill("12")
     assert one.settle().numbers()["Grid"] == by(12, 12)
     assert one.numbers()["From"] == "Row 3, column 8"

@@ -39,7 +39,7 @@ export function fillAnswer(element, view) {
         const was = before.get(name);
         cells.push(cell("td", was === undefined ? "not among five" : percent(was)));
         const change = share === undefined || was === undefined ? "" : 100 * (share - was);
-        cells.push(cell("td", change === "" ? "" : `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(1)}`));
+        cells.push(cell("td", change === "" ? "" : `${change < 0 ? "−" : "+"}${Math.abs(change).toFixed(Math.abs(change) < 0.1 ? 2 : 1)}`));
       }
       return row(cells);
     }),

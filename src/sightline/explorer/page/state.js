@@ -9,9 +9,9 @@ export function clamp(value, low, high) {
   return Math.min(Math.max(value, low), high);
 }
 
-/** The sides in pixels that a slider may take: multiples of the patch within the limit of tokens. */
+/** The sides in pixels that a slider may take: multiples of the patch within the limit, which counts patches. */
 export function sidesOf(model, limits) {
-  const most = Math.max(1, Math.floor(Math.sqrt(limits.max_tokens - model.prefix.length)));
+  const most = Math.max(1, Math.floor(Math.sqrt(limits.max_tokens)));
   return { low: model.patch_size, high: model.patch_size * most, step: model.patch_size };
 }
 
