@@ -1,0 +1,195 @@
+"""Attention whose measures are known: of one token alone, of all alike, of equal heads, of fields of view."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.analysis.attention_blocks import attention_blocks
+from sightline.analysis.found import Analysis
+from sightline.analysis.images import Normalised
+from sightline.analysis.measures.attention_distance import AttentionDistance, attention_distance, mean_distance
+from sightline.analysis.measures.attention_maps import AttentionMaps, attention_maps
+from sightline.analysis.measures.attention_rollout import AttentionRollout, attention_rollout
+from sightline.analysis.measures.base import Measure, measure_classes
+from sightline.analysis.measures.entropy import Entropy, entropy
+from sightline.analysis.measures.head_distance import HeadDistance, head_distance
+from sightline.analysis.measures.head_diversity import HeadDiversity, head_diversity
+from sightline.attention import Pattern, Recorded
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models import create_model
+from sightline.models.model import Model
+from tests.analysis.measures.explicit import tiny
+
+GRID, HEADS, DIM = (3, 5), 4, 12
+CELLS = [np.array(cell) for cell in itertools.product(*map(range, GRID))]
+
+
+def arrays_of(
+    kinds: list[type[Measure]], q: Tensor, k: Tensor, *, prefix: int = 0, pattern: Pattern | None = None
+) -> dict[str, np.ndarray]:
+    """What measures find in one layer of one image on GRID, of these queries and keys [heads, slots, head_dim]."""
+    model = create_model("vit_micro_patch4", encoding="none", depth=1, heads=q.shape[0], dim=48, pool="mean")
+    layout = TokenLayout.uniform(GRID, 1, num_prefix_tokens=prefix)
+    batch = Normalised(torch.empty(0), layout, {}, torch.arange(1), ["one"], [{}])
+    measures = [kind(model) for kind in kinds]
+    for one in measures:
+        one.begin(batch)
+        for block in attention_blocks(Recorded(0, q[None], k[None], k[None], pattern, layout, layout), 700):
+            one.attention(block)
+        one.end(torch.empty(0), layout)
+    return {name: array for one in measures for name, array in one.arrays().items()}
+
+
+ALL: list[type[Measure]] = [AttentionDistance, Entropy, HeadDiversity, HeadDistance]
+
+
+def test_who_looks_at_itself_spans_nothing() -> None:
+    itself = 100 * torch.eye(15).expand(HEADS, -1, -1)
+    found = arrays_of([*ALL, AttentionRollout], itself, itself)
+    for name in ("distance", "distance_of_grid", "weighted_sum", "entropy", "of_visible", "jsd", "l1", "l2"):
+        np.testing.assert_allclose(found[name], 0, atol=1e-6, err_msg=name)
+    expected = np.zeros((1, 1, *GRID))
+    expected[0, 0, 1, 2] = 1
+    np.testing.assert_allclose(found["rollout"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_who_looks_everywhere_alike_spans_the_mean_of_the_grid(prefix: int) -> None:
+    q = torch.zeros(HEADS, 15 + prefix, DIM)
+    found = arrays_of([*ALL, AttentionRollout], q, torch.randn_like(q), prefix=prefix)
+    apart = np.mean([np.linalg.norm(a - b) for a in CELLS for b in CELLS])
+    np.testing.assert_allclose(mean_distance(GRID), apart, rtol=1e-12)
+    np.testing.assert_allclose(found["distance"], apart, rtol=1e-5)
+    np.testing.assert_allclose(found["distance_of_grid"], 1, rtol=1e-5)
+    np.testing.assert_allclose(found["weighted_sum"], apart * 15 / (15 + prefix), rtol=1e-5)
+    np.testing.assert_allclose(found["entropy"], np.log(15 + prefix), rtol=1e-5)
+    np.testing.assert_allclose(found["of_visible"], 1, rtol=1e-5)
+    for name in ("jsd", "l1", "l2"):
+        np.testing.assert_allclose(found[name], 0, atol=1e-6, err_msg=name)
+    expected = np.full(GRID, 0.5 / (15 + prefix))
+    expected[1, 2] += 0.5
+    np.testing.assert_allclose(found["rollout"][0, 0], expected, rtol=1e-5)
+    np.testing.assert_allclose(found["to_prefix"][..., 0], 0.5 * prefix / (15 + prefix), atol=1e-6)
+
+
+def test_equal_heads_have_no_diversity_and_heads_apart_have_the_most() -> None:
+    q, k = (torch.randn(1, 16, DIM).expand(HEADS, -1, -1) for _ in "qk")
+    equal = arrays_of(ALL, q, k, prefix=1)
+    for name in ("jsd", "l1", "l2"):
+        np.testing.assert_allclose(equal[name], 0, atol=1e-6, err_msg=name)
+    assert equal["entropy"].min() > 0.1
+    # Each head looks at one token, each at another.
+    k = torch.zeros(HEADS, 16, DIM)
+    k[range(HEADS), range(3, 3 + HEADS), 0] = 1
+    q = torch.zeros_like(k)
+    q[..., 0] = 1000
+    apart = arrays_of(ALL, q, k, prefix=1)
+    np.testing.assert_allclose(apart["jsd"], np.log(HEADS), rtol=1e-6)
+    np.testing.assert_allclose(apart["l1"], 2, rtol=1e-6)
+    np.testing.assert_allclose(apart["l2"], np.sqrt(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_180", "lookhere_90", "lookhere_45"])
+def test_fields_of_view_without_a_penalty_show_what_is_visible_alike(encoding: str) -> None:
+    """The knob at 0 keeps the mask: uniform attention over the visible patches and the prefix tokens."""
+    model = create_model("vit_micro_patch4", encoding=encoding, depth=1, heads=12, dim=48, num_classes=3)
+    model.set_knob(0)
+    layout = TokenLayout.uniform(GRID, 1)
+    pattern = model.encoding.pattern(0, layout)
+    assert pattern is not None
+    q = torch.zeros(12, 16, 4)
+    found = arrays_of(ALL, q, q, prefix=1, pattern=pattern)
+    table = pattern.tables(layout.segments[0].grid, layout.device)[0] > -1e30
+    expected = {"distance": np.zeros(12), "entropy": np.zeros(12), "of_visible": np.zeros(12)}
+    counts = np.zeros((12, 15))
+    for head, (number, query) in itertools.product(range(12), enumerate(CELLS)):
+        seen = [key for key in CELLS if table[head, key[0] - query[0] + 2, key[1] - query[1] + 4]]
+        counts[head, number] = len(seen)
+        expected["distance"][head] += np.mean([np.linalg.norm(key - query) for key in seen]) / 15
+        expected["entropy"][head] += np.log(len(seen) + 1) / 15
+        expected["of_visible"][head] += 1 / 15
+    assert counts.min() < 15
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name][0, 0], array, rtol=1e-5, err_msg=name)
+    assert found["jsd"] > 0.05
+
+
+def test_the_only_patch_that_a_head_sees_is_no_narrow_look() -> None:
+    """Where nobody has a choice, `of_visible` counts nobody."""
+    model = create_model("vit_micro_patch4", encoding="lookhere_45", depth=1, heads=12, dim=48, pool="mean")
+    layout = TokenLayout.uniform(GRID, 1, num_prefix_tokens=0)
+    model.set_knob(0)
+    q = torch.zeros(12, 15, 4)
+    found = arrays_of([Entropy], q, q, pattern=model.encoding.pattern(0, layout))
+    np.testing.assert_allclose(found["of_visible"], 1, rtol=1e-6)
+
+
+def by_function(model: Model) -> list[Analysis]:
+    images = torch.randn(2, 3, 12, 20)
+    named = [attention_distance, entropy, head_diversity, head_distance, attention_maps, attention_rollout]
+    return [one(model, images) for one in named]
+
+
+def test_each_is_a_function_and_is_found_by_its_name() -> None:
+    model = tiny("rope_axial", pool="attention")
+    for found in by_function(model):
+        assert found.measure in measure_classes()
+        arrays = found.arrays[(12, 20)]
+        assert set(arrays) <= set(found.quantities)
+        for name, array in arrays.items():
+            axes = found.quantities[name].axes
+            sizes = dict(zip(axes, array.shape, strict=True))
+            known = {"image": 2, "layer": 3, "head": 4, "row": 3, "col": 5}
+            assert all(sizes[axis] == size for axis, size in known.items() if axis in sizes), (name, sizes)
+            # Attention pooling has no CLS token beside it.
+            assert name != "map_prefix"
+    assert attention_maps(model, torch.randn(2, 3, 12, 20))["pooling"].shape == (4, 3, 5)
+
+
+def test_of_no_image_there_are_arrays_of_none() -> None:
+    model = tiny("none")
+    for name, kind in measure_classes().items():
+        if kind in (*ALL, AttentionMaps, AttentionRollout):
+            for array in kind(model).arrays().values():
+                assert array.size == 0, name
+
+
+@pytest.mark.parametrize("place", [(0.5,), (1.5, 0), "centre", (0.1, "x"), None, 3])
+def test_a_place_outside_the_image_is_refused(place: object) -> None:
+    model, images = tiny("none"), torch.randn(1, 3, 12, 20)
+    with pytest.raises(InputError, match=r"expected \(y, x\) from 0 to 1") as caught:
+        attention_maps(model, images, query=place)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="attention_rollout: quer"):
+        attention_rollout(model, images, queries=[place])  # type: ignore[list-item]
+
+
+def test_what_maps_and_rollout_refuse() -> None:
+    bare, images = tiny("none", pool="mean"), torch.randn(1, 3, 12, 20)
+    with pytest.raises(InputError, match="has no prefix token"):
+        attention_rollout(bare, images, queries=["prefix"])
+    with pytest.raises(InputError, match="expected a list"):
+        attention_rollout(bare, images, queries=[])
+    with pytest.raises(InputError, match=r"5 x 3 patches beside one of 3 x 5"):
+        attention_maps(bare, [torch.randn(3, 12, 20), torch.randn(3, 20, 12)])
+    assert attention_rollout(bare, images)["rollout"].shape == (1, 1, 3, 5)
+
+
+def test_another_query_is_another_map() -> None:
+    model, images = tiny("lookhere_90"), torch.randn(1, 3, 12, 20)
+    first, last = (attention_maps(model, images, query=at)["map"] for at in ((0, 0), (1, 1)))
+    # With a mask, corners see into the image alone.
+    assert (first[..., 0, 0] > 0).all()
+    assert (last[..., 2, 4] > 0).all()
+    assert not np.allclose(first, last)
+    rolled = attention_rollout(model, images, queries=[(0, 0), (1, 1), "prefix"])
+    assert rolled["rollout"].shape == (1, 3, 3, 5)
+    assert rolled["rollout"][0, 0, 0, 0] > 0.125
+    assert rolled["rollout"][0, 1, 2, 4] > 0.125
+    np.testing.assert_allclose(rolled["rollout"].sum((2, 3)) + rolled["to_prefix"], 1, rtol=1e-5)
