@@ -55,6 +55,7 @@ def test_they_are_loaded_by_nothing_else():
         (("a", "--port", "-1"), "--port"),
         (("a", "--port", "65536"), "expected 0 to 65535"),
         (("a", "--port", "80.5"), "no whole number"),
+        (("a", "--no-pretrained"), "--no-pretrained: goes with timm:NAME alone (got a)"),
         (("a", "--max-mib", "0"), "--max-mib"),
         (("a", "--max-mib", "99999999"), "--max-mib 99999999: expected at most"),
         (("a", "--images", "/nowhere"), "--images /nowhere: is no folder"),

@@ -93,6 +93,10 @@ class Asked:
             if given:
                 raise InputError(f"{option}: goes with timm:NAME alone (got {self.model})")
 
+    def built(self) -> Model:
+        """What timm builds by the name, in evaluation mode; random weights are the same each time."""
+        return self._of_timm(self.model.partition(":")[2])
+
     def _of_timm(self, name: str) -> Model:
         if self.num_classes is not None:
             require_whole("--num-classes", self.num_classes, 1)

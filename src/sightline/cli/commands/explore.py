@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from sightline.cli.options import Device
 
+if TYPE_CHECKING:
+    from sightline.models import Model
+
 _LEAST_MIB, _MOST_MIB = 1, 1 << 20
 # Of what is left out of a folder.
 _SAID = 5
+_TIMM = "timm:"
 
 
 def explore(
@@ -24,6 +28,7 @@ def explore(
     no_browser: bool = False,
     device: Device = "auto",
     max_mib: int = 512,
+    no_pretrained: bool = False,
 ) -> None:
     """Look into one or two models on a local page: where each head looks, at any size, from any patch.
 
@@ -35,6 +40,7 @@ def explore(
         port: Where the page is served; 8765, or any other where that is taken, unless given.
         no_browser: Print the page's address without opening it.
         max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
+        no_pretrained: With random weights instead of those that timm:NAME has published.
     """
     from sightline.checks import require_whole
     from sightline.errors import InputError
@@ -48,6 +54,8 @@ def explore(
         require_whole("--port", port, 0)
         if port > 65535:
             raise InputError(f"--port {port}: expected 0 to 65535")
+    if no_pretrained and not any(model.startswith(_TIMM) for model in models):
+        raise InputError(f"--no-pretrained: goes with timm:NAME alone (got {', '.join(models)})")
     require_whole("--max-mib", max_mib, _LEAST_MIB)
     if max_mib > _MOST_MIB:
         raise InputError(f"--max-mib {max_mib}: expected at most {_MOST_MIB}")
@@ -58,7 +66,6 @@ def explore(
     from sightline.explorer.pictures import Pictures
     from sightline.explorer.serve import listen, open_browser, serve, url_of
     from sightline.explorer.subjects import Subject
-    from sightline.load import load_model
 
     where = runtime.resolve_device(device)
     # Before a model is read, which takes longer.
@@ -69,7 +76,7 @@ def explore(
         if len(pictures.left_out) > _SAID:
             warn(f"left out: {len(pictures.left_out) - _SAID} more")
         most_bytes = max_mib << 20
-        loaded = [load_model(model).to(where) for model in models]
+        loaded = [_loaded(model, pretrained=not no_pretrained).to(where) for model in models]
         named = zip(loaded, _names(models), strict=True)
         explorer = Explorer([Subject(model, name, most_bytes) for model, name in named], pictures, most_bytes)
         url = url_of(listening)
@@ -82,6 +89,16 @@ def explore(
         with signals.deferred() as heard:
             serve(explorer, listening, began=began, ends=heard)
         signals.end_if_heard()
+
+
+def _loaded(model: str, *, pretrained: bool) -> Model:
+    """The model; of timm's also without its published weights, and then the same each time."""
+    from sightline.cli.suite_model import Asked
+    from sightline.load import load_model
+
+    if model.startswith(_TIMM) and not pretrained:
+        return Asked(model, pretrained=False).built()
+    return load_model(model)
 
 
 def _names(models: tuple[str, ...]) -> list[str]:
