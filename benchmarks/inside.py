@@ -2,18 +2,17 @@
 
     python benchmarks/inside.py [--quick] [--rounds 5] [--encodings lookhere_90 rope_axial] [--out OUT]
 
-A ViT-B/16 at 1024 px, one image in float32: `watch` with those measures against the forward pass alone, in turn, by the
-processor's seconds; `times_forward` is what is wanted to be 2.5 at most. The pairs of heads (L1, L2) are 66, and are
-timed by themselves. Memory is the peak of processes of their own, without and with rollout:
-`beyond_forward_mib`, wanted to be 150 and 350 at most. Then the plain way at 512 px, where it fits: timm's model with
-fused attention switched off, hooks that keep each layer's attention whole, and the same numbers computed of that;
-`attention_gib` is what is kept there, `attention_gib_1024` what it would be at 1024 px. About 15 minutes on one idle
-core.
+A ViT-B/16 at 1024 px, one image in float32: `watch` with those measures against the forward pass alone, each pass in
+a process of its own, in turn, by the processor's seconds; `times_baseline` is wanted to be 2.5 at most. Memory is the
+peak of those processes: `beyond_mib` with rollout, wanted to be 350 at most, `without_mib` without, 150 at most. Then
+the plain way at 512 px, where it fits: timm's model with fused attention switched off, hooks that keep each layer's
+attention whole (`attention_gib`, and what it would be at 1024 px), and the same numbers computed of that. Last the
+pairs of heads (L1 and L2), which are 66, by themselves. About 20 minutes on one idle core.
 """
 
 from __future__ import annotations
 
-import statistics
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -37,8 +36,9 @@ from sightline.models import Model, create_model
 
 _MODEL, _TIMM, _PATCH = "vit_base_patch16", "vit_base_patch16_224", 16
 _SIDE, _SIDE_OF_TIMM = 1024, 512
+_TIMM_WAY, _PAIRS = "timm, attention kept whole", "L1 and L2"
 _PLAIN: tuple[type[Measure], ...] = (AttentionDistance, Entropy, HeadDiversity)
-_COLUMNS = ("subject", "baseline", "encoding", "side", "times_forward", "interval", "subject_ms", "beyond_forward_mib")
+_COLUMNS = ("subject", "baseline", "encoding", "side", "times_baseline", "times_interval", "beyond_mib", "memory_ratio")
 
 
 def case(encoding: str, side: int, depth: int) -> tuple[Model, Batch]:
@@ -105,110 +105,82 @@ def timm_model(depth: int) -> Any:
     return None if model is None else model.eval()
 
 
-def peak_of(way: str, encoding: str, side: int, depth: int) -> int:
-    """Peak bytes of this process, in which the pass is all there is."""
-    if way == "timm":
-        image = torch.randn(1, 3, side, side)
-        usual(timm_model(depth), image)
+def alone(way: str, encoding: str, side: int, depth: int) -> dict[str, float]:
+    """Seconds of one pass and the peak bytes of this process, in which it is all there is."""
+    torch.manual_seed(0)
+    if way == _TIMM_WAY:
+        work: Work = partial(usual, timm_model(depth), torch.randn(1, 3, side, side))
     else:
         model, batch = case(encoding, side, depth)
-        if way == "forward":
-            forward(model, batch)
-        else:
-            inside(model, batch, _PLAIN, rollout=way == "with rollout")
-    return runtime.peak_memory()
+        kinds = [HeadDistance] if way == _PAIRS else _PLAIN
+        work = partial(forward, model, batch)
+        if way != "forward":
+            work = partial(inside, model, batch, kinds, rollout=way == "with rollout")
+    (seconds,) = interleave({way: work}, 1, warm=False, by=clock())[way]
+    return {"seconds": seconds, "peak": runtime.peak_memory()}
 
 
-def measured_peak(way: str, encoding: str, side: int, depth: int) -> int:
-    """The same in a process of its own."""
-    words = ["--peak", way, "--encodings", encoding, "--side", str(side), "--depth", str(depth)]
-    return in_fresh_process(__file__, words)["peak"]
-
-
-def with_ratio(found: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A row of `measure.row` with the subject's time over that of the forward pass, as the target is said."""
+def compared(
+    subject: str, baseline: str, encoding: str, side: int, depth: int, rounds: int, beside: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The row of one way against another, each pass in a process of its own and in every round both, and the MiB that
+    ways take beyond the baseline; those `beside` run once."""
+    ways = (baseline, subject)
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    peaks: dict[str, int | None] = {}
+    for number in range(rounds):
+        for way in (*ways, *(beside if number == 0 else ())):
+            words = ["--alone", way, "--encodings", encoding, "--side", str(side), "--depth", str(depth)]
+            found = in_fresh_process(__file__, [*words, "--threads", str(torch.get_num_threads())])
+            peaks[way] = max(peaks.get(way) or 0, int(found["peak"]))
+            if way in times:
+                times[way].append(found["seconds"])
+            print(f"  {way}: {found['seconds']:.1f} s, {found['peak'] / 2**20:.0f} MiB", flush=True)
+    said = {"model": _MODEL, "encoding": encoding, "side": side, "depth": depth, "dtype": "float32",
+            "clock": clock().__name__}  # fmt: skip
+    beyond = {way: round(((peak or 0) - (peaks[baseline] or 0)) / 2**20) for way, peak in peaks.items()}
+    found = row("inside", subject, baseline, times, peaks, **said)
     low, high = found["interval"]
-    said = {"times_forward": round(1 / found["ratio"], 2), "times_interval": [round(1 / high, 2), round(1 / low, 2)]}
-    return {**found, **said, **more}
-
-
-def rows_of(encoding: str, side: int, depth: int, rounds: int) -> list[dict[str, Any]]:
-    """Time and memory of looking inside one model, against its forward pass."""
-    ways = ("forward", "without rollout", "with rollout")
-    peaks: dict[str, int | None] = {way: measured_peak(way, encoding, side, depth) for way in ways}
-    model, batch = case(encoding, side, depth)
-    works: dict[str, Work] = {
-        "forward": partial(forward, model, batch),
-        "with rollout": partial(inside, model, batch, _PLAIN, True),
-    }
-    works["forward"]()
-    times = interleave(works, rounds, warm=False, by=clock())
-    # Timed once, apart from the rounds.
-    pairs: dict[str, Work] = {"L1 and L2": partial(inside, model, batch, [HeadDistance], False)}
-    once = interleave(pairs, 1, warm=False, by=clock())["L1 and L2"]
-    said = {"model": _MODEL, "encoding": encoding, "side": side, "depth": depth, "dtype": "float32",
-            "clock": clock().__name__}  # fmt: skip
-    base = peaks["forward"] or 0
-    beyond = {way: round(((peaks[way] or 0) - base) / 2**20) for way in ways[1:]}
-    found = row("inside", "with rollout", "forward", times, peaks, **said)
-    first = with_ratio(
-        found, wanted=2.5, beyond_forward_mib=beyond["with rollout"], wanted_mib=350,
-        without_rollout_mib=beyond["without rollout"], wanted_without_mib=150,
-    )  # fmt: skip
-    middle = [statistics.median(times["forward"])]
-    apart = row("inside", "L1 and L2", "forward", {"forward": middle, "L1 and L2": once}, {}, **said)
-    return [first, with_ratio(apart)]
-
-
-def beside_timm(encoding: str, side: int, depth: int, rounds: int) -> list[dict[str, Any]]:
-    """The plain way beside ours, at a size where it fits."""
-    plain = timm_model(depth)
-    if plain is None:
-        print("timm does not import: no plain way beside it")
-        return []
-    model, batch = case(encoding, side, depth)
-    image = torch.randn(1, 3, side, side)
-    works: dict[str, Work] = {
-        "with rollout": partial(inside, model, batch, _PLAIN, True),
-        "timm, attention kept whole": partial(usual, plain, image),
-    }
-    peaks: dict[str, int | None] = {
-        name: measured_peak(way, encoding, side, depth)
-        for name, way in zip(works, ("with rollout", "timm"), strict=True)
-    }
-    times = interleave(works, rounds, warm=True, by=clock())
-    tokens, whole = (side // _PATCH) ** 2 + 1, (_SIDE // _PATCH) ** 2 + 1
-    said = {"model": _MODEL, "encoding": encoding, "side": side, "depth": depth, "dtype": "float32",
-            "clock": clock().__name__}  # fmt: skip
-    gib = {
-        f"attention_gib{name}": round(depth * 12 * n**2 * 4 / 2**30, 2) for name, n in (("", tokens), ("_1024", whole))
-    }
-    return [{**row("inside", "with rollout", "timm, attention kept whole", times, peaks, **said), **gib}]
+    found |= {"times_baseline": round(1 / found["ratio"], 2), "times_interval": [round(1 / high, 2), round(1 / low, 2)]}
+    return found, beyond
 
 
 def main() -> None:
     parser = Parser(__doc__)
     parser.usual("inside", "one layer at a small size, to see that it runs")
-    parser.add_argument("--rounds", type=threads, default=5, help="timed ones, each of all ways in turn")
+    parser.add_argument("--rounds", type=threads, default=5, help="timed ones, each of both ways in turn")
     parser.add_argument("--encodings", nargs="+", default=["lookhere_90", "rope_axial"])
     parser.add_argument("--side", type=int, default=None, help="of the images, in pixels")
     parser.add_argument("--depth", type=int, default=None, help="layers")
-    parser.add_argument("--peak", choices=("forward", "without rollout", "with rollout", "timm"), help="one way alone")
+    parser.add_argument("--alone", help="one way in this process, as the others are started")
     chosen = parser.begin()
     side = chosen.side or (64 if chosen.quick else _SIDE)
     depth = chosen.depth or (1 if chosen.quick else 12)
-    if chosen.peak:
-        print(f'{{"peak": {peak_of(chosen.peak, chosen.encodings[0], side, depth)}}}')
+    if chosen.alone:
+        print(json.dumps(alone(chosen.alone, chosen.encodings[0], side, depth)))
         return
     rows: list[dict[str, Any]] = []
+
+    def save(new: dict[str, Any]) -> None:
+        # After each case: one takes many minutes.
+        rows.append(new)
+        parser.save(rows if chosen.out else [new])
+        print_table(_COLUMNS, [new])
+
     for encoding, said in counted(chosen.encodings):
         print(f"{said} {encoding}", flush=True)
-        rows += rows_of(encoding, side, depth, chosen.rounds)
-        print_table(_COLUMNS, rows[-2:])
+        given = (encoding, side, depth, chosen.rounds)
+        found, beyond = compared("with rollout", "forward", *given, beside=["without rollout"])
+        wanted = {"wanted": 2.5, "wanted_mib": 350, "wanted_without_mib": 150}
+        save({**found, **wanted, "beyond_mib": beyond["with rollout"], "without_mib": beyond["without rollout"]})
     # timm's own model adds what `learned_1d` adds.
-    rows += beside_timm("learned_1d", 64 if chosen.quick else _SIDE_OF_TIMM, depth, chosen.rounds)
-    print_table(("subject", "baseline", "encoding", "side", "ratio", "interval", "memory_ratio"), rows[-1:])
-    parser.save(rows)
+    small = 64 if chosen.quick else _SIDE_OF_TIMM
+    found, _ = compared("with rollout", _TIMM_WAY, "learned_1d", small, depth, chosen.rounds)
+    kept = {at: round(depth * 12 * ((at // _PATCH) ** 2 + 1) ** 2 * 4 / 2**30, 2) for at in (small, side)}
+    save({**found, "attention_gib": kept[small], f"attention_gib_at_{side}": kept[side]})
+    for encoding in chosen.encodings:
+        found, beyond = compared(_PAIRS, "forward", encoding, side, depth, 1)
+        save({**found, "beyond_mib": beyond[_PAIRS]})
 
 
 if __name__ == "__main__":

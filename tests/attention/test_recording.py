@@ -50,3 +50,28 @@ def test_padding_is_recorded_by_nobody_and_a_recorder_ends_with_its_block() -> N
     assert [one.keys.slots for one in seen] == [5]
     model([torch.randn(3, 8, 8)])
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("pool", ["cls", "attention"])
+@pytest.mark.parametrize("encoding", ["lookhere_90", "rope_axial"])
+def test_what_is_computed_again_in_the_backward_pass_is_recorded_once(encoding: str, pool: str) -> None:
+    model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, depth=3, num_classes=5)
+    randomise_parameters(model).train()
+    model.blocks.recomputes = True
+    expected = [0, 1, 2, *([None] if pool == "attention" else [])]
+    seen: list[Recorded] = []
+    with recording(seen.append):
+        loss = model(torch.randn(2, 3, 12, 20)).square().sum()
+        assert [one.layer for one in seen] == expected
+        loss.backward()
+    assert [one.layer for one in seen] == expected
+    assert next(model.blocks.parameters()).grad is not None
+    # Nor by who is gone when the backward pass comes, nor by who came since.
+    later: list[Recorded] = []
+    with recording(seen.append):
+        loss = model(torch.randn(2, 3, 12, 20)).square().sum()
+    with recording(later.append):
+        loss.backward()
+    model(torch.randn(2, 3, 12, 20))
+    assert [one.layer for one in seen] == 2 * expected
+    assert later == []

@@ -104,7 +104,7 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     """
     batch = batch.to(model.anchor.device)
     watching = [one for one in measures if one.sees_attention()]
-    kept: list[Recorded] | None = [] if any(one.from_top for one in watching) else None
+    kept = _Kept(len(model.blocks)) if any(one.from_top for one in watching) else None
 
     def asking(segment: Segment, prefix: int) -> list[int] | None:
         wanted: list[int] = []
@@ -124,8 +124,7 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
         if kept is None:
             shown(call)
         else:
-            # Values are looked at by nobody: queries and keys that are views of all three are copied.
-            kept.append(replace(call, q=_alone(call.q), k=_alone(call.k), v=call.v[..., :0].clone()))
+            kept.add(call)
 
     with evaluation_mode(model), torch.inference_mode():
         for measure in measures:
@@ -136,16 +135,32 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
                 tokens = _through(model, rows, batch.layout, measures)
         else:
             tokens = _through(model, rows, batch.layout, measures)
-        while kept:
-            shown(kept.pop())
+        while kept is not None and kept.calls:
+            shown(kept.calls.pop())
         for measure in measures:
             measure.end(tokens, batch.layout)
     return tokens
 
 
-def _alone(x: Tensor) -> Tensor:
-    """A tensor that holds no memory but its own."""
-    return x if x.untyped_storage().nbytes() == x.numel() * x.element_size() else x.clone()
+class _Kept:
+    """Calls of a pass, with their queries and keys in one piece of memory for all layers: pieces between what a pass
+    takes and gives back leave holes in the heap (100 MB at 1024 px, docs/LOG.md)."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.calls: list[Recorded] = []
+        self._free: list[Tensor] = []
+
+    def add(self, call: Recorded) -> None:
+        """Keep what scores are computed of; values are looked at by nobody."""
+        if not self.calls:
+            self._free = list(call.q.new_empty(2 * self.layers, *call.q.shape).unbind(0))
+        q, k = (self._copy(one) for one in (call.q, call.k))
+        self.calls.append(replace(call, q=q, k=k, v=call.v[..., :0].clone()))
+
+    def _copy(self, x: Tensor) -> Tensor:
+        fits = self._free and (self._free[-1].shape, self._free[-1].dtype) == (x.shape, x.dtype)
+        return self._free.pop().copy_(x) if fits else x.clone(memory_format=torch.contiguous_format)
 
 
 def inputs_of(model: Model, batch: Batch) -> Tensor:

@@ -25,6 +25,8 @@ BLOCK_BYTES = 12 << 20
 """Of the attention of a block: 64 queries of a ViT-B at 1024 px, for which a matrix product pays (docs/LOG.md)."""
 # Of what is computed at once of it, some heads of an image: what a core's own cache holds.
 _PART_BYTES = 1 << 20
+# Of a table of displacements that is spread over columns: 24 at 1024 px, eight times that at 2048.
+_TABLE_BYTES = 32 << 20
 # In place of minus infinity: its exponential is 0 too, and 0 times it is no NaN.
 _MASKED = -1e30
 Asking = Callable[[Segment, int], Sequence[int] | None]
@@ -120,8 +122,8 @@ def _of_image(
     before_q, before_k = call.queries.num_prefix_tokens, call.keys.num_prefix_tokens
     query, key = call.queries.segments[number], call.keys.segments[number]
     # Tiles are an order for back ends; what is looked at stands in rows.
-    q, query = _in_rows(call.q[:, :, ask], query, before_q)
-    k, key = _in_rows(call.k[:, :, keep], key, before_k)
+    q, query = _in_rows(call.q[:, :, ask].detach(), query, before_q)
+    k, key = _in_rows(call.k[:, :, keep].detach(), key, before_k)
     k = k.float().contiguous()
     rows, heads, slots = q.shape[:3]
     keys = k.shape[2]
@@ -225,12 +227,14 @@ class _Bias:
         self.extra = [one.detach().float().clamp(min=_MASKED)[..., None, None] for one in given]
 
     @cached_property
-    def by_column(self) -> Tensor:
+    def by_column(self) -> Tensor | None:
         """The table for each column that asks: [heads, columns, 2 rows - 1, columns]. What a query adds to all keys is
-        one slice of it."""
+        one slice of it. None where it is large."""
         assert self.table is not None
         cols = self.key.grid.cols
         heads, height, width = self.table.shape
+        if 4 * heads * cols * height * cols > _TABLE_BYTES:
+            return None
         strides = height * width, 1, width, 1
         return self.table.contiguous().as_strided((heads, cols, height, cols), strides).flip(1)
 
@@ -282,7 +286,12 @@ class _Bias:
             count = min(grid.cols - col, last - place)
             at = on_patches[:, :, place - first : place - first + count]
             shown = slice(grid.rows - 1 - row, 2 * grid.rows - 1 - row)
-            at += self.by_column[heads, col : col + count, shown]
+            if self.by_column is not None:
+                at += self.by_column[heads, col : col + count, shown]
+            else:
+                for number in range(count):
+                    start = grid.cols - 1 - col - number
+                    at[:, :, number] += self.table[heads, shown, start : start + grid.cols]
             place += count
         top = max(0, before_q - first)
         if self.by_key is not None:

@@ -29,7 +29,7 @@ class Seen:
     prefix_k: int
     queries: np.ndarray
     keys: np.ndarray
-    grid: tuple[int, int]
+    grid: tuple[int, ...]
 
     @property
     def of_patches(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ MEASURES: list[type[Measure]] = [
 REGISTERS = {"num_registers": 2}
 BARE = {"pool": "mean"}
 POOLING = {"pool": "attention"}
-CASES: dict[str, tuple[Callable[[Model], Normalised], str, dict[str, object]]] = {
+CASES: dict[str, tuple[Callable[[Model], Normalised], str, Mapping[str, object]]] = {
     "plain": (explicit.plain, "none", {}),
     "plain, masked": (explicit.plain, "lookhere_90", {}),
     "masked, no prefix": (explicit.plain, "lookhere_90", BARE),
@@ -75,7 +75,7 @@ def weighted_sum(one: Seen) -> np.ndarray:
 
 
 @functools.cache
-def mean_apart(grid: tuple[int, int]) -> float:
+def mean_apart(grid: tuple[int, ...]) -> float:
     cells = list(itertools.product(*map(range, grid)))
     return float(np.mean([np.hypot(a[0] - b[0], a[1] - b[1]) for a in cells for b in cells]))
 
@@ -103,7 +103,7 @@ def jsd(one: Seen) -> np.ndarray:
 def pairs(norm: int) -> Callable[[Seen], np.ndarray]:
     def mean(one: Seen) -> np.ndarray:
         both = itertools.combinations(one.of_patches, 2)
-        return np.mean([np.linalg.norm(a - b, ord=norm, axis=-1) for a, b in both])
+        return np.asarray(np.mean([np.linalg.norm(a - b, ord=norm, axis=-1) for a, b in both]))
 
     return mean
 

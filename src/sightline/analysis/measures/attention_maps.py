@@ -96,13 +96,13 @@ class AttentionMaps(Measure):
         self._sums[name][layer or 0].index_add_(1, keys.flatten(), weights.double().transpose(0, 1).flatten(1))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = {name: (self._sums[name] / self._counts[name]).cpu().numpy() for name in self._sums}
-        found.setdefault("map", np.full((self.model.config.depth, self.model.config.heads, 0), np.nan))
-        grid = (0, 0) if self.grid is None else tuple(self.grid)
-        if found["map"].shape[-1] == 0 and self.grid is not None:
-            found["map"] = np.full((*found["map"].shape[:2], self.grid.cells), np.nan)
-        maps = {name: one.reshape(*one.shape[:2], *grid) for name, one in found.items()}
-        return {name: one[0] if name == "pooling" else one for name, one in maps.items()}
+        config, grid = self.model.config, (0, 0) if self.grid is None else tuple(self.grid)
+        # Where no image had the patch that asks, nothing was added.
+        found = {"map": np.full((config.depth, config.heads, *grid), np.nan)}
+        for name, total in self._sums.items():
+            array = (total / self._counts[name]).unflatten(-1, grid).cpu().numpy()
+            found[name] = array[0] if name == "pooling" else array
+        return found
 
 
 def attention_maps(

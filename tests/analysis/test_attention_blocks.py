@@ -1,0 +1,149 @@
+"""Blocks of attention: as large as was said, of those who ask alone, and of any scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.analysis import analyse
+from sightline.analysis.analyse import watch
+from sightline.analysis.attention_blocks import AttentionBlock, attention_blocks
+from sightline.analysis.measures.attention_distance import AttentionDistance
+from sightline.analysis.measures.attention_maps import AttentionMaps
+from sightline.analysis.measures.attention_rollout import AttentionRollout
+from sightline.analysis.measures.base import Measure
+from sightline.attention import Recorded, recording
+from sightline.layout import TokenLayout
+from tests.analysis.measures import explicit
+from tests.analysis.measures.explicit import recorded, tiny
+
+
+@pytest.mark.parametrize("encoding", ["none", "lookhere_90", "rpe_learned"])
+@pytest.mark.parametrize("make", [explicit.plain, explicit.packed, explicit.dropped])
+def test_those_who_ask_alone_are_shown_as_all_are(encoding: str, make) -> None:
+    model = tiny(encoding, num_registers=1)
+    call = recorded(model, make(model))[1]
+    whole: dict[int, tuple[Tensor, Tensor]] = {}
+    for block in attention_blocks(call, 1 << 20):
+        rows = zip(block.attention, block.entropy, strict=True)
+        whole |= dict(zip(block.images.tolist(), rows, strict=True))
+    for asking in ([0], [4, 2, 4], [1, 3]):
+        some = list(attention_blocks(call, 1 << 20, lambda *_, asking=asking: asking))
+        # Prefix tokens are shown together, by the first of them.
+        expected = sorted({0 if slot < 2 else slot for slot in asking})
+        for image in range(call.keys.images):
+            shown = [block for block in some if image in block.images]
+            assert [block.first for block in shown] == expected
+            for block in shown:
+                row, count = block.images.tolist().index(image), 2 if block.first == 0 else 1
+                assert block.attention.shape[2] == count
+                attention, entropy = (one[:, block.first : block.first + count] for one in whole[image])
+                torch.testing.assert_close(block.attention[row], attention, rtol=1e-5, atol=1e-6)
+                torch.testing.assert_close(block.entropy[row], entropy, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 2_000, 5_000, 100_000])
+def test_a_block_is_as_large_as_was_said_and_all_queries_are_in_one(block_bytes: int) -> None:
+    model = tiny("lookhere_90")
+    for make in (explicit.plain, explicit.packed, explicit.padded):
+        call = recorded(model, make(model))[0]
+        seen: list[tuple[int, int]] = []
+        for block in attention_blocks(call, block_bytes):
+            rows, _, queries, keys = block.attention.shape
+            assert rows * queries == 1 or block.attention.numel() * 4 <= block_bytes
+            torch.testing.assert_close(block.attention.sum(-1), torch.ones(rows, 4, queries))
+            assert block.distance.shape[1:] == (queries - block.prefix_queries, keys - 1)
+            seen += [(int(image), block.first + one) for image in block.images for one in range(queries)]
+        slots = enumerate(call.keys.lengths * call.keys.rows)
+        assert sorted(seen) == [(image, slot) for image, count in slots for slot in range(count)]
+
+
+@pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned"])
+def test_a_large_table_is_read_query_by_query(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(encoding)
+    call = recorded(model, explicit.plain(model))[0]
+    blocks = list(attention_blocks(call, 2_000))
+    monkeypatch.setattr("sightline.analysis.attention_blocks._TABLE_BYTES", 0)
+    for one, other in zip(attention_blocks(call, 2_000), blocks, strict=True):
+        torch.testing.assert_close(one.attention, other.attention)
+
+
+def test_a_pass_with_gradients_is_looked_at_without() -> None:
+    model = tiny("rpe_learned")
+    calls: list[Recorded] = []
+    with recording(calls.append):
+        model(torch.randn(1, 3, 12, 20))
+    assert calls[0].q.requires_grad
+    for block in attention_blocks(calls[0], 2_000):
+        assert not block.attention.requires_grad
+
+
+def test_scores_of_any_size_are_looked_at() -> None:
+    layout = TokenLayout.uniform((2, 3), 1, num_prefix_tokens=1)
+    for scale in (1e-20, 1e3, 1e15):
+        q, k = scale * torch.randn(1, 2, 7, 4), torch.randn(1, 2, 7, 4)
+        (block,) = attention_blocks(Recorded(0, q, k, k, None, layout, layout))
+        expected = torch.softmax(q.double() @ k.double().transpose(2, 3) / 2, -1)
+        torch.testing.assert_close(block.attention, expected.float(), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(block.entropy, torch.special.entr(expected).sum(-1).float(), rtol=1e-3, atol=1e-3)
+        assert block.entropy.min() >= -1e-6
+
+
+class _Asked(Measure):
+    """Counts the queries that it is shown, of some slots or of all."""
+
+    name = "asked"
+    quantities = {}  # noqa: RUF012
+
+    def __init__(self, model, slots: list[int] | None) -> None:
+        super().__init__(model)
+        self.slots, self.shown = slots, 0
+
+    def wants(self, segment, prefix: int) -> list[int] | None:
+        return self.slots
+
+    def attention(self, block: AttentionBlock) -> None:
+        self.shown += block.attention.shape[2]
+
+    def arrays(self):
+        return {}
+
+
+def test_no_more_is_computed_than_somebody_asks() -> None:
+    model = tiny("lookhere_90")
+    batch = explicit.plain(model, images=1)
+    for slots, count in (([3], 1), ([], 0), (None, 16)):
+        measures = [_Asked(model, slots), _Asked(model, [5])]
+        watch(model, batch, measures)
+        expected = 16 if slots is None else count + 1
+        assert [one.shown for one in measures] == [3 * expected] * 2
+    maps = AttentionMaps(model)
+    assert sorted(maps.wants(batch.layout.segments[0], 1)) == [0, 8]
+
+
+@pytest.mark.parametrize("encoding", ["none", "rope_axial"])
+def test_what_is_kept_holds_no_memory_but_its_own(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries that are views of queries, keys and values together would keep all three."""
+    model = tiny(encoding)
+    held: list[Tensor] = []
+    real = attention_blocks
+
+    def blocks(call: Recorded, *args):
+        held.extend((call.q, call.k))
+        assert call.v.untyped_storage().nbytes() == 0
+        return real(call, *args)
+
+    monkeypatch.setattr(analyse, "attention_blocks", blocks)
+    layers: list[int | None] = []
+
+    class Order(AttentionDistance):
+        def attention(self, block: AttentionBlock) -> None:
+            layers.append(block.layer)
+
+    watch(model, explicit.plain(model), [AttentionRollout(model), Order(model)])
+    assert layers == [2, 1, 0]
+    assert len(held) == 6
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in held}
+    assert sum(storages.values()) == sum(one.numel() * 4 for one in held)
+    assert len({one.data_ptr() for one in held}) == 6
