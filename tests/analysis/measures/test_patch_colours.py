@@ -88,9 +88,12 @@ def test_all_images_of_a_size_together():
 
 
 @pytest.mark.parametrize("fit", ["image", "size"])
-def test_dropped_patches_have_none(fit):
-    model, kept = cases.model(), [[0, 3, 4, 7, 14], [14, 1, 2, 9, 5, 6]]
-    given = {NATIVE: [cases.dropped(model, cases.images((3, 5), (3, 5)), kept)]}
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_dropped_patches_have_none(fit, by_rows):
+    model, kept = cases.model(), [[0, 3, 4, 7, 14], [14, 1, 2, 9, 5]]
+    shown = cases.images((3, 5), (3, 5))
+    batch = cases.dropped_by_rows(model, torch.stack(shown), kept) if by_rows else cases.dropped(model, shown, kept)
+    given = {NATIVE: [batch]}
     found = patch_colours(model, given, fit=fit)["colours"].reshape(2, 15, 3)
     tokens = [normed[model.num_prefix_tokens :].numpy() for _, normed, _, _ in cases.layers_of(model, given)]
     expected = [written_out(one)[0] for one in tokens]

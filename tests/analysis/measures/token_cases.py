@@ -51,6 +51,13 @@ def dropped(model: Any, shown: list[Tensor], kept: list[list[int]]) -> Normalise
     return Normalised(rows, layout, {}, whole.indices, whole.names, whole.slices)
 
 
+def dropped_by_rows(model: Any, shown: Tensor, kept: list[list[int]]) -> Normalised:
+    """A batch of images of one grid, of which each keeps as many patches, but others."""
+    whole, index = batch(model, shown), torch.tensor(kept)
+    rows = whole.inputs.gather(1, index.unsqueeze(-1).expand(-1, -1, whole.inputs.shape[-1]))
+    return Normalised(rows, whole.layout.keep(index), {}, whole.indices, whole.names, whole.slices)
+
+
 def _plain(model: Any) -> Any:
     return torch.stack(images((3, 5), (3, 5)))
 
@@ -62,6 +69,11 @@ def _several(model: Any) -> Any:
 def _dropped(model: Any) -> Any:
     shown = images((3, 5), (5, 2), (2, 7))
     return {(0, 0): [dropped(model, shown, [[0, 3, 4, 7, 14], [1, 2, 9], list(range(14))])]}
+
+
+def _dropped_by_rows(model: Any) -> Any:
+    shown = torch.stack(images((3, 5), (3, 5)))
+    return {(12, 20): [dropped_by_rows(model, shown, [[0, 3, 4, 7], [14, 1, 9, 12]])]}
 
 
 def _list_of_one(model: Any) -> Any:
@@ -80,6 +92,7 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
     "plain": _plain,
     "several grids": _several,
     "dropped and padded": _dropped,
+    "dropped by rows": _dropped_by_rows,
     "a list of one": _list_of_one,
     "one patch": _one_patch,
     "batch after batch": _batches,
@@ -113,5 +126,6 @@ def alone(model: Any, shown: Any) -> list[tuple[Tensor, TokenLayout]]:
         for row in range(one.layout.rows):
             for part, segment in zip(parts, segments, strict=False):
                 layout = TokenLayout.uniform(segment.grid, 1, num_prefix_tokens=model.num_prefix_tokens)
-                found.append((part[row : row + 1], layout.keep(segment.indices[:1])))
+                indices = segment.indices.expand(one.layout.rows, -1)[row : row + 1]
+                found.append((part[row : row + 1], layout.keep(indices)))
     return found
