@@ -21,7 +21,7 @@ def centre_of(grid: Grid) -> tuple[int, int]:
     return grid.rows // 2, grid.cols // 2
 
 
-def cell_of(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
+def checked_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
     """A cell (row, col) of a grid, its centre for None.
 
     Raises:
@@ -76,7 +76,7 @@ def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = No
         InputError: the grid is none of two axes, or the cell is not in it.
     """
     grid = Grid.checked(grid)
-    cell = cell_of(grid, cell)
+    cell = checked_cell(grid, cell)
     bias = np.stack([_bias_from(model, layer, grid, cell) for layer in range(model.config.depth)])
     return bias > -np.inf, bias
 

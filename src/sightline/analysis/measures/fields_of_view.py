@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isqrt
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
-from sightline.analysis.views import cell_of, refuse_unbiased, seen_from
+from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
+from sightline.analysis.views import refuse_unbiased, seen_from
 from sightline.grid import Grid
 from sightline.models import Model
 
@@ -42,38 +43,45 @@ class FieldsOfView(OfWeights):
         "visible_cells": Quantity(("layer", "head"), "cells", f"how many are visible, itself included; {_WORDS}"),
     }
 
-    def __init__(self, model: Model, query: Sequence[int] | None = None) -> None:
+    def __init__(self, model: Model, query: Place = CENTRE) -> None:
+        """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image.
+
+        Raises:
+            InputError: it is not from 0 to 1.
+        """
         super().__init__(model)
-        self.query = query
+        self.query = checked_place("fields_of_view: query", query)
 
     @classmethod
     def check(cls, model: Model) -> None:
         refuse_unbiased(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
-        cell_of(grid, self.query)
         side = isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
         refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
-        visible, bias = seen_from(self.model, grid, self.query)
+        visible, bias = seen_from(self.model, grid, divmod(cell_of(grid, self.query), grid.cols))
         weight = np.minimum(np.exp(bias), 1)
         return {"visible": visible, "bias": bias, "weight": weight, "visible_cells": visible.sum((2, 3))}
 
 
-def fields_of_view(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:
+def fields_of_view(
+    model: Model, images: Images | None = None, sizes: Sizes = None, *, query: Place = CENTRE, **options: Any
+) -> Analysis:
     """What each head of each layer may see from one patch, at each size; see `FieldsOfView`.
 
     Args:
         model: as `load_model` gives it.
         images, sizes: as `read_from_weights`; no image is needed.
-        **options: `query`, the patch that asks as (row, col); the centre (rows // 2, cols // 2) unless given.
+        query: where the patch that asks stands, (y, x) from 0 to 1 of the image; at the centre (rows // 2, cols // 2).
+        **options: as `read_from_weights`.
 
     Returns:
         `visible`: bool, `bias`, `weight`: float32 [layers, heads, rows, cols]; `visible_cells`: int64 [layers, heads].
 
     Raises:
-        InputError: the encoding does not bias the scores, the query is not in the grid, the arrays would be above
+        InputError: the encoding does not bias the scores, no such place, the arrays would be above
             64 MiB, or as `read_from_weights`.
     """
-    return read_from_weights(model, FieldsOfView, images, sizes, **options)
+    return read_from_weights(model, FieldsOfView, images, sizes, query=query, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import MOST_BYTES, OfWeights, read_from_weights, refuse_larger
-from sightline.analysis.views import cell_of
+from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -52,13 +52,16 @@ class RopeFourier(OfWeights):
         "kept": Quantity(("layer", "head"), "fraction", f"of the coefficients of the grid, that are kept; {_WORDS}"),
     }
 
-    def __init__(self, model: Model, query: Sequence[int] | None = None, picture: np.ndarray | None = None) -> None:
+    def __init__(self, model: Model, query: Place = CENTRE, picture: np.ndarray | None = None) -> None:
+        """Args: query: which patch is lit, (y, x) from 0 to 1 of the image; picture: another one, [rows, cols].
+
+        Raises:
+            InputError: the query is not from 0 to 1, or the picture holds no numbers.
+        """
         super().__init__(model)
-        if query is not None and picture is not None:
-            raise InputError("rope_fourier: expected a query or a picture, not both")
         if picture is not None and not (isinstance(picture, np.ndarray) and picture.dtype.kind in "buif"):
             raise InputError("rope_fourier: picture: expected an array of numbers, [rows, cols] of the grid")
-        self.query, self.picture = query, picture
+        self.query, self.picture = checked_place("rope_fourier: query", query), picture
 
     @classmethod
     def check(cls, model: Model) -> None:
@@ -70,9 +73,7 @@ class RopeFourier(OfWeights):
             )
 
     def refuse_grid(self, grid: Grid) -> None:
-        if self.picture is None:
-            cell_of(grid, self.query)
-        elif self.picture.shape != tuple(grid):
+        if self.picture is not None and self.picture.shape != tuple(grid):
             raise InputError(f"picture of {list(self.picture.shape)}: expected [{grid.rows}, {grid.cols}], as the grid")
         side = math.isqrt(MOST_BYTES // (4 * self.model.config.depth * self.model.config.heads))
         refuse_larger(self.name, self.model, grid, 4 * grid.cells, side)
@@ -80,7 +81,7 @@ class RopeFourier(OfWeights):
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
         if self.picture is None:
             picture = np.zeros(tuple(grid))
-            picture[cell_of(grid, self.query)] = 1
+            picture.flat[cell_of(grid, self.query)] = 1
         else:
             picture = self.picture.astype(np.float64)
         frequencies = np.stack([_frequencies(self.model, layer, grid) for layer in range(self.model.config.depth)])
@@ -157,15 +158,15 @@ def rope_fourier(model: Model, images: Images | None = None, sizes: Sizes = None
     Args:
         model: as `load_model` gives it.
         images, sizes: as `read_from_weights`; no image is needed.
-        **options: `query`, the lit patch as (row, col), the centre unless given; or `picture`, any other to be made
-            again: numbers [rows, cols] of the grid, as an image in grey.
+        **options: `query`, which patch is lit, (y, x) from 0 to 1 of the image, the centre unless given; or `picture`,
+            any other to be made again: numbers [rows, cols] of the grid, as an image in grey.
 
     Returns:
         `frequencies`: float32 [layers, heads, head_dim / 2, 2], (f_x, f_y) in radians a cell; `picture`: float32
         [rows, cols]; `reconstruction`: float32 [layers, heads, rows, cols]; `error`, `kept`: float64 [layers, heads].
 
     Raises:
-        InputError: the encoding turns nothing, or not evenly, the query is not in the grid, the picture is of another
+        InputError: the encoding turns nothing, or not evenly, no such place, the picture is of another
             shape, the arrays would be above 64 MiB, or as `read_from_weights`.
     """
     return read_from_weights(model, RopeFourier, images, sizes, **options)
