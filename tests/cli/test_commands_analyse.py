@@ -72,6 +72,18 @@ def test_two_models_give_arrays_rows_figures_and_a_page(cli, models, tmp_path):
     assert one.interval[1] - one.value == pytest.approx(4.30265 * values.std(ddof=1) / 3**0.5, rel=1e-5)
 
 
+def test_an_option_of_a_measure_is_kept_with_its_arrays(cli, models, tmp_path):
+    words = ("--images", "2", "--measures", "attention_maps", "--set", "attention_maps.query=[0,1]")
+    maps = []
+    for name, more in (("corner", words), ("middle", words[:-2])):
+        out = tmp_path / name
+        assert cli("analyse", models / "a", "--resolutions", "16", *more, "--out", out)[0] == 0
+        maps.append(Analysis.read(out / "a.attention_maps.npz"))
+    assert maps[0].about["options"] == {"query": [0, 1]}
+    assert maps[1].about["options"] == {}
+    assert not np.array_equal(maps[0]["map"], maps[1]["map"])
+
+
 def test_json_prints_the_rows(cli, models, tmp_path):
     code, said, _ = cli("analyse", models / "a", *FEW, "--out", tmp_path / "inside", "--json")
     assert code == 0
@@ -198,7 +210,9 @@ def test_a_run_keeps_its_own_and_its_report_shows_it(cli, run_copy, tmp_path):
 
     code, said, err = cli("analyse", run_copy, "--resolutions", "16", *FEW)
     assert code == 0, err
-    assert said.splitlines()[-1].endswith(str(run_copy / "analysis"))
+    first, last = said.splitlines()[-2:]
+    assert first.endswith(str(run_copy / "analysis"))
+    assert f"report {run_copy} --out" in last
     page = tmp_path / "report.html"
     assert cli("report", run_copy, "--out", page)[0] == 0
     text = page.read_text()

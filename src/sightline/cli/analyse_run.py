@@ -130,7 +130,7 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         with signals.way_on("the same command"):
             move = bars.counter("analysing (patches)", sum(_patches(one) for one in opened))
             for one in opened:
-                found += _measured(one, origin, move)
+                found += _measured(one, origin, given, move)
         bars.say_left_out(source)
     if not any(any(names) for one in found for names in one.names.values()):
         raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
@@ -264,11 +264,16 @@ def _say_plan(opened: Sequence[Opened], data: str, split: str, source: Source, c
     print(f"{line}; {', '.join(measures)}", file=sys.stderr)
 
 
-def _measured(one: Opened, origin: Mapping[str, Any], move: Callable[[int], None]) -> list[Analysis]:
+def _measured(
+    one: Opened, origin: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], move: Callable[[int], None]
+) -> list[Analysis]:
     shown = {size: _Counted(batches, move) for size, batches in one.images.items()}
     found = analysed_together(one.model, one.measures, shown, called=one.identity.run)
     told = {"data": origin["data"], "split": origin["split"], "commit": origin["commit"]}
-    return [replace(analysis, about={**analysis.about, **told}) for analysis in found]
+    return [
+        replace(analysis, about={**analysis.about, **told, "options": dict(given.get(analysis.measure, {}))})
+        for analysis in found
+    ]
 
 
 @dataclass(frozen=True, eq=False)

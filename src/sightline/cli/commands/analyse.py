@@ -45,8 +45,9 @@ def analyse(
         resolutions: Sides in pixels, HEIGHTxWIDTH, or native (each image at its own, with at most 1024 patches), as
             32,64,96x192; the size of the model and twice that unless given.
         images: How many of the split; unless given what takes about a minute of one core, from 4 to 32.
-        measures: As attention_distance,...; all that fit the models and the data unless given.
-        settings: MEASURE.OPTION=VALUE, an option of a measure.
+        measures: As attention_distance,entropy; all that fit the models and the data unless given, but for those that
+            take many passes or give very large arrays.
+        settings: MEASURE.OPTION=VALUE, an option of a measure, as attention_maps.query=[0.25,0.75] (docs/ANALYSIS.md).
         out: The folder; RUN/analysis of one run, else analysis, unless given.
         overwrite: Replace it if it exists.
         workers: Processes that read images ahead.
@@ -60,6 +61,7 @@ def analyse(
     from sightline.cli.analyse_run import Analysing, carry_out, default_out
     from sightline.cli.resolutions import split_words
     from sightline.reports.analysis_tables import print_layers
+    from sightline.run_files import INSIDE, PAGE, RESULTS
 
     runtime.set_threads(threads)
     out = default_out(models) if out is None else out
@@ -93,3 +95,5 @@ def analyse(
         return
     print_layers(rows)
     print(f"arrays, rows, figures, page: {out}")
+    if len(models) == 1 and out == models[0] / INSIDE and (models[0] / RESULTS).exists():
+        next_step.say_next("report", models[0], *next_step.writing("--out", models[0] / PAGE))
