@@ -8,10 +8,12 @@ drawn. `wanted_ms` is what was promised: 50 ms for the demonstration's model (`-
 lookhere_90; a model of its shape with drawn weights where none is given), and 250 ms for a ViT-S with lookhere_90 at
 512 px. `view_ms` is a pass at a new image, from the question to the answer; `first_byte_ms` that of the page itself,
 `page_ms` the page with all of its files, one after the other. `--beside` says what else the machine did meanwhile.
+What a browser adds is measured by explorer_page.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.client
 import json
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,9 +60,9 @@ class Page:
 
 
 @contextlib.contextmanager
-def serving(model: Path, threads: int, device: str) -> Iterator[int]:
+def serving(model: Path | str, threads: int, device: str, *options: str) -> Iterator[int]:
     """The port of `sightline explore MODEL` in a process of its own."""
-    command = [sys.executable, "-m", "sightline", "explore", str(model), "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "sightline", "explore", str(model), *options, "--port", "0", "--no-browser"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     server = subprocess.Popen(
         [*command, "--device", device], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -118,7 +120,7 @@ def measured(called: str, model: Path, side: int, clicks: int, threads: int, dev
         "tokens": view["tokens"],
         "clicks": clicks,
         "click_ms": round(statistics.median(click), 2),
-        "click_ms_p90": round(statistics.quantiles(click, n=10, method="inclusive")[-1], 2),
+        "click_ms_p90": round(p90(click), 2),
         "together_ms": round(statistics.median(together), 2),
         "kilobytes": round(statistics.median(sizes) / 1e3, 1),
         "view_ms": round(statistics.median(views), 2),
@@ -126,6 +128,11 @@ def measured(called: str, model: Path, side: int, clicks: int, threads: int, dev
         "page_ms": round(whole, 2),
         "page_files": len(files),
     }
+
+
+def p90(milliseconds: Sequence[float]) -> float:
+    """The time that nine of ten keep to."""
+    return statistics.quantiles(milliseconds, n=10, method="inclusive")[-1]
 
 
 def page_files() -> list[str]:
@@ -136,31 +143,46 @@ def page_files() -> list[str]:
     return sorted(file.name for file in folder.iterdir() if file.suffix in (".js", ".css") and file.is_file())
 
 
-def main() -> None:
-    parser = Parser(__doc__)
-    parser.usual("explorer", "tiny models and few clicks, in seconds")
+def explorer_options(parser: Parser, quick: str) -> argparse.Namespace:
+    """What was chosen of the options that both scripts have."""
+    parser.usual("explorer", quick)
     parser.add_argument("--model", type=Path, help="the demonstration's run with lookhere_90")
     parser.add_argument("--beside", default="nothing else", help="what else the machine does meanwhile")
-    asked = parser.begin()
+    return parser.begin()
+
+
+def demo_model(asked: argparse.Namespace, folder: Path) -> Path:
+    """The demonstration's model, or one of its shape with drawn weights, written into `folder`."""
+    if asked.model is not None:
+        return asked.model
+    torch.manual_seed(0)
+    save_model(create_model("vit_micro_patch4", encoding="lookhere_90", **_DEMO), folder / "demo")
+    return folder / "demo"
+
+
+def circumstances(asked: argparse.Namespace) -> dict[str, Any]:
+    """What a row says of the machine."""
+    about = {"threads": asked.threads, "device": asked.device, "hardware": runtime.hardware(asked.device)}
+    return {**about, "torch": torch.__version__, "commit": runtime.commit(), "beside": asked.beside}
+
+
+def main() -> None:
+    asked = explorer_options(parser := Parser(__doc__), "tiny models and few clicks, in seconds")
     with tempfile.TemporaryDirectory() as folder:
+        demo = demo_model(asked, Path(folder))
         torch.manual_seed(0)
-        shape = {**_DEMO, "encoding": "lookhere_90"}
-        if asked.model is None:
-            save_model(create_model("vit_micro_patch4", **shape), Path(folder) / "demo")
         small = {"depth": 2, "heads": 4, "dim": 64} if asked.quick else {}
         save_model(create_model("vit_small_patch16", encoding="lookhere_90", **small), Path(folder) / "vit_small")
         cases = [
-            ("demo", asked.model or Path(folder) / "demo", 32, 50),
-            ("demo", asked.model or Path(folder) / "demo", 128, None),
+            ("demo", demo, 32, 50),
+            ("demo", demo, 128, None),
             ("vit_small_patch16", Path(folder) / "vit_small", 224, None),
             ("vit_small_patch16", Path(folder) / "vit_small", 512, 250),
         ]
         rows = []
         for (called, model, side, wanted), said in counted(cases):
             row = measured(called, model, side, 4 if asked.quick else 50, asked.threads, asked.device)
-            about = {"threads": asked.threads, "device": asked.device, "hardware": runtime.hardware(asked.device)}
-            versions = {"torch": torch.__version__, "commit": runtime.commit(), "beside": asked.beside}
-            rows.append({**row, "wanted_ms": wanted, **about, **versions})
+            rows.append({**row, "wanted_ms": wanted, **circumstances(asked)})
             print(f"{said} {called} at {side} px", flush=True)
     print_table(_COLUMNS, rows)
     parser.save(rows)

@@ -1,13 +1,16 @@
-"""What a click takes: small, for what the rows say."""
+"""What a click takes, over HTTP and in the browser: small, for what the rows say."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.explorer.page import browsing
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -32,7 +35,57 @@ def test_a_click_is_measured_over_http(tmp_path):
 
 
 def test_rows_of_clicks_are_within_what_was_promised():
-    rows = [json.loads(line) for line in (BENCHMARKS / "results/explorer.jsonl").read_text().splitlines()]
-    promised = [one for one in rows if one["wanted_ms"] is not None]
+    promised = [one for one in _kept("explorer") if one["wanted_ms"] is not None]
     assert {(one["model"], one["size"]) for one in promised} == {("demo", 32), ("vit_small_patch16", 512)}
     assert all(one["click_ms"] <= one["wanted_ms"] for one in promised)
+
+
+@pytest.mark.slow
+def test_a_key_and_the_first_paint_are_measured_in_the_browser(tmp_path):
+    pytest.importorskip("playwright")
+    if browsing.chromium() is None:
+        pytest.skip("no Chromium here (make browser)")
+    done, out = _page_rows(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[2/2" in done.stdout
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    said = [tuple(one[key] for key in ("model", "encoding", "size", "tokens", "wanted_ms")) for one in rows]
+    # 160 px in patches of 16, and a class token.
+    assert said == [("demo", "lookhere_90", 32, 65, 50), ("test_vit", "learned_1d", 160, 101, 250)]
+    for one in rows:
+        assert (one["threads"], one["beside"], one["presses"], one["loads"]) == (1, "tests", 4, 2)
+        assert 0 < one["answered_ms"] < one["press_ms"] <= one["press_ms_p90"]
+        assert 0 < one["first_paint_ms"] <= one["first_paint_ms_most"]
+        # There is something to see before the first map.
+        assert one["first_paint_ms"] < one["first_map_ms"]
+        assert one["hardware"]
+        assert one["browser"].startswith("Chromium ")
+
+
+@pytest.mark.slow
+def test_without_a_browser_a_line_says_that_there_are_no_rows(tmp_path):
+    done, out = _page_rows(tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no rows: there is no ")
+    assert not out.exists()
+
+
+def test_rows_of_the_browser_are_within_what_was_promised():
+    rows = _kept("explorer_page")
+    assert {(one["model"], one["size"]) for one in rows} == {("demo", 32), ("vit_small", 512)}
+    for one in rows:
+        assert one["presses"] >= 40
+        assert one["answered_ms"] <= one["wanted_ms"]
+        assert one["first_paint_ms_most"] <= one["wanted_first_paint_ms"] == 1000
+
+
+def _kept(benchmark: str) -> list[dict]:
+    lines = (BENCHMARKS / "results/explorer.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for line in lines if (row := json.loads(line))["benchmark"] == benchmark]
+
+
+def _page_rows(folder: Path, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    out = folder / "rows.jsonl"
+    command = [sys.executable, str(BENCHMARKS / "explorer_page.py"), "--quick", "--out", str(out), "--beside", "tests"]
+    surroundings = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=surroundings), out
