@@ -38,10 +38,10 @@ def require_bool(name: str, value: object) -> None:
         raise InputError(f"{name} {value!r}: expected true or false")
 
 
-def require_list(name: str, value: object) -> None:
-    """Refuse what is no list, as a single number or a text."""
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{name} {value!r}: expected a list")
+def require_list(name: str, value: object, of: str = "") -> None:
+    """Refuse what is no list, as a single number or a text; an empty one too, where it is said `of` what."""
+    if not isinstance(value, list | tuple) or (of and not value):
+        raise InputError(f"{name} {value!r}: expected a list{f' of {of}' if of else ''}")
 
 
 def require_group(name: str, value: object) -> None:

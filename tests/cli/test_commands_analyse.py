@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sightline.analysis.analyse import analysed
 from sightline.analysis.found import Analysis
@@ -202,6 +203,32 @@ def test_files_are_read_at_their_own_size_and_a_broken_one_is_named(cli, models,
     code, _, err = cli(*words, "--out", tmp_path / "other", "--skip-unreadable", "1")
     assert code == 0
     assert broken.name in err
+
+
+def test_images_of_another_shape_anywhere_in_the_split_are_seen_before_the_work(cli, models, tmp_path):
+    data = pictures(tmp_path / "photos")
+    # The first ones are alike, and the last has another grid.
+    for place, file in enumerate(sorted((tmp_path / "photos/test").rglob("*.png"))):
+        Image.new("RGB", (16, 16 if place < 7 else 24), (place, 0, 0)).save(file)
+    words = ("--resolutions", "native", "--measures", "attention_maps", "--out", tmp_path / "out")
+    code, _, err = cli("analyse", models / "a", "--data", data, *words)
+    assert code == 2
+    assert "plan:" not in err
+    assert "attention_maps: an image of " in err.splitlines()[-1]
+
+
+def test_measures_are_tried_on_an_image_that_can_be_read(cli, models, tmp_path):
+    data = pictures(tmp_path / "photos")
+    broken = min((tmp_path / "photos/test").rglob("*.png"))
+    # Its header is whole.
+    broken.write_bytes(broken.read_bytes()[:60])
+    words = ("--resolutions", "16", "--images", "3", "--skip-unreadable", "1", "--out", tmp_path / "out")
+    # It has no masks, and not as many classes as the model.
+    code, _, err = cli("analyse", models / "a", "--data", data, *words)
+    assert code == 0, err
+    assert {"left out of a: class_patches", "left out of a: lens_miou"} <= {
+        line.rpartition(": data ")[0] for line in err.splitlines()
+    }
 
 
 def test_a_run_keeps_its_own_and_its_report_shows_it(cli, run_copy, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -149,6 +150,15 @@ class SplitBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         return load(self.make, self.planned, workers=self.workers)
+
+    def ends(self) -> list[Batch]:
+        """An image of the smallest grid, and one of the largest where there are several: the first ones that can be
+        read, each a batch. What cannot be done with all images is seen with these."""
+        found = []
+        for size in dict.fromkeys(batch[0].image_size for batch in (*self.planned[:1], *self.planned[-1:])):
+            alone = (self.make([one]) for batch in self.planned for one in batch if one.image_size == size)
+            found += itertools.islice((batch for batch in alone if len(batch)), 1)
+        return found
 
 
 def required(batch: Batch, what: str, measure: str) -> Any:

@@ -115,14 +115,11 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
         skip = models[0][2] if asked.skip_unreadable is None else asked.skip_unreadable
         source = bars.read_headers(source, [split], skip)
-        opened = []
+        opened, tried = [], bars.counter("trying measures", len(chosen) * len(models))
         for (model, some), (_, identity, *_) in zip(wanted, models, strict=True):
-            indices = some_images(source, split, count)
-            read = partial(split_batches, model, source, split, data=data)
-            # An image tells whether a measure can be taken; of images at their own size two, which may differ.
-            first = {size: read(indices[: 1 + (size == NATIVE)], size) for size in some}
-            made = _that_fit(model, identity.run, first, chosen, given, explicit=bool(asked.measures))
-            images = {size: read(indices, size, workers=asked.workers) for size in some}
+            read = partial(split_batches, model, source, split, some_images(source, split, count), data=data)
+            images = {size: read(size, workers=asked.workers) for size in some}
+            made = _that_fit(model, identity.run, images, chosen, given, tried, explicit=bool(asked.measures))
             opened.append(Opened(model, identity, some, images, made))
         _say_plan(opened, data, split, source, count)
         origin = {"data": data, "split": split, "commit": runtime.commit(), "hardware": runtime.hardware(where)}
@@ -220,17 +217,23 @@ def _that_fit(
     images: Mapping[Size, SplitBatches],
     chosen: Sequence[type[Measure]],
     given: Mapping[str, Mapping[str, Any]],
+    tried: Callable[[int], None],
     *,
     explicit: bool,
 ) -> dict[str, Make]:
     """The measures that can be taken of a model, each tried on some images; others are named on stderr, and refused
-    where they were asked for."""
+    where they were asked for.
+
+    Args:
+        tried: told of each.
+    """
     made: dict[str, Make] = {}
+    some = {size: batches.ends() for size, batches in images.items()}
     for one in chosen:
         make = partial(one, **given.get(one.name, {}))
         try:
             one.check(model)
-            analysed_together(model, {one.name: make}, images)
+            analysed_together(model, {one.name: make}, some)
         except InputError as error:
             said = str(error).removeprefix(f"{one.name}: ")
             if explicit or one.name in given:
@@ -238,6 +241,7 @@ def _that_fit(
             print(f"left out of {name}: {one.name}: {said}", file=sys.stderr)
         else:
             made[one.name] = make
+        tried(1)
     if not made:
         raise InputError(f"analyse: no measure fits {name} and these images")
     return made

@@ -157,6 +157,17 @@ def test_a_prefix_token_is_looked_from(sight):
 
 
 @slow
+def test_the_lens_says_the_class_of_the_patch_that_is_chosen_and_of_no_other(sight):
+    one = sight("#show=lens&compare=none&layer=1&left.model=1").settle()
+    title = one.pane().locator(".legend-title")
+    assert title.inner_text().startswith("layer 1, here: ")
+    # A prefix token stands nowhere in the picture.
+    one.page.get_by_role("button", name="register 2").click()
+    one.settle()
+    assert title.inner_text() == "layer 1: the class of each patch"
+
+
+@slow
 def test_the_knob_changes_the_answer_and_is_reset(sight, base):
     one = sight(ONE)
     before = one.answer(), one.pixels(), one.numbers()["Mean distance"]

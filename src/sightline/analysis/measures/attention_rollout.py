@@ -15,6 +15,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.analysis.places import CENTRE, Place, cell_of, checked_place
+from sightline.checks import require_list
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
@@ -58,8 +59,7 @@ class AttentionRollout(Measure):
         super().__init__(model)
         if queries is None:
             queries = (CENTRE, PREFIX) if model.num_prefix_tokens else (CENTRE,)
-        if not queries or isinstance(queries, str):
-            raise InputError(f"attention_rollout: queries {queries!r}: expected a list of places (y, x) or 'prefix'")
+        require_list("attention_rollout: queries", queries, "places (y, x) or 'prefix'")
         self.queries = [one if one == PREFIX else checked_place("attention_rollout: query", one) for one in queries]
         if PREFIX in self.queries and not model.num_prefix_tokens:
             raise InputError(

@@ -1,4 +1,4 @@
-"""How unlike the heads of a layer look: the generalised Jensen-Shannon divergence (LookHere figures 4 and 16)."""
+"""How unlike the heads of a layer look: the generalised Jensen-Shannon divergence (LookHere figures 4, 15 and 16)."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.attention.pattern import Directed, View
+from sightline.checks import require_list
 from sightline.data.batch import Batch
 from sightline.errors import InputError, choose
 from sightline.layout import TokenLayout
@@ -193,6 +194,7 @@ class KnockOut(Measure):
     def __init__(self, model: Model, *, of: Sequence[str] = ("heads", "directions")) -> None:
         super().__init__(model)
         self.check(model)
+        require_list("knock_out: of", of, "'heads' and 'directions'")
         for one in of:
             if one not in ("heads", "directions"):
                 raise choose("knock_out: of", one, ("heads", "directions"))

@@ -13,7 +13,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Measure, Quantity
 from sightline.attention.dispatch import recording
-from sightline.checks import require_whole
+from sightline.checks import require_list, require_whole
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -120,8 +120,9 @@ class LogitLens(Measure):
             InputError: there is no such layer.
         """
         super().__init__(model)
-        depth = model.config.depth
-        for layer in (chosen := [-1] if layers is None else list(layers)):
+        depth, chosen = model.config.depth, (-1,) if layers is None else layers
+        require_list("logit_lens: layers", chosen, "layers from 0")
+        for layer in chosen:
             require_whole("logit_lens: layer", layer, -depth, depth - 1)
         self.layers = list(dict.fromkeys(layer % depth for layer in chosen))
         self.grids: list[Grid] = []

@@ -22,11 +22,13 @@ export function overOf(state, looking, model, layer, head) {
   if (state.show === "lens") {
     const at = cellAt(state.place, [rows, cols]);
     const here = at.row * cols + at.col;
+    const byPatch = !looking.query.startsWith("prefix:");
     const chips = chipsOf(part);
     const colours = new Map(chips.map((one) => [one.name, one.colour]));
     const colour = (i) => colours.get(part.names[part.index[i]]) ?? OTHER;
     const canvas = cellsOf(rows, cols, (i) => [...colour(i), 0.25 + 0.75 * part.probability[i]]);
-    const title = `layer ${layer}, here: ${part.names[part.index[here]]}, ${percent(part.probability[here])}`;
+    const said = `, here: ${part.names[part.index[here]]}, ${percent(part.probability[here])}`;
+    const title = `layer ${layer}${byPatch ? said : ": the class of each patch"}`;
     return { canvas, legend: { title, chips } };
   }
   if (state.show === "rollout") {
