@@ -121,7 +121,10 @@ class LogitLens(Measure):
         """
         super().__init__(model)
         depth = model.config.depth
-        for layer in (chosen := [-1] if layers is None else list(layers)):
+        chosen = [-1] if layers is None else layers
+        if not isinstance(chosen, Sequence) or isinstance(chosen, bytes) or not chosen:
+            raise InputError(f"logit_lens: layers {layers!r}: expected a list of layers, as [0, -1]")
+        for layer in chosen:
             require_whole("logit_lens: layer", layer, -depth, depth - 1)
         self.layers = list(dict.fromkeys(layer % depth for layer in chosen))
         self.grids: list[Grid] = []
