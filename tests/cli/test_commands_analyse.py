@@ -128,8 +128,9 @@ def test_what_does_not_fit_is_refused_where_it_was_asked_for(refused, models, tm
         (["--data", "scenes:glyhps"], ["glyhps"]),
         (["--data", "imagefolder:nowhere"], ["nowhere"]),
         (["--images", "0"], ["--images"]),
+        (["--images", "10000000000000"], ["--images 10000000000000", "at most 1,000,000"]),
         (["--set", "attention_distnace.x=1"], ["attention_distnace", "attention_distance"]),
-        (["--set", "attention_distance.x=1"], ["attention_distance", "'x'"]),
+        (["--set", "attention_distance.x=1"], ["attention_distance", "'x'", "it has no options"]),
         (["--no-pretrained"], ["--no-pretrained", "timm:NAME"]),
         (["--resolutions", "200000"], ["memory", "200000"]),
     ],
@@ -287,6 +288,26 @@ def test_what_fails_while_it_is_written_leaves_what_was_there(cli, models, tmp_p
     assert "No space left on device" in err
     assert tree(out) == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["inside"]
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+def test_what_came_into_the_folder_meanwhile_stays(cli, models, tmp_path, monkeypatch, overwrite):
+    """An analysis takes minutes: what somebody else wrote there by then is not deleted, whatever was there before."""
+    from sightline.cli import analyse_run
+
+    out = tmp_path / "inside"
+    real = analyse_run.analysed_together
+
+    def meanwhile(*given, **options):
+        out.mkdir(exist_ok=True)
+        (out / "thesis.txt").write_text("years of work")
+        return real(*given, **options)
+
+    monkeypatch.setattr(analyse_run, "analysed_together", meanwhile)
+    code, _, err = cli("analyse", models / "a", "--resolutions", "16", *FEW, "--out", out, *overwrite)
+    assert code == 2, err
+    assert str(out) in err
+    assert tree(tmp_path) == {"inside": "folder", "inside/thesis.txt": tree(out)["thesis.txt"]}
 
 
 def analyse_and_die(words, calls):

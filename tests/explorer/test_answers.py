@@ -249,6 +249,19 @@ def test_a_model_without_classes_has_no_lens_and_no_answer():
         assert server.get(f"/api/views/{view['view']}/overlay?kind=lens").status == 400
 
 
+def test_numbers_that_are_not_finite_are_no_view():
+    """Also of a model without classes, whose tokens say so."""
+    for options in ({}, {"head": "linear_map"}):
+        model = build("rope_axial", depth=1, **options)
+        with torch.no_grad():
+            next(value for name, value in model.named_parameters() if name.endswith("qkv.weight")).fill_(1e38)
+        with serving(model) as server:
+            answer = server.view()
+            assert answer.status == 500, answer.content
+            assert "not finite" in answer.json["error"]
+            assert not server.explorer.views.held_bytes
+
+
 @pytest.mark.parametrize("head", ["linear_map", "eomt", "fcos"])
 def test_a_model_with_a_head_of_all_tokens(head):
     """It has no classes for an image; its layers are looked into as others."""

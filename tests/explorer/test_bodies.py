@@ -267,6 +267,19 @@ def test_images_have_a_bound(monkeypatch):
         assert server.view(image=second, size=16).status == 410
 
 
+def test_small_images_are_counted_too(monkeypatch):
+    """A file of 69 bytes takes more as an entry than as a file, and the page would list a million of them."""
+    from sightline.explorer import pictures as kept
+
+    monkeypatch.setattr(kept, "SENT_IMAGES", 3)
+    with serving(build("rope_axial", depth=1)) as server:
+        sent = [server.send(png(1, 1, seed)).json["id"] for seed in range(5)]
+        listed = [one["id"] for one in server.get("/api/session").json["images"]]
+        assert [one for one in listed if one.startswith("u")] == sent[2:]
+        answer = server.get(f"/api/images/{sent[0]}/thumbnail.png")
+        assert (answer.status, answer.json["gone"]) == (410, True)
+
+
 def test_limits_are_those_that_the_page_is_told(server):
     said = server.get("/api/session").json["limits"]
     assert said["upload_bytes"] == limits.UPLOAD_BYTES == app.UPLOAD_BYTES

@@ -218,6 +218,17 @@ def test_views_are_given_up_by_bytes_the_least_used_first():
         assert server.get(f"/api/views/{again}/attention?query=0").status == 200
 
 
+def test_small_views_are_counted_too(monkeypatch):
+    """Of one patch, what stands around the tensors is more than they are."""
+    from sightline.explorer import views as kept
+
+    monkeypatch.setattr(kept, "MOST_VIEWS", 2)
+    with serving(build("lookhere_90")) as server:
+        first, second, third = (server.view(size=size).json["view"] for size in (4, 8, 12))
+        assert list(server.explorer.views._views) == [second, third]
+        assert server.get(f"/api/views/{first}/attention?query=0").status == 410
+
+
 def test_what_is_counted_is_what_is_kept():
     """No part of queries, keys and values together is kept alive by the queries."""
     with serving(build("learned_1d")) as server:

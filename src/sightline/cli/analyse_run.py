@@ -41,6 +41,8 @@ from sightline.run_files import INSIDE
 SCENES = "scenes"
 # Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
 _SPEED, _TIMES = 6e10, 10
+# Of a split without an end; arrays keep what is of each.
+_MOST_IMAGES = 1_000_000
 Make = Callable[[Model], Measure]
 
 
@@ -93,13 +95,14 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
     for name in (one for one in asked.models if asked.models.count(one) > 1):
         raise InputError(f"analyse: {name} is there twice (expected each model once)")
     if asked.images is not None:
-        require_whole("--images", asked.images, 1)
+        require_whole("--images", asked.images, 1, _MOST_IMAGES)
     sizes = parse_sizes_or_native(asked.resolutions)
     usual = [one for one in measure_classes().values() if one.by_default]
     chosen = measures_by_name(asked.measures) if asked.measures else usual
     given = options_of(asked.settings, chosen)
     data = asked.data or usual_data(asked.models)
-    claim_analysis(out, guard.Inputs(models=asked.models, data=[data], files=[asked.weights]), overwrite=overwrite)
+    inputs = guard.Inputs(models=asked.models, data=[data], files=[asked.weights])
+    claim_analysis(out, inputs, overwrite=overwrite)
     where = runtime.resolve_device(device)
     with progress.Bars() as bars:
         models = _load(asked, data, where)
@@ -132,6 +135,8 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
     if not any(any(names) for one in found for names in one.names.values()):
         raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
     rows = _rows(opened, found, origin)
+    # Somebody else may have written there meanwhile, and what they wrote would be deleted.
+    claim_analysis(out, inputs, overwrite=overwrite)
     write_analysis(out, rows, found, asked.command)
     return rows
 
@@ -176,6 +181,8 @@ def options_of(settings: Sequence[str], chosen: Sequence[type[Measure]]) -> dict
             raise InputError(f"--set {name}={values}: expected MEASURE.OPTION=VALUE, as {name}.OPTION=1")
         known = list(inspect.signature(names[name].__init__).parameters)[2:]
         for option in values:
+            if not known:
+                raise InputError(f"--set: option of {name} {option!r} is not known (it has no options)")
             if option not in known:
                 raise choose(f"--set: option of {name}", option, known)
     return {name: dict(values) for name, values in given.items()}

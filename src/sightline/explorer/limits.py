@@ -10,6 +10,8 @@ UPLOADS = 4
 """Image files that are received at a time; others wait."""
 IMAGES_BYTES = 128 << 20
 """Of all image files that were sent and are kept, the least recently used given up first."""
+SENT_IMAGES = 200
+"""Image files that were sent and are kept, however small they are."""
 LISTED_IMAGES = 500
 """Of the folder that is shown."""
 QUESTION_BYTES = 64 << 10
@@ -18,6 +20,8 @@ MAX_TOKENS = 1 << 14
 """Patches of a view, where memory allows as many."""
 NATIVE_TOKENS = 1 << 12
 """Patches of an image at its own size, beyond which it is scaled down."""
+MOST_VIEWS = 1024
+"""Views that are kept, however small they are."""
 WAITING = 32
 """Views and long overlays that are computed or wait for it; beyond, a request is turned away."""
 THUMBNAIL = 160

@@ -21,7 +21,7 @@ from sightline.data.scenes.draw import draw
 from sightline.data.scenes.render import render
 from sightline.errors import InputError, SightlineError, UnreadableDataError
 from sightline.explorer.faults import Refused, gone
-from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, MAX_PIXELS, THUMBNAIL
+from sightline.explorer.limits import IMAGES_BYTES, LISTED_IMAGES, MAX_PIXELS, SENT_IMAGES, THUMBNAIL
 
 # (task, index of its test split, height, width) of what is drawn where no folder is given.
 _SCENES = (
@@ -127,8 +127,9 @@ class Pictures:
                 f"u{self._count}", sent.name, *pixels.shape[:2], read=partial(read_image, sent), bytes=len(content)
             )
             self._sent[picture.id] = picture
-            while sum(one.bytes for one in self._sent.values()) > self._sent_bytes and len(self._sent) > 1:
-                self._sent.popitem(last=False)
+            held = sum(one.bytes for one in self._sent.values())
+            while (held > self._sent_bytes and len(self._sent) > 1) or len(self._sent) > SENT_IMAGES:
+                held -= self._sent.popitem(last=False)[1].bytes
         self._keep(picture.id, pixels)
         return picture
 

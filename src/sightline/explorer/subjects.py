@@ -211,8 +211,14 @@ class Subject:
 
     @torch.inference_mode()
     def _classes(self, tokens: Tensor, layout: TokenLayout) -> Classes:
-        """The most probable ones of tokens after the final norm; none where the model is no classifier."""
+        """The most probable ones of tokens after the final norm; none where the model is no classifier.
+
+        Raises:
+            Refused: 500, its numbers are not finite.
+        """
         model, config = self.model, self.model.config
+        if not bool(tokens.isfinite().all()):
+            raise Refused(500, f"{self.name}: its tokens for this view are not finite")
         if not config.has_classifier or not model.num_classes or model.attn_pool is None:
             return []
         logits = model.head(model.pool(tokens, layout.to(tokens.device)))[0].float()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sightline.explorer.asked import Wanted
 from sightline.explorer.faults import Refused, gone, replaced
+from sightline.explorer.limits import MOST_VIEWS
 from sightline.explorer.subjects import Seen
 
 
@@ -56,7 +57,7 @@ class Views:
                 self._drop(known)
             self._views[view.id], self._ids[wanted] = view, view.id
             self.held_bytes += seen.nbytes
-            while self.held_bytes > self.most_bytes and len(self._views) > 1:
+            while (self.held_bytes > self.most_bytes and len(self._views) > 1) or len(self._views) > MOST_VIEWS:
                 self._drop(next(iter(self._views)))
             return view
 

@@ -113,3 +113,6 @@ def test_refusals():
         logit_lens(tiny(num_classes=0), some_images((8, 8)))
     with pytest.raises(InputError, match="logit_lens: layer 2"):
         logit_lens(tiny(), some_images((8, 8)), layers=[2])
+    for layers in (1, [], {0: 1}):
+        with pytest.raises(InputError, match=r"logit_lens: layers .*: expected a list of layers"):
+            logit_lens(tiny(), some_images((8, 8)), layers=layers)
