@@ -98,6 +98,11 @@ class AnalysisRow(Origin, Measured):
         return size_words(self.size)
 
 
+def other_of(found: Found) -> str:
+    """With whose layers those of the model were compared; "" of what is of one model."""
+    return str(found.about.get("other", ""))
+
+
 def size_words(size: Size | None) -> str:
     """ "64 px", "32 x 64 px" (height first), or "own size"; (0, 0) is none, too."""
     if not size or size == (0, 0):

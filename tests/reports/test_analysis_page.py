@@ -233,6 +233,22 @@ def test_colours_and_matrices_are_drawn_as_they_are():
     assert {"in", "layer", "other layer", "16 px"} <= set(texts(svg))
 
 
+def test_a_matrix_of_two_models_says_whose_layers_are_where():
+    one, name = found(), "$b$ " + "long" * 10
+    one.about |= {"other": name, "other_depth": 3}
+    for size in SIZES:
+        one.arrays[size] = {"alike": np.random.default_rng(size).random((3, 4))}
+    tiles = analysis_maps.tiles_of(one, "alike", (16, 16))
+    assert tiles is not None
+    assert tiles.down == ("layer of a", ["in", "0", "1"])
+    # Cut, and no formula.
+    assert tiles.across == (f"layer of {style.short(name, 24)}", ["in", "0", "1", "2"])
+    assert {*tiles.down[:1], *tiles.across[:1]} <= set(texts(analysis_maps.small_multiples(one, "alike")))
+    text = analysis_page.shown([one])
+    assert f"Alike of a (down) with {name} (across)" in text
+    assert f"Layers of a down, layers of {style.short(name, 24)} across;" in text
+
+
 def test_what_is_the_same_at_all_sizes_is_drawn_once():
     one = found()
     for size in SIZES:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sightline.analysis.found import Analysis
-from sightline.analysis_rows import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis
+from sightline.analysis_rows import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.errors import InputError
@@ -21,6 +21,8 @@ from sightline.reports import analysis_page
 
 FIGURES = "figures"
 """The folder of its figures, each a file."""
+# Bytes of two models' names in that of a file: file systems take 255 for all of it.
+_LONGEST = 200
 
 
 def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
@@ -87,14 +89,27 @@ def write_analysis(out: Path, rows: Sequence[AnalysisRow], found: Sequence[Analy
 
 
 def array_names(found: Sequence[Analysis]) -> list[str]:
-    """A file's name for the arrays of each: the model and the measure; of names that are equal in files, numbered."""
-    models = list(dict.fromkeys(one.model for one in found))
+    """A file's name for the arrays of each: the model and the measure, of two models MODEL+OTHER; of names that are
+    equal in files, numbered."""
+    models = list(dict.fromkeys(model for one in found for model in _models_of(one)))
     plain = {model: re.sub(r"[^\w.-]+", "_", model).strip("._")[:80] or "model" for model in models}
     names = {
         model: name if list(plain.values()).count(name) == 1 else f"{name}-{models.index(model)}"
         for model, name in plain.items()
     }
-    return [f"{names[one.model]}.{one.measure}.npz" for one in found]
+    return [f"{_joined([names[model] for model in _models_of(one)], models, one)}.{one.measure}.npz" for one in found]
+
+
+def _models_of(found: Analysis) -> list[str]:
+    return [one for one in (found.model, other_of(found)) if one]
+
+
+def _joined(names: Sequence[str], models: Sequence[str], found: Analysis) -> str:
+    """No name of one model holds a plus. Of two that are too long for a file's name, which ones they are."""
+    joined = "+".join(names)
+    if len(names) > 1 and len(os.fsencode(joined)) > _LONGEST:
+        return "+".join(f"model-{models.index(model)}" for model in _models_of(found))
+    return joined
 
 
 def _packed(found: Analysis) -> bytes:

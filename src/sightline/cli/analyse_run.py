@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,22 @@ from typing import Any
 
 from sightline import runtime, signals
 from sightline.analysis.analyse import analysed_together
-from sightline.analysis.flops import forward_flops
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.labels import SplitBatches, split_batches
 from sightline.analysis.measures.base import Measure, measure_classes, measures_by_name
+from sightline.analysis.measures.cka import Cka
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
 from sightline.analysis_rows import AnalysisRow, rows_of, size_words
 from sightline.checks import require_whole
 from sightline.cli import guard, progress
 from sightline.cli.analyse_files import claim_analysis, write_analysis
+from sightline.cli.analyse_opened import Counted, Make, Opened, told_of
+from sightline.cli.analyse_pairs import Pair, compared, pairs_of
 from sightline.cli.config import apply_settings
 from sightline.cli.resolutions import parse_sizes, split_words
 from sightline.cli.suite_model import Asked
 from sightline.data.allowance import SkipUnreadable
-from sightline.data.batch import Batch
 from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.data.views import NATIVE_TOKENS
@@ -43,7 +44,6 @@ SCENES = "scenes"
 _SPEED, _TIMES = 6e10, 10
 # Of a split without an end; arrays keep what is of each.
 _MOST_IMAGES = 1_000_000
-Make = Callable[[Model], Measure]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +64,6 @@ class Analysing:
     max_pixels: int | None = None
     workers: int = 0
     command: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A model that is looked into: `sizes` at which, `images` by size, `measures` by name."""
-
-    model: Model
-    identity: RunIdentity
-    sizes: Sequence[Size]
-    images: Mapping[Size, SplitBatches]
-    measures: Mapping[str, Make]
 
 
 def default_out(models: Sequence[Path]) -> Path:
@@ -124,13 +113,15 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
             images = {size: read(size, workers=asked.workers) for size in some}
             made = _that_fit(model, identity.run, images, chosen, given, tried, explicit=bool(asked.measures))
             opened.append(Opened(model, identity, some, images, made))
-        _say_plan(opened, data, split, source, count)
+        pairs = pairs_of(opened, given.get(Cka.name, {}), count)
+        _say_plan(opened, pairs, data, split, source, count)
         origin = {"data": data, "split": split, "commit": runtime.commit(), "hardware": runtime.hardware(where)}
         found: list[Analysis] = []
         with signals.way_on("the same command"):
-            move = bars.counter("analysing (patches)", sum(_patches(one) for one in opened))
+            move = bars.counter("analysing (patches)", sum(one.patches() for one in (*opened, *pairs)))
             for one in opened:
                 found += _measured(one, origin, given, move)
+            found += compared(pairs, origin, move)
         bars.say_left_out(source)
     if not any(any(names) for one in found for names in one.names.values()):
         raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
@@ -254,51 +245,30 @@ def _that_fit(
     return made
 
 
-def _patches(one: Opened) -> int:
-    return sum(image.tokens for batches in one.images.values() for batch in batches.planned for image in batch)
-
-
-def _say_plan(opened: Sequence[Opened], data: str, split: str, source: Source, count: int) -> None:
+def _say_plan(
+    opened: Sequence[Opened], pairs: Sequence[Pair], data: str, split: str, source: Source, count: int
+) -> None:
     """What will be done, on stderr, before it is: by its operations hours of work are seen."""
-    operations = sum(
-        forward_flops(one.model.config, (image.tokens for batch in batches.planned for image in batch))
-        for one in opened
-        for batches in one.images.values()
-    )
+    # Of a pair the layers' outputs alone are looked at: the pass itself, of each of the two.
+    operations = _TIMES * sum(one.operations() for one in opened) + sum(pair.operations() for pair in pairs)
     sizes = list(dict.fromkeys(size for one in opened for size in one.sizes))
     drawn = " (embedded, drawn at each size)" if source.name == SCENES else ""
     measures = list(dict.fromkeys(name for one in opened for name in one.measures))
     shown = ", ".join(size_words(size) for size in sizes)
     models = f"{len(opened)} model{'s' if len(opened) > 1 else ''}"
-    took = f"; about {duration(operations * _TIMES / _SPEED)} of one core" if operations * _TIMES > 10 * _SPEED else ""
+    took = f"; about {duration(operations / _SPEED)} of one core" if operations > 10 * _SPEED else ""
     line = f"plan: {models}, {count} image{'s' if count > 1 else ''} of {data}/{split}{drawn} at {shown}{took}"
+    beside = f", of {len(pairs)} pair{'s' if len(pairs) > 1 else ''} of models too" if pairs else ""
+    measures = [f"{name}{beside if name == Cka.name else ''}" for name in measures]
     print(f"{line}; {', '.join(measures)}", file=sys.stderr)
 
 
 def _measured(
     one: Opened, origin: Mapping[str, Any], given: Mapping[str, Mapping[str, Any]], move: Callable[[int], None]
 ) -> list[Analysis]:
-    shown = {size: _Counted(batches, move) for size, batches in one.images.items()}
+    shown = {size: Counted(batches, move) for size, batches in one.images.items()}
     found = analysed_together(one.model, one.measures, shown, called=one.identity.run)
-    told = {"data": origin["data"], "split": origin["split"], "commit": origin["commit"]}
-    return [
-        replace(analysis, about={**analysis.about, **told, "options": dict(given.get(analysis.measure, {}))})
-        for analysis in found
-    ]
-
-
-@dataclass(frozen=True, eq=False)
-class _Counted:
-    """Batches, of which the bar is told when the next one is asked for."""
-
-    batches: SplitBatches
-    move: Callable[[int], None]
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch, planned in zip(self.batches, self.batches.planned, strict=True):
-            signals.end_if_heard()
-            yield batch
-            self.move(sum(one.tokens for one in planned))
+    return [told_of(analysis, origin, given.get(analysis.measure, {})) for analysis in found]
 
 
 def _rows(opened: Sequence[Opened], found: Sequence[Analysis], origin: Mapping[str, Any]) -> list[AnalysisRow]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sightline.analysis_rows import LAYERS, Found, Size, size_words
+from sightline.analysis_rows import LAYERS, Found, Size, other_of, size_words
 from sightline.reports import style, words
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ _IMAGES = 6
 _CHANNEL = "channel"
 # What lines and columns of a picture are called; a matrix has other axes. Of one, so many numbers across at most.
 _PLACES, _MATRIX = ("row", "col", "patch_row", "patch_col"), 64
+# What a matrix's second axis begins with; characters of a model's name beside an axis.
+_OTHER, _WHOSE = "other_", 24
 # Inches of a small map, at most; room for what stands beside a mosaic, and above and below.
 _TILE, _BESIDE, _ABOVE = 1.1, 0.75, 0.75
 # Cells of the picture between maps, and along the longer side of a map, at least.
@@ -88,10 +90,8 @@ def tiles_of(found: Found, name: str, size: Size, *, narrow: bool = False) -> Ti
         array, outer, named = np.swapaxes(array, 0, 1), outer[::-1], named[::-1]
     if not outer and axes[0] not in _PLACES:
         # A matrix: each number is a map of one cell.
-        named = [
-            _names(found, size, axis.removeprefix("other_"), array.shape[place]) for place, axis in enumerate(axes)
-        ]
-        outer = [axis.replace("_", " ") for axis in axes]
+        named = [_names(found, size, axis, array.shape[place]) for place, axis in enumerate(axes)]
+        outer = [_whose(found, axis) for axis in axes]
         array, across = array[:, :, None, None], _MATRIX
     elif not outer:
         array, outer, named = array[None, None], ["", ""], [[""], [""]]
@@ -118,16 +118,30 @@ def _mean(array: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(np.where(there, array, 0).sum(axis), count, out=np.full(count.shape, np.nan), where=count > 0)
 
 
+def _whose(found: Found, axis: str) -> str:
+    """A matrix's axis in words; of two models, of which one it is."""
+    if not (other := other_of(found)):
+        return axis.replace("_", " ")
+    plain = axis.removeprefix(_OTHER)
+    return f"{plain.replace('_', ' ')} of {style.short(found.model if plain == axis else other, _WHOSE)}"
+
+
 def _several(axis: str) -> str:
+    if " of " in axis:
+        axis, _, rest = axis.partition(" of ")
+        return f"{_several(axis)} of {rest}"
     return f"{axis[:-1]}ies" if axis.endswith("y") else f"{axis}s"
 
 
 def _names(found: Found, size: Size, axis: str, count: int) -> list[str]:
     """What the places of an axis are called: an array of a measure's own may number them."""
+    depth = found.about.get("depth", count)
+    if axis.startswith(_OTHER):
+        axis, depth = axis.removeprefix(_OTHER), found.about.get("other_depth", depth)
     own = found.arrays[size].get(_several(axis)) if axis != "chosen" else found.arrays[size].get("layers")
     if own is not None and own.shape == (count,):
         return [f"{one:g}" if own.dtype.kind in "if" else str(one) for one in own.tolist()]
-    first = -1 if axis == "layer" and count == found.about.get("depth", count) + 1 else 0
+    first = -1 if axis == "layer" and count == depth + 1 else 0
     return ["in" if first + number < 0 else str(first + number) for number in range(count)]
 
 
@@ -224,9 +238,9 @@ def _paint(figure: Figure, axes: Axes, tiles: Tiles, *, first: bool) -> None:
         kept = [(number, name) for number, name in enumerate(names) if number % every == 0 and name]
         ticks([number * size + (size - 1 - _GAP) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
         if axis == "x":
-            axes.set_xlabel(named)
+            axes.set_xlabel(named, parse_math=False)
         elif first:
-            axes.set_ylabel(named)
+            axes.set_ylabel(named, parse_math=False)
     if tiles.low is not None:
         bar = figure.colorbar(picture, ax=axes, pad=0.02, shrink=0.8, aspect=22)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from sightline.analysis_rows import LAYERS, AnalysisRow, Found, dump_analysis, rows_of
+from sightline.analysis_rows import LAYERS, AnalysisRow, Found, dump_analysis, other_of, rows_of
 from sightline.reports import analysis_maps, analysis_plots, page, style, words
 from sightline.reports.analysis_findings import findings
 from sightline.reports.analysis_tables import by_layer_table, groups_of, models_of
@@ -145,15 +145,18 @@ def _sections(
             told = _said(some, bool(heads))
             sections[measure].pictures.append(Picture(name, words.heading(some[0]), figure, told))
     for place, one in enumerate(found):
+        other = other_of(one)
         for number, (name, quantity) in enumerate(one.quantities.items()):
             if not analysis_maps.is_drawn(one, name):
                 continue
             if used >= _MAPS:
-                sections[one.measure].left_out.append(one.model)
+                sections[one.measure].left_out.append(f"{one.model} with {other}" if other else one.model)
                 continue
-            of = f", {one.model}" if len(models) > 1 else ""
+            of = f" of {one.model} (down) with {other} (across)" if other else f", {one.model}"
+            of = of if other or len(models) > 1 else ""
             title = f"{words.capital(words.title(name))}{words.printable(of)}"
-            file = f"{one.measure}.{name}.{models.index(one.model)}.svg"
+            whose = "+".join(str(models.index(model)) for model in (one.model, other) if model in models)
+            file = f"{one.measure}.{name}.{whose}.svg"
             draw = _Kept(partial(analysis_maps.small_multiples, one, name), file, kept)
             figure = style.both(draw, f"{prefix}map{place}x{number}", title)
             used += len(figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,6 +155,20 @@ def test_models_of_other_patches():
         cka(cases.model(), coarse, shown, of="patches")
     with pytest.raises(InputError, match="batches of patch_size 4 for a model of patch_size 8"):
         cka(cases.model(), coarse, {(16, 24): [cases.batch(cases.model(), shown)]})
+
+
+def test_batches_of_each_model_are_matched_image_by_image():
+    coarse = cases.model(patch_size=8, image_size=(16, 24), seed=1)
+    shown = torch.stack(cases.images(*[(4, 6)] * 5))
+    ours, theirs = cases.batch(cases.model(), shown), cases.batch(coarse, shown[[3, 0, 4, 1, 2]])
+    theirs = replace(theirs, indices=torch.tensor([3, 0, 4, 1, 2]))
+    found = cka(cases.model(), coarse, {(16, 24): [ours]}, others={(16, 24): [theirs]}, other_called="coarse")
+    np.testing.assert_allclose(found["cka"], cka(cases.model(), coarse, shown)["cka"], atol=1e-9)
+    assert (found.about["other"], found.about["other_depth"]) == ("coarse", 2)
+    with pytest.raises(InputError, match=r"cka at 16x24: .* is shown to one model alone"):
+        cka(cases.model(), coarse, {(16, 24): [ours]}, others={(16, 24): [cases.batch(coarse, shown[:4])]})
+    with pytest.raises(InputError, match="others are batches"):
+        cka(cases.model(), coarse, shown, others={(16, 24): [theirs]})
 
 
 @pytest.mark.parametrize("other", [True, False])

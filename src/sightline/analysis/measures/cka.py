@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from sightline.models import Model
 Of = Literal["images", "patches"]
 TOGETHER = 256
 """Examples of a mini-batch."""
-# The unbiased estimator divides by n - 3.
-_LEAST = 4
+LEAST = 4
+"""Examples, at least: the unbiased estimator divides by n - 3."""
 
 
 class Alignment:
@@ -40,7 +41,7 @@ class Alignment:
     """
 
     def __init__(self, together: int = TOGETHER) -> None:
-        require_whole("together", together, _LEAST)
+        require_whole("together", together, LEAST)
         self.together = together
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._sums: list[Tensor] | None = None
@@ -50,7 +51,7 @@ class Alignment:
         if len(one) != len(other):
             raise InputError(f"cka: {len(one)} examples of one model and {len(other)} of the other (expected alike)")
         self._waiting.append((one, other))
-        while sum(len(part) for part, _ in self._waiting) >= self.together + _LEAST:
+        while sum(len(part) for part, _ in self._waiting) >= self.together + LEAST:
             ones, others = self._all()
             self._waiting = [(ones[self.together :], others[self.together :])]
             self._count(ones[: self.together], others[: self.together])
@@ -69,7 +70,7 @@ class Alignment:
     def result(self) -> Tensor | None:
         """float64 [layers, layers of the other]; NaN where the features of all examples are one, None of less than 4
         examples. Nothing can be added afterwards."""
-        if sum(len(part) for part, _ in self._waiting) >= _LEAST:
+        if sum(len(part) for part, _ in self._waiting) >= LEAST:
             self._count(*self._all())
             self._waiting = []
         if self._sums is None:
@@ -160,6 +161,8 @@ def cka(
     of: Of = "images",
     together: int = TOGETHER,
     called: str = "",
+    others: Mapping[Size, Iterable[Batch]] | None = None,
+    other_called: str = "",
     advance: Callable[[int], None] | None = None,
 ) -> Analysis:
     """Linear CKA between all layers of two models on the same images, at each size; see `Cka` and `Alignment`.
@@ -173,15 +176,17 @@ def cka(
         of: `images`: an example is the mean of an image's patches; `patches`: each patch, and both models must make the
             same grid of each image. Patches of a mini-batch are of few images then, and tell these less apart.
         together: examples of a mini-batch, at least 4; its products of all pairs are kept, float64, of every layer.
-        called: what the model is called; its encoding unless given.
+        called, other_called: what the models are called; their encodings unless given.
+        others: where `images` are batches, the same images as `other` reads them, by their `Batch.indices`; unless
+            given both models are shown the same batches.
         advance: called with the number of images that are through.
 
     Returns:
         `cka`: float64 [1 + layers, 1 + layers of the other].
 
     Raises:
-        InputError: less than 4 examples at a size, other grids for `patches`, batches that are not for both, or as
-            `images.looked_at`.
+        InputError: less than 4 examples at a size, other grids for `patches`, batches that are not for both, images
+            that only one is shown, or as `images.looked_at`.
     """
     if other is None:
         found = analysed(model, Cka, images, sizes, called=called, advance=advance, of=of, together=together)
@@ -189,19 +194,21 @@ def cka(
             if np.isnan(found.arrays[size]["cka"]).all():
                 raise _too_few(size)
         return found
+    if others is not None and not isinstance(images, Mapping):
+        raise InputError("cka: others are batches (expected images that are batches too)")
     ours = looked_at(model, images, sizes)
     # The sizes of `model` where none are given, but for tensors, which have their own.
     as_they_are = isinstance(images, Mapping | Tensor) or isinstance(images[0], Tensor)
     at = ["native" if size == NATIVE else size for size in ours]
-    theirs = looked_at(other, images, sizes if as_they_are else at)
+    theirs = looked_at(other, images if others is None else others, sizes if as_they_are and others is None else at)
     arrays: dict[Size, dict[str, np.ndarray]] = {}
     names: dict[Size, tuple[str, ...]] = {}
     for size, batches in ours.items():
-        if isinstance(images, Mapping):
+        if isinstance(images, Mapping) and others is None:
             # Perhaps they can be gone through only once.
             pairs = ((one, two) for batch in batches for one, two in _of_batch(model, other, batch, of))
         else:
-            pairs = zip(_each(model, batches, of), _each(other, theirs[size], of), strict=True)
+            pairs = _matched(_each(model, batches, of), _each(other, theirs[size], of), size)
         alignment, seen = Alignment(together), []
         for one, two in pairs:
             if of == "patches" and one.grid != two.grid:
@@ -217,13 +224,15 @@ def cka(
         arrays[size], names[size] = {"cka": aligned.cpu().numpy()}, tuple(seen)
     config = model.config
     about = {"depth": config.depth, "heads": config.heads, "patch_size": config.patch_size, "of": of}
-    about |= {"other": other.config.encoding, "other_depth": other.config.depth}
+    theirs = other.config
+    about |= {"other": other_called or theirs.encoding, "other_encoding": theirs.encoding, "other_depth": theirs.depth}
     return Analysis("cka", called or config.encoding, config.encoding, tuple(ours), names, arrays, about)
 
 
 class _Image(NamedTuple):
     """Of one image its features: [examples, 1 + layers, dim]."""
 
+    number: int
     name: str
     grid: Grid
     features: Tensor
@@ -239,7 +248,23 @@ def _each(model: Model, batches: Iterable[Batch], of: Of) -> Iterator[_Image]:
         segments = list(batch.layout.segments) * batch.layout.rows
         counts = [1 if of == "images" else segment.patches for segment in segments]
         parts = measure.seen().split(counts)
-        yield from map(_Image, batch.names, [segment.grid for segment in segments], parts)
+        yield from map(_Image, batch.indices.tolist(), batch.names, [segment.grid for segment in segments], parts)
+
+
+def _matched(ours: Iterable[_Image], theirs: Iterable[_Image], size: Size) -> Iterator[tuple[_Image, _Image]]:
+    """The same images side by side, whatever order each model is shown them in: those of several sizes come by their
+    grids, which are each model's own."""
+    waiting: tuple[dict[int, _Image], dict[int, _Image]] = {}, {}
+    for both in zip_longest(ours, theirs):
+        for side, image in enumerate(both):
+            if image is None:
+                continue
+            if (there := waiting[1 - side].pop(image.number, None)) is None:
+                waiting[side][image.number] = image
+            else:
+                yield (there, image) if side else (image, there)
+    for alone in (*waiting[0].values(), *waiting[1].values()):
+        raise InputError(f"cka at {size_name(size)}: {alone.name} is shown to one model alone (expected to both)")
 
 
 def _of_batch(model: Model, other: Model, batch: Batch, of: Of) -> Iterator[tuple[_Image, _Image]]:
@@ -254,4 +279,4 @@ def _of_batch(model: Model, other: Model, batch: Batch, of: Of) -> Iterator[tupl
 
 
 def _too_few(size: Size) -> InputError:
-    return InputError(f"cka at {size_name(size)}: less than {_LEAST} examples (expected {_LEAST} or more)")
+    return InputError(f"cka at {size_name(size)}: less than {LEAST} examples (expected {LEAST} or more)")

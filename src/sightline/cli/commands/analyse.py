@@ -35,8 +35,9 @@ def analyse(
     """Look inside models: how far heads look, how they differ, and what layers know, at every size.
 
     Writes a folder: the arrays of each model and measure (.npz), analysis.jsonl (a number for each layer and size, with
-    its interval over images), figures (SVG) and analysis.html, a page that overlays the models. Of one run the folder
-    is the run's own (RUN/analysis), and sightline report shows its curves.
+    its interval over images), figures (SVG) and analysis.html, a page that overlays the models. CKA is also taken of
+    each two of the first four models. Of one run the folder is the run's own (RUN/analysis), and sightline report shows
+    its curves.
 
     Args:
         data: Images are drawn, or resized, at each size; the embedded scenes that a model was trained on unless given,
