@@ -310,6 +310,30 @@ def test_what_came_into_the_folder_meanwhile_stays(cli, models, tmp_path, monkey
     assert tree(tmp_path) == {"inside": "folder", "inside/thesis.txt": tree(out)["thesis.txt"]}
 
 
+def test_an_end_between_two_renames_leaves_a_folder_in_its_place(cli, refused, models, tmp_path, monkeypatch):
+    import os
+    import signal
+
+    out = tmp_path / "inside"
+    words = ("analyse", models / "a", "--resolutions", "16", *FEW, "--out", out)
+    assert cli(*words)[0] == 0
+    before, real = tree(out), os.replace
+
+    def interrupted(source, target):
+        real(source, target)
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    assert cli(*words, "--overwrite")[0] == 130
+    assert tree(out) == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["inside"]
+    # What nothing can put off: the old folder is found where it was left, and is not replaced unasked.
+    out.rename(tmp_path / ".inside.sightline-old")
+    refused(*words, says=["--overwrite"])
+    assert tree(out) == before
+
+
 def analyse_and_die(words, calls):
     """Analyse, and be killed at one of the files that are written."""
     from sightline.cli.app import main

@@ -46,6 +46,29 @@ def test_no_answer_is_held_back_by_the_kernel(monkeypatch):
     assert found == [1]
 
 
+def test_connections_have_a_bound(monkeypatch):
+    """Else whoever opens many takes all file descriptors, and asyncio writes a traceback for each that is left out."""
+    from sightline.explorer import serve as listening
+
+    monkeypatch.setattr(listening, "CONNECTIONS", 3, raising=False)
+    with serving(build("rope_axial", depth=1)) as server:
+        open_ones = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(3)]
+        another = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        with another, contextlib.suppress(ConnectionResetError):
+            assert another.recv(1) == b""
+        for one in open_ones:
+            one.sendall(f"GET /api/session HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+            assert one.recv(12) == b"HTTP/1.1 200"
+            one.close()
+        # Their ends are heard of sooner or later.
+        for _ in range(1000):
+            with contextlib.suppress(ConnectionError):
+                assert server.get("/api/session").status == 200
+                break
+        else:
+            raise AssertionError("no connection is taken any more")
+
+
 @pytest.mark.parametrize("path", EVERY)
 @pytest.mark.parametrize(
     "host",

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sightline import signals
 from sightline.analysis.found import Analysis
 from sightline.analysis_rows import ANALYSIS, ANALYSIS_PAGE, AnalysisRow, dump_analysis, other_of
 from sightline.cli.guard import Inputs, guard_folder
 from sightline.cli.output import check_writable
 from sightline.errors import InputError
-from sightline.replacing import flush, move_in, storage_errors, tidy
+from sightline.replacing import aside_of, flush, move_in, storage_errors, tidy
 from sightline.reports import analysis_page
 
 FIGURES = "figures"
@@ -26,7 +27,7 @@ _LONGEST = 200
 
 
 def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be had; nothing is made yet.
+    """Refuse a folder that cannot be had; nothing is made yet, but what a kill left aside is put back.
 
     Raises:
         InputError: it is an input or holds one, it exists and is not to be replaced, or holds what no analysis wrote.
@@ -37,6 +38,11 @@ def claim_analysis(out: Path, inputs: Inputs, *, overwrite: bool) -> None:
     if out.is_symlink():
         raise InputError(f"--out {out}: is a link, which is not replaced; give the folder itself")
     guard_folder(out, inputs, "--out", deletes=True)
+    place = Path(os.path.realpath(out))
+    if aside_of(place).is_dir() and not place.exists():
+        # A kill between two renames left the old one there.
+        with storage_errors(f"{out}: cannot be put back"):
+            os.replace(aside_of(place), place)
     there = sorted(out.iterdir()) if out.is_dir() else []
     if there and not overwrite:
         raise InputError(f"--out {out}: exists already; --overwrite replaces it")
@@ -82,7 +88,9 @@ def write_analysis(out: Path, rows: Sequence[AnalysisRow], found: Sequence[Analy
             for name, content in {**figures, ANALYSIS: dump_analysis(rows).encode(), ANALYSIS_PAGE: page}.items():
                 _put(temporary / name, content)
             flush(temporary)
-            move_in(temporary, place, None, is_analysis)
+            # Between its two renames there is no folder.
+            with signals.put_off():
+                move_in(temporary, place, None, is_analysis)
         finally:
             # Once it was moved it is there no more.
             shutil.rmtree(temporary, ignore_errors=True)

@@ -28,6 +28,8 @@ THUMBNAIL = 160
 """The longer side of a small picture, in pixels."""
 BODY_SECONDS = 60.0
 """Within which a whole body has to come."""
+CONNECTIONS = 128
+"""That are open at a time; a browser opens six. Each takes a file descriptor."""
 HEAD_SECONDS = 10.0
 """Within which the head of a request has to come."""
 SHORTEST_SIDES = 2

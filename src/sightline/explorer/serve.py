@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sightline.errors import InputError
 from sightline.explorer.app import Explorer
 from sightline.explorer.gate import Gate, as_json, names_of
-from sightline.explorer.limits import HEAD_SECONDS
+from sightline.explorer.limits import CONNECTIONS, HEAD_SECONDS
 
 PORT = 8765
 """Where it listens unless told otherwise, so that a link to a view goes on working."""
@@ -65,13 +65,16 @@ def url_of(listening: socket.socket) -> str:
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which no whole head of a request comes in time."""
+    """Closes a connection on which no whole head of a request comes in time, and what is more than `CONNECTIONS`."""
 
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait()
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
+        else:
+            self._wait()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
