@@ -264,6 +264,14 @@ def test_nothing_is_drawn_of_nothing():
     assert "Look" not in text
 
 
+def test_a_measure_of_which_nothing_can_be_drawn_says_so():
+    one = found(sizes=SIZES[:1])
+    one.arrays[16, 16] = {"paint": np.zeros((3, 0, 0, 3))}
+    for text in (analysis_page.render([], [one], "x"), analysis_page.shown([one])):
+        assert "nothing to draw" in text
+    assert "nothing to draw" not in analysis_page.shown([found()])
+
+
 def told(measure, metric, values, *, counts=5, depth=2, size=(16, 16)):
     """Rows as of that measure: by encoding the value, with an interval of 0.1 around it."""
     base: AnalysisRow = pick(rows(found()), metric="reach", size=(16, 16), layer=1)
