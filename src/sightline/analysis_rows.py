@@ -14,7 +14,7 @@ import numpy as np
 
 from sightline.errors import InputError
 from sightline.reading import read_json_lines
-from sightline.results import FRACTION, Measured, Origin
+from sightline.results import DEVIATIONS, FRACTION, Measured, Origin
 
 ANALYSIS, ANALYSIS_PAGE = "analysis.jsonl", "analysis.html"
 LAYERS = "layers"
@@ -91,6 +91,10 @@ class AnalysisRow(Origin, Measured):
         """Which layer, None of what has none."""
         layer = self.slices.get("layer")
         return None if layer is None else int(layer)
+
+    def limits(self, deviations: float = DEVIATIONS) -> tuple[float, float] | None:
+        """As of any number, but of a share only where it has its own interval: it is no share of `count` things."""
+        return None if self.interval is None else super().limits(deviations)
 
     @property
     def shown(self) -> str:

@@ -100,6 +100,17 @@ def test_what_is_not_there_counts_nowhere():
     assert not [row for row in rows(one) if row.metric == "reach" and row.size == (16, 16)]
 
 
+def test_a_share_without_an_interval_of_its_own_gets_none_of_a_count():
+    """What is of the weights alone is no share of images: Wilson's interval would say what other images give."""
+    one = found(images=0)
+    del one.arrays[16, 16]["joint_low"]
+    share = pick(rows(one), metric="joint", size=(16, 16), layer=0)
+    assert (share.unit, share.count, share.interval) == ("fraction", 0, None)
+    assert share.limits() is None
+    assert dataclasses.replace(share, count=5).limits() is None
+    assert "Joint" in analysis_page.shown([one])
+
+
 def test_rows_come_back_from_their_file(tmp_path):
     made = rows(found())
     file = tmp_path / "analysis.jsonl"
@@ -267,6 +278,14 @@ def test_nothing_is_drawn_of_nothing():
     text = analysis_page.render(rows(one), [one], "x")
     assert "Reach" in text
     assert "Look" not in text
+
+
+def test_a_measure_of_which_nothing_can_be_drawn_says_so():
+    one = found(sizes=SIZES[:1])
+    one.arrays[16, 16] = {"paint": np.zeros((3, 0, 0, 3))}
+    for text in (analysis_page.render([], [one], "x"), analysis_page.shown([one])):
+        assert "nothing to draw" in text
+    assert "nothing to draw" not in analysis_page.shown([found()])
 
 
 def told(measure, metric, values, *, counts=5, depth=2, size=(16, 16)):

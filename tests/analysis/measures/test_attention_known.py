@@ -156,8 +156,9 @@ def test_of_no_image_there_are_arrays_of_none() -> None:
     model = tiny("none")
     for name, kind in measure_classes().items():
         if kind in (*ALL, AttentionMaps, AttentionRollout):
-            for array in kind(model).arrays().values():
-                assert array.size == 0, name
+            for key, array in kind(model).arrays().items():
+                # Names of queries are of no image.
+                assert array.size == 0 or key == "queries", name
 
 
 @pytest.mark.parametrize("place", [(0.5,), (1.5, 0), "centre", (0.1, "x"), None, 3])
@@ -179,6 +180,7 @@ def test_what_maps_and_rollout_refuse() -> None:
     with pytest.raises(InputError, match=r"5 x 3 patches beside one of 3 x 5"):
         attention_maps(bare, [torch.randn(3, 12, 20), torch.randn(3, 20, 12)])
     assert attention_rollout(bare, images)["rollout"].shape == (1, 1, 3, 5)
+    assert attention_rollout(bare, images)["queries"].tolist() == ["centre"]
 
 
 def test_another_query_is_another_map() -> None:
@@ -189,6 +191,8 @@ def test_another_query_is_another_map() -> None:
     assert (last[..., 2, 4] > 0).all()
     assert not np.allclose(first, last)
     rolled = attention_rollout(model, images, queries=[(0, 0), (1, 1), "prefix"])
+    # The lines of its figure are called by these.
+    assert rolled["queries"].tolist() == ["0, 0", "1, 1", "prefix"]
     assert rolled["rollout"].shape == (1, 3, 3, 5)
     assert rolled["rollout"][0, 0, 0, 0] > 0.125
     assert rolled["rollout"][0, 1, 2, 4] > 0.125

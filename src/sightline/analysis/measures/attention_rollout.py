@@ -47,6 +47,7 @@ class AttentionRollout(Measure):
         "to_prefix": Quantity(
             ("image", "query"), "fraction", "what of the queries' rows prefix tokens have; rows: the queries"
         ),
+        "queries": Quantity(("query",), "", "what the queries are: places (y, x) of the image, or prefix"),
     }
 
     def __init__(self, model: Model, queries: Sequence[Query] | None = None) -> None:
@@ -130,7 +131,12 @@ class AttentionRollout(Measure):
         for number, (one, _) in enumerate(self._found):
             rollout[number, :, : one.shape[1], : one.shape[2]] = one
         to_prefix = np.array([one for _, one in self._found]).reshape(len(self._found), queries)
-        return {"rollout": rollout, "to_prefix": to_prefix}
+        return {"rollout": rollout, "to_prefix": to_prefix, "queries": np.array([_named(one) for one in self.queries])}
+
+
+def _named(query: Query) -> str:
+    """What a query is called beside its maps."""
+    return query if isinstance(query, str) else "centre" if query == CENTRE else f"{query[0]:g}, {query[1]:g}"
 
 
 def attention_rollout(
@@ -146,7 +152,8 @@ def attention_rollout(
         **options: as `analysed`.
 
     Returns:
-        `rollout`: float64 [images, queries, rows, cols] of the largest grid; `to_prefix` [images, queries].
+        `rollout`: float64 [images, queries, rows, cols] of the largest grid; `to_prefix` [images, queries];
+        `queries`, their names [queries].
 
     Raises:
         InputError: a query is none of these, or its patch was dropped.

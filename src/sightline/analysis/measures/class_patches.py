@@ -34,11 +34,11 @@ class ClassPatches(Measure):
     needs: ClassVar[tuple[str, ...]] = ("label", "pixels")
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "on_object": Quantity(
-            ("image", "layer"), "fraction", f"the mean over patches on the object, nan where there is none; {_RULE}",
+            ("image", "layer"), "fraction", f"the mean over patches on the object, NaN where there is none; {_RULE}",
             "layers",
         ),
         "off_object": Quantity(
-            ("image", "layer"), "fraction", f"the mean over the others, nan where there is none; {_RULE}", "layers"
+            ("image", "layer"), "fraction", f"the mean over the others, NaN where there is none; {_RULE}", "layers"
         ),
         "patches_on": Quantity(("image",), "", "how many patches are on the object"),
         "patches_off": Quantity(

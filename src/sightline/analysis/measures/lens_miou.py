@@ -38,7 +38,7 @@ class LensMiou(Measure):
     needs: ClassVar[tuple[str, ...]] = ("pixels",)
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "image_miou": Quantity(
-            ("image", "layer"), "fraction", f"of each image, nan where no pixel has a class; {_RULE}", "layers"
+            ("image", "layer"), "fraction", f"of each image, NaN where no pixel has a class; {_RULE}", "layers"
         ),
         "miou": Quantity(("layer",), "fraction", f"of the pixels of all images together; {_RULE}", "layers"),
         "miou_low": Quantity(("layer",), "fraction", "where miou's 95 % begin: images resampled, 1000 draws"),
