@@ -60,6 +60,7 @@ def test_a_view_is_a_pass_of_the_model(server):
     assert said["image_size"] == list(SIZE)
     assert said["tokens"] == 35 + 2
     assert said["whole"] is None
+    assert said["scores"] == model.config.score_link == "softmax"
     assert [one["name"] for one in said["classes"]] == [f"class {index}" for index in best.indices.tolist()]
     assert [one["probability"] for one in said["classes"]] == pytest.approx(best.values.tolist(), abs=1e-5)
     picture = np.asarray(Image.open(io.BytesIO(server.get(f"/api/views/{said['view']}/picture.png").content)))

@@ -142,7 +142,9 @@ def test_the_page_shows_what_is_in_the_rows_and_needs_nothing_else():
     for row in rows(*both):
         assert f">{words.number(row.value, row.unit)}<" in text
         assert words.interval(words.limits(row)) in text
-    assert analysis_page.render(rows(*both), both, "sightline analyse a b") == text
+    drawn = []
+    assert analysis_page.render(rows(*both), both, "sightline analyse a b", advance=drawn.append) == text
+    assert sum(drawn) == analysis_page.count_figures(rows(*both), both) == len(re.findall("<figure", text)) > 4
 
 
 def test_maps_without_room_are_counted_and_the_curves_stay(monkeypatch):
@@ -202,10 +204,13 @@ def test_the_terminal_says_first_middle_and_last(capsys):
     print_layers(rows(found(depth=5)))
     said = capsys.readouterr().out
     made = [row for row in rows(found(depth=5)) if row.metric == "reach" and row.size == (16, 16)]
-    assert "Attention gaze" in said
+    assert "Attention gaze: first, middle and last layer" in said
     for layer in (0, 2, 4):
         assert f"{pick(made, layer=layer).value:.4g}" in said
     assert "not drawn" not in said
+    # What begins with the tokens that enter the first layer says so.
+    print_layers([dataclasses.replace(row, slices={"layer": row.layer - 1}) for row in made if row.layer is not None])
+    assert "Attention gaze: in, middle and last layer" in capsys.readouterr().out
 
 
 def test_maps_are_means_of_images_by_layer_and_head():

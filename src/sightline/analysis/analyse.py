@@ -93,7 +93,7 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     """A batch through the model, shown to measures as it goes; the model is in evaluation mode and has no gradients.
 
     Attention is shown layer by layer as it is computed; where a measure wants the last layer first, queries and keys
-    are kept and all of them are shown after the pass. No measure hangs on the order.
+    are kept, but for those of the last layer, and shown after the pass. No other measure hangs on the order.
 
     Args:
         batch: its patches in row-major order.
@@ -104,7 +104,7 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
     """
     batch = batch.to(model.anchor.device)
     watching = [one for one in measures if one.sees_attention()]
-    kept = _Kept(len(model.blocks)) if any(one.from_top for one in watching) else None
+    kept = _Kept(len(model.blocks) - 1) if any(one.from_top for one in watching) else None
 
     def asking(segment: Segment, prefix: int) -> list[int] | None:
         wanted: list[int] = []
@@ -121,7 +121,8 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
                 measure.attention(block)
 
     def recorder(call: Recorded) -> None:
-        if kept is None:
+        # The last layer is the first from the top.
+        if kept is None or call.layer == len(model.blocks) - 1:
             shown(call)
         else:
             kept.add(call)

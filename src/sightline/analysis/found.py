@@ -23,7 +23,7 @@ from sightline.reading import check_regular
 _DRAWS = "sightline.reports.analysis_page"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Analysis:
     """What one measure found in one model.
 
@@ -44,6 +44,12 @@ class Analysis:
     names: Mapping[Size, tuple[str, ...]]
     arrays: Mapping[Size, Mapping[str, np.ndarray]]
     about: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """One line; the arrays are not printed."""
+        sizes = ", ".join(map(size_name, self.sizes))
+        images = max((len(names) for names in self.names.values()), default=0)
+        return f"Analysis({self.measure} of {self.model}, {images} images at {sizes})"
 
     @property
     def quantities(self) -> Mapping[str, Quantity]:

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +65,25 @@ def _is_own(entry: Path) -> bool:
     return entry.is_file() and (entry.name in (ANALYSIS, ANALYSIS_PAGE) or entry.suffix == ".npz")
 
 
-def write_analysis(out: Path, rows: Sequence[AnalysisRow], found: Sequence[Analysis], command: str) -> None:
+def write_analysis(
+    out: Path,
+    rows: Sequence[AnalysisRow],
+    found: Sequence[Analysis],
+    command: str,
+    advance: Callable[[int], None] | None = None,
+) -> None:
     """Write arrays, rows, figures and page as a folder: a kill leaves the old one or the new one.
+
+    Args:
+        command: the line that makes it again.
+        advance: called as each of `analysis_page.count_figures` is drawn.
 
     Raises:
         StorageError: something could not be written; what was there is as it was.
     """
     # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
     drawn: dict[str, str] = {}
-    page = analysis_page.render(rows, found, command, figures=drawn).encode("utf-8", "replace")
+    page = analysis_page.render(rows, found, command, figures=drawn, advance=advance).encode("utf-8", "replace")
     figures = {f"{FIGURES}/{name}": svg.encode("utf-8", "replace") for name, svg in drawn.items()}
     place = Path(os.path.realpath(out))
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")

@@ -36,6 +36,7 @@ from sightline.evaluation.inside import check_sizes, usual_images
 from sightline.evaluation.measure import RunIdentity, some_images
 from sightline.grid import Grid
 from sightline.models import Model
+from sightline.reports.analysis_page import count_figures
 from sightline.reports.words import duration
 from sightline.run_files import INSIDE
 
@@ -123,12 +124,12 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
                 found += _measured(one, origin, given, move)
             found += compared(pairs, origin, move)
         bars.say_left_out(source)
-    if not any(any(names) for one in found for names in one.names.values()):
-        raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
-    rows = _rows(opened, found, origin)
-    # Somebody else may have written there meanwhile, and what they wrote would be deleted.
-    claim_analysis(out, inputs, overwrite=overwrite)
-    write_analysis(out, rows, found, asked.command)
+        if not any(any(names) for one in found for names in one.names.values()):
+            raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
+        rows = _rows(opened, found, origin)
+        # Somebody else may have written there meanwhile, and what they wrote would be deleted.
+        claim_analysis(out, inputs, overwrite=overwrite)
+        write_analysis(out, rows, found, asked.command, bars.counter("drawing figures", count_figures(rows, found)))
     return rows
 
 

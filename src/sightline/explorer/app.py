@@ -241,6 +241,7 @@ class Explorer:
             "tokens": seen.grid.cells + len(subject.prefix),
             "prefix": subject.prefix,
             "classes": seen.classes,
+            "scores": subject.model.config.score_link,
             "whole": seen.whole,
             "seconds": seen.seconds,
         }

@@ -19,6 +19,13 @@ from sightline.reports.grids import TextTable
 _BOTH_WIDTHS, _MAPS = 3_000_000, 7_000_000
 
 
+Advance = Callable[[int], None]
+
+
+def _nobody(count: int) -> None:
+    """Nobody watches."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """A figure of a section: HTML that holds it twice, for a wide and a narrow page, and what it shows."""
@@ -41,7 +48,12 @@ class Section:
 
 
 def render(
-    rows: Sequence[AnalysisRow], found: Sequence[Found], command: str, *, figures: dict[str, str] | None = None
+    rows: Sequence[AnalysisRow],
+    found: Sequence[Found],
+    command: str,
+    *,
+    figures: dict[str, str] | None = None,
+    advance: Advance | None = None,
 ) -> str:
     """The HTML text; equal rows and arrays give equal text.
 
@@ -50,9 +62,18 @@ def render(
         found: of every model and measure, whose maps and heads are drawn.
         command: the line that makes it again.
         figures: filled with every figure of the page as a file of its own: by its name SVG text on its own ground.
+        advance: called with 1 as each figure is drawn; of `count_figures` of them.
     """
     models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
-    return page.render("analysis.html", title=_title(models), command=command, **_content(rows, found, kept=figures))
+    content = _content(rows, found, kept=figures, advance=advance)
+    return page.render("analysis.html", title=_title(models), command=command, **content)
+
+
+def count_figures(rows: Sequence[AnalysisRow], found: Sequence[Found]) -> int:
+    """How many figures a page has, those too for which it has no room."""
+    models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
+    curves = sum(_draws(some, found, models) is not None for some in groups_of(rows).values())
+    return curves + sum(analysis_maps.is_drawn(one, name) for one in found for name in one.quantities)
 
 
 def shown(found: Sequence[Found]) -> str:
@@ -65,7 +86,7 @@ def shown(found: Sequence[Found]) -> str:
 
 def by_layer(rows: Sequence[AnalysisRow], models: Sequence[str]) -> list[Section]:
     """What is drawn by layer, of rows alone, a section a measure; models are named in the order of another page's."""
-    return [one for one in _sections(rows, (), models, "layers", {}) if one.pictures]
+    return [one for one in _sections(rows, (), models, "layers", {}, _nobody) if one.pictures]
 
 
 @dataclass(frozen=True)
@@ -88,6 +109,7 @@ def _content(
     found: Sequence[Found],
     prefix: str = "inside",
     kept: dict[str, str] | None = None,
+    advance: Advance | None = None,
 ) -> dict[str, Any]:
     models = list(dict.fromkeys([*models_of(rows), *(one.model for one in found)]))
     encodings = {one.model: one.encoding for one in found} | {row.run: row.encoding for row in rows}
@@ -100,7 +122,7 @@ def _content(
         "images": words.span([f"{count:,}" for count in counts]) if counts else "",
         "sizes": words.listed([analysis_plots.size_words(size) for size in sizes]) if sizes else "",
         "findings": findings(rows),
-        "sections": _sections(rows, found, models, prefix, {} if kept is None else kept),
+        "sections": _sections(rows, found, models, prefix, {} if kept is None else kept, advance or _nobody),
         "several": len(models) > 1,
         **told,
     }
@@ -123,7 +145,12 @@ def _draws(rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence
 
 
 def _sections(
-    rows: Sequence[AnalysisRow], found: Sequence[Found], models: Sequence[str], prefix: str, kept: dict[str, str]
+    rows: Sequence[AnalysisRow],
+    found: Sequence[Found],
+    models: Sequence[str],
+    prefix: str,
+    kept: dict[str, str],
+    advance: Advance,
 ) -> list[Section]:
     """A section a measure. All curves are drawn, and then as many maps as the page has room for; what has none is
     counted."""
@@ -144,11 +171,13 @@ def _sections(
             used += len(figure)
             told = _said(some, bool(heads))
             sections[measure].pictures.append(Picture(name, words.heading(some[0]), figure, told))
+            advance(1)
     for place, one in enumerate(found):
         other = other_of(one)
         for number, (name, quantity) in enumerate(one.quantities.items()):
             if not analysis_maps.is_drawn(one, name):
                 continue
+            advance(1)
             if used >= _MAPS:
                 sections[one.measure].left_out.append(f"{one.model} with {other}" if other else one.model)
                 continue

@@ -61,8 +61,9 @@ def print_layers(rows: Sequence[AnalysisRow]) -> None:
     """What is drawn, for the terminal, a table a measure: the first layer, the one in the middle, and the last."""
     drawn = groups_of([row for row in rows if row.figure == LAYERS and not row.of_all_layers])
     for measure in dict.fromkeys(measure for measure, _ in drawn):
-        lines = []
-        for some in (some for (own, _), some in drawn.items() if own == measure):
+        lines, groups = [], [some for (own, _), some in drawn.items() if own == measure]
+        entering = all(min(map(_place, some)) == -1 for some in groups)
+        for some in groups:
             for size in sizes_of(some):
                 for name in models_of([row for row in some if row.size == size]):
                     own = sorted((row for row in some if row.run == name and row.size == size), key=_place)
@@ -70,5 +71,7 @@ def print_layers(rows: Sequence[AnalysisRow]) -> None:
                     told = [words.number(row.value, row.unit) for row in shown]
                     left = [""] * (3 - len(told))
                     lines.append((words.heading(some[0]), own[0].shown, style.short(name), *told, *left))
-        title = f"{words.capital(words.title(measure))}: first, middle and last layer"
-        print_table(("mean over images", "size", "model", "first", "middle", "last"), lines, title=title)
+        # Some begin with what enters the first layer.
+        first = "in" if entering else "first"
+        title = f"{words.capital(words.title(measure))}: {first}, middle and last layer"
+        print_table(("quantity", "size", "model", first, "middle", "last"), lines, title=title)

@@ -193,6 +193,22 @@ def test_the_knob_changes_the_answer_and_is_reset(sight, base):
 
 
 @slow
+def test_what_a_sigmoid_reads_is_not_said_to_share_one_sum(sight):
+    one = sight(ONE)
+    heading = one.pane().locator(".answer thead th").last
+    assert heading.inner_text() == "Probability"
+
+    def of_sigmoids(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "scores": "sigmoid"})
+
+    one.page.route("**/api/views", of_sigmoids)
+    one.page.reload()
+    one.settle()
+    assert heading.inner_text() == "Probability, each class by itself"
+
+
+@slow
 def test_heads_and_directions_are_switched_off(sight, base):
     one = sight(ONE)
     whole = one.answer()

@@ -35,7 +35,12 @@ class AttentionMaps(Measure):
 
     name: ClassVar[str] = "attention_maps"
     quantities: ClassVar[Mapping[str, Quantity]] = {
-        "map": Quantity(("layer", "head", "row", "col"), "fraction", f"of a patch; {_WORDS}", "maps"),
+        "map": Quantity(
+            ("layer", "head", "row", "col"),
+            "fraction",
+            f"of one patch, that in the middle unless `query` says another; {_WORDS}",
+            "maps",
+        ),
         "map_prefix": Quantity(
             ("layer", "head", "row", "col"),
             "fraction",

@@ -16,15 +16,20 @@ function row(cells) {
   return element;
 }
 
+// Where a sigmoid reads them, classes do not share one sum.
+function probabilityOf(scores) {
+  return scores === "sigmoid" ? "Probability, each class by itself" : "Probability";
+}
+
 export function fillAnswer(element, view) {
   const text = view ? JSON.stringify([view.classes, view.whole]) : "";
   if (element.dataset.text === text) return;
   element.dataset.text = text;
   const table = element.querySelector("table");
-  const { classes = [], whole = null } = view ?? {};
+  const { classes = [], whole = null, scores = "softmax" } = view ?? {};
   element.hidden = Boolean(view) && classes.length === 0;
   table.caption.textContent = whole ? "Likeliest classes with heads switched off, and with all heads on" : "Likeliest classes";
-  const titles = whole ? ["Class", "Heads off", "All on", "Change, points"] : ["Class", "Probability"];
+  const titles = whole ? ["Class", "Heads off", "All on", "Change, points"] : ["Class", probabilityOf(scores)];
   table.tHead.replaceChildren(row(titles.map((title) => cell("th", title, "col"))));
   const before = new Map((whole ?? []).map((one) => [one.name, one.probability]));
   const names = new Set([...classes, ...(whole ?? [])].map((one) => one.name));
