@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from sightline.analysis.found import Analysis
 from sightline.errors import InputError
 from sightline.models import create_model
 from sightline.reports.analysis_plots import heads_of
+
+# An array whose header ends in the middle of its shape.
+_CUT_HEADER = b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8',\n"
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +60,10 @@ def test_a_record_that_does_not_fit_is_refused_in_a_line(found, tmp_path):
         {"encoding": None},
         {"about": None},
         {"sizes": [[float("inf"), 16], [16, 24]]},
+        {"about": {"depth": "two"}},
         "[" * 100_000,
     ],
-    ids=["measure", "model", "encoding", "about", "size", "deep"],
+    ids=["measure", "model", "encoding", "about", "size", "depth", "deep"],
 )
 def test_a_record_of_other_kinds_is_refused_in_a_line(told, found, tmp_path):
     flat = found.flat()
@@ -91,3 +96,15 @@ def test_a_file_without_an_array_by_head_is_drawn_without_it(found, tmp_path):
     np.savez_compressed(tmp_path / "less.npz", **flat)
     assert heads_of([Analysis.read(tmp_path / "less.npz")], "attention_distance", "distance") == {}
     assert len(heads_of([found], "attention_distance", "distance")) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "content"), [("distance@16x16.npy", _CUT_HEADER), ("distance@16x16", b"no array")], ids=["cut", "bytes"]
+)
+def test_an_entry_that_is_no_array_is_refused_in_a_line(entry, content, found, tmp_path):
+    file = tmp_path / "bad.npz"
+    np.savez(file, record=found.flat()["record"])
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(entry, content)
+    with pytest.raises(InputError, match=r"bad\.npz: is not an analysis"):
+        Analysis.read(file)

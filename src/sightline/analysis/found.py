@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _DRAWS = "sightline.reports.analysis_page"
 # What numpy, zipfile and json raise of bytes that are not theirs, of infinite sizes and of lists in lists too.
 _UNREADABLE = (
     OSError, KeyError, TypeError, ValueError, EOFError, OverflowError, RecursionError, NotImplementedError,
-    RuntimeError, MemoryError, SyntaxError, zipfile.BadZipFile, zlib.error,
+    RuntimeError, MemoryError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
@@ -111,6 +112,10 @@ class Analysis:
             texts = (found.measure, found.model, found.encoding)
             if not all(isinstance(one, str) for one in texts) or not isinstance(found.about, dict):
                 raise ValueError("its record is none")
+            if not all(isinstance(found.about.get(name, 0), int) for name in ("depth", "heads", "patch_size")):
+                raise ValueError("its record is of no model")
+            if not all(isinstance(array, np.ndarray) for of in by_size.values() for array in of.values()):
+                raise ValueError("an entry is no array")
         except _UNREADABLE:
             raise InputError(f"{path}: is not an analysis that `sightline analyse` wrote") from None
         if found.measure not in measure_classes():
