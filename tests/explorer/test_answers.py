@@ -295,3 +295,12 @@ def test_tiles_of_a_back_end_are_put_in_rows(monkeypatch):
             said.append((maps, norms))
     for one, other in zip(*said, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_classes_of_one_name_are_told_apart():
+    """ImageNet-1k has two cranes: the page keeps rows, colours and changes by name."""
+    model = build("lookhere_90")
+    model.config = model.config.replace(class_names=("crane", "maillot", "crane", "sunglass", "heron"))
+    with serving(model) as server:
+        names = [one["name"] for one in server.view().json["classes"]]
+    assert sorted(names) == ["crane (class 0)", "crane (class 2)", "heron", "maillot", "sunglass"]

@@ -229,9 +229,11 @@ class Subject:
         return [{"name": self.class_name(index), "probability": score} for index, score in pairs]
 
     def class_name(self, index: int) -> str:
-        """What a class is called."""
+        """What a class is called; of classes that share a name, which one it is."""
         names = self.model.config.class_names
-        return f"class {index}" if names is None else names[index]
+        if names is None:
+            return f"class {index}"
+        return names[index] if names.count(names[index]) == 1 else f"{names[index]} (class {index})"
 
 
 class _Checked(Measure):

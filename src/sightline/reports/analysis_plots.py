@@ -30,7 +30,7 @@ def heads_of(found: Sequence[Found], measure: str, name: str) -> Heads:
         quantity = one.quantities.get(name) if one.measure == measure else None
         if quantity is None or set(quantity.axes) - {"image"} != {"layer", "head"}:
             continue
-        for size in one.sizes:
+        for size in (size for size in one.sizes if name in one.arrays[size]):
             layers = by_layer(one.arrays[size][name], quantity.axes, one.about.get("depth"), heads=True)
             place = one.model, None if size == (0, 0) else size
             heads[place] = {layer: np.asarray(values).mean(0).tolist() for layer, values in layers if layer is not None}
