@@ -128,6 +128,7 @@ def test_what_does_not_fit_is_refused_where_it_was_asked_for(refused, models, tm
         (["--data", "scenes:glyhps"], ["glyhps"]),
         (["--data", "imagefolder:nowhere"], ["nowhere"]),
         (["--images", "0"], ["--images"]),
+        (["--workers", "-1"], ["--workers"]),
         (["--images", "10000000000000"], ["--images 10000000000000", "at most 1,000,000"]),
         (["--set", "attention_distnace.x=1"], ["attention_distnace", "attention_distance"]),
         (["--set", "attention_distance.x=1"], ["attention_distance", "'x'", "it has no options"]),

@@ -84,6 +84,7 @@ def carry_out(asked: Analysing, out: Path, *, overwrite: bool, device: str) -> l
         raise InputError("analyse: expected a model: a folder, hf-hub:OWNER/NAME or timm:NAME")
     for name in (one for one in asked.models if asked.models.count(one) > 1):
         raise InputError(f"analyse: {name} is there twice (expected each model once)")
+    require_whole("--workers", asked.workers, 0)
     if asked.images is not None:
         require_whole("--images", asked.images, 1, _MOST_IMAGES)
     sizes = parse_sizes_or_native(asked.resolutions)
