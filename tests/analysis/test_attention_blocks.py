@@ -130,8 +130,10 @@ def test_what_is_kept_holds_no_memory_but_its_own(encoding: str, monkeypatch: py
     real = attention_blocks
 
     def blocks(call: Recorded, *args):
-        held.extend((call.q, call.k))
-        assert call.v.untyped_storage().nbytes() == 0
+        # The last layer is shown as it is computed, and not kept.
+        if call.layer != len(model.blocks) - 1:
+            held.extend((call.q, call.k))
+            assert call.v.untyped_storage().nbytes() == 0
         return real(call, *args)
 
     monkeypatch.setattr(analyse, "attention_blocks", blocks)
@@ -143,7 +145,7 @@ def test_what_is_kept_holds_no_memory_but_its_own(encoding: str, monkeypatch: py
 
     watch(model, explicit.plain(model), [AttentionRollout(model), Order(model)])
     assert layers == [2, 1, 0]
-    assert len(held) == 6
+    assert len(held) == 4
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in held}
     assert sum(storages.values()) == sum(one.numel() * 4 for one in held)
-    assert len({one.data_ptr() for one in held}) == 6
+    assert len({one.data_ptr() for one in held}) == 4
