@@ -236,7 +236,7 @@ def _read(subject: Subject, parts: Parts, work: str, split: str, indices: Sequen
         subject.source.allowance.note(split, (Unreadable(*image) for part in found for image in part["left out"]))
     found = [part for part in found if "values" in part]
     if not found:
-        return Features(np.empty((0, subject.model.embed_dim), np.float32), np.empty(0, np.int64))
+        return Features(np.empty((0, subject.model.num_features), np.float32), np.empty(0, np.int64))
     values, labels, seen = (np.concatenate([part[name] for part in found]) for name in ("values", "labels", "indices"))
     places = {index: place for place, index in enumerate(indices)}
     order = np.argsort([places[index] for index in seen.tolist()], kind="stable")

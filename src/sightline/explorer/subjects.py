@@ -221,7 +221,7 @@ class Subject:
             raise Refused(500, f"{self.name}: its tokens for this view are not finite")
         if not config.has_classifier or not model.num_classes or model.attn_pool is None:
             return []
-        logits = model.head(model.pool(tokens, layout.to(tokens.device)))[0].float()
+        logits = model.head(model.pool(tokens, model.encoded_layout(layout.to(tokens.device))))[0].float()
         if not bool(logits.isfinite().all()):
             raise Refused(500, f"{self.name}: its logits for this view are not finite")
         best = scores_of(logits, config.score_link).topk(min(TOP, model.num_classes))

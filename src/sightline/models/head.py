@@ -53,7 +53,7 @@ class TokenHead(nn.Module):
     def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> Any:
         """The task's outputs of a model's flat rows: of its normed tokens, unless a head asks the model for others, as
         those of several layers, or takes part in its last blocks."""
-        return self(model.encode(rows, layout), layout)
+        return self(model.encode(rows, layout), model.encoded_layout(layout))
 
     @abstractmethod
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Any:

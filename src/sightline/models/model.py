@@ -43,6 +43,7 @@ class Model(nn.Module):
         patch_embed: the embedder's module half.
         encoding: of positions, whose hooks the blocks call.
         blocks: the trunk.
+        num_features: width of the tokens that leave it, and of the pooled vector.
         attn_pool: tokens to one vector; None where the head takes all tokens, or nothing is pooled
             (`reset_classifier(0, "")`, as timm).
         head: of the pooled vector, or a `TokenHead`.
@@ -60,30 +61,39 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         dim = config.dim
-        self.embed_dim = dim
+        self.embed_dim, self.num_features = dim, self.last_stage(config).dim
         self.num_prefix_tokens = config.num_prefix_tokens
         self.num_classes = config.num_classes
         self.patch_embed = embedder_class(config.embedder)(config)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if config.has_class_token else None
         self.reg_token = nn.Parameter(torch.zeros(1, config.num_registers, dim)) if config.num_registers else None
         self.mask_token = nn.Buffer(torch.zeros(1, dim)) if config.mask_token else None
-        self.encoding = make_encoding(config, config.train_grid)
+        self.encoding = self.make_positions(config)
         self.blocks = self.make_trunk(config)
         self.norm = self._final_norm("before_pool")
-        self.attn_pool = make_pooling(config) if config.has_classifier else None
+        self.attn_pool = make_pooling(self.last_stage(config)) if config.has_classifier else None
         self.fc_norm = self._final_norm("after_pool")
         _initialise(self)
-        self.head = make_head(config)
+        self.head = make_head(self.last_stage(config))
 
     @abstractmethod
     def make_trunk(self, config: ViTConfig) -> Trunk:
         """The blocks, which are called with (tokens, layer, layout, encoding)."""
 
+    def make_positions(self, config: ViTConfig) -> PositionEncoding:
+        """The encoding whose hooks the blocks call."""
+        return make_encoding(config, config.train_grid)
+
+    @classmethod
+    def last_stage(cls, config: ViTConfig) -> ViTConfig:
+        """The configuration by which norm, pooling and head are made: of another width, where the trunk widens."""
+        return config
+
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""
         config = self.config
         there = config.final_norm in (where, "both") and (config.has_classifier or where == "before_pool")
-        return make_norm(config, config.dim, there=there)
+        return make_norm(config, self.last_stage(config).dim, there=there)
 
     def extra_repr(self) -> str:
         config = self.config
@@ -116,7 +126,7 @@ class Model(nn.Module):
                 rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
             return self.head.read(self, rows, layout)
-        return self.head(self.pool(self.encode(rows, layout), layout))
+        return self.head(self.pool(self.encode(rows, layout), self.encoded_layout(layout)))
 
     @property
     def image_rows(self) -> ImageRows:
@@ -169,6 +179,8 @@ class Model(nn.Module):
 
     def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
+        if not self.blocks.takes_tiles:
+            return rows, layout
         tile = preferred_tile(self.encoding.pattern(0, layout), layout)
         if tile is None or any(segment.tile is not None for segment in layout.segments):
             return rows, layout
@@ -202,16 +214,23 @@ class Model(nn.Module):
         return layout.join(tokens, torch.cat(prefix) if prefix else None)
 
     def encode(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        """Flat rows to normed tokens [rows, slots, dim]."""
+        """Flat rows to normed tokens [rows, slots, num_features], which stand as `encoded_layout` says."""
         tokens = self.blocks(self.embed(rows, layout), layout, self.encoding)
         if not torch.compiler.is_compiling() and type(rows) is Tensor and rows.device.type == "cpu":
             pass_of_size((layout.rows, layout.slots))
         return self.norm(tokens)
 
+    def encoded_layout(self, layout: TokenLayout) -> TokenLayout:
+        """Where the tokens stand that `encode` gives of images that are laid out so."""
+        return self.blocks.layout_after(len(self.blocks) - 1, layout)
+
     def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        """Normed tokens to what the classifier reads: [images, dim]."""
+        """Normed tokens, as `encode` gives them, and where they stand to what the classifier reads: [images,
+        num_features]."""
         assert self.attn_pool is not None
-        return self.fc_norm(self.attn_pool(tokens, layout) if layout.segments else tokens.new_zeros(0, self.embed_dim))
+        if not layout.segments:
+            return self.fc_norm(tokens.new_zeros(0, self.num_features))
+        return self.fc_norm(self.attn_pool(tokens, layout))
 
     def reset_head(
         self, head: str | None = None, *, num_classes: int | None = None, pool: Pool | None = None, **options: Any
@@ -244,9 +263,10 @@ class Model(nn.Module):
         pooling = self.attn_pool if config.has_classifier else None
         again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
         if config.has_classifier and again:
-            pooling = make_pooling(config)
+            pooling = make_pooling(self.last_stage(config))
             _initialise(pooling)
-        parts = nn.ModuleDict({"head": make_head(config)} | ({} if pooling is None else {"attn_pool": pooling}))
+        made = make_head(self.last_stage(config))
+        parts = nn.ModuleDict({"head": made} | ({} if pooling is None else {"attn_pool": pooling}))
         self.config, self.num_classes = config, config.num_classes
         if config.has_classifier != before.has_classifier:
             parts["fc_norm"] = self._final_norm("after_pool")

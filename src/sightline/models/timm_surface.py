@@ -41,7 +41,7 @@ class TimmSurface(Model):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.num_features = self.head_hidden_size = config.dim
+        self.head_hidden_size = self.num_features
         self.num_reg_tokens = config.num_registers
         self.in_chans = config.channels
         self.has_class_token = config.has_class_token
@@ -61,9 +61,9 @@ class TimmSurface(Model):
         """Normed tokens: [batch, tokens, dim] for a tensor, a list of [tokens, dim] for a list, and [rows, slots,
         dim] as laid out for patches with a layout (`PackedTokens` of a pack). Prefix tokens stand first."""
         if layout is not None:
-            return _marked(self.encode(self._laid_out(images, layout), layout), layout)
+            return _marked(self.encode(self._laid_out(images, layout), layout), self.encoded_layout(layout))
         rows, layout = self.prepare(images)
-        return _images_of(self.encode(rows, layout), layout, images)
+        return _images_of(self.encode(rows, layout), self.encoded_layout(layout), images)
 
     def forward_intermediates(
         self,
@@ -83,7 +83,7 @@ class TimmSurface(Model):
         Args:
             indices: layers, negative ones from the end; a number takes that many last ones; None takes all.
             return_prefix_tokens: give (map, prefix tokens) pairs, where the model has prefix tokens.
-            norm: apply the final norm to each.
+            norm: apply the final norm to each; of a model whose stages have other widths, to the last stage's alone.
             stop_early: do not run the layers after the last one asked for.
             output_fmt: `NCHW` maps [batch, dim, rows, cols] or `NLC` tokens [batch, rows * cols, dim]; for a list of
                 images each is a list without the batch dimension.
@@ -96,7 +96,7 @@ class TimmSurface(Model):
             The intermediates, or (final features as `forward_features`, intermediates), or the dictionary.
 
         Raises:
-            InputError: no layer, one that is not there, another format, or a mask.
+            InputError: no layer, one that is not there, another format, a mask, or a norm of another width.
         """
         if output_fmt not in ("NCHW", "NLC"):
             raise InputError(f"output_fmt {output_fmt!r}: expected NCHW or NLC")
@@ -107,9 +107,12 @@ class TimmSurface(Model):
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1
         outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding)
-        tokens = outputs[-1]
+        tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
+        if norm and any(one.shape[-1] != self.num_features for one in outputs):
+            raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
         taken = [
-            self._unlay(self.norm(one) if norm else one, layout, images, output_fmt) for one in outputs[: len(wanted)]
+            self._unlay(self.norm(one) if norm else one, self.blocks.layout_after(layer, layout), images, output_fmt)
+            for layer, one in zip(wanted, outputs, strict=False)
         ]
         maps, prefixes = map(list, zip(*taken, strict=True))
         with_prefix = return_prefix_tokens and self.num_prefix_tokens > 0
@@ -118,11 +121,11 @@ class TimmSurface(Model):
             if with_prefix:
                 found["image_intermediates_prefix"] = prefixes
             if not intermediates_only:
-                found["image_features"] = _images_of(self.norm(tokens), layout, images)
+                found["image_features"] = _images_of(self.norm(tokens), after, images)
             return found
         if with_prefix:
             maps = taken if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in taken]
-        return maps if intermediates_only else (_images_of(self.norm(tokens), layout, images), maps)
+        return maps if intermediates_only else (_images_of(self.norm(tokens), after, images), maps)
 
     def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
         """The layers that `indices` mean, counted from 0, in order, each once."""
@@ -197,7 +200,7 @@ class TimmSurface(Model):
                 raise InputError(f"{said} (expected forward_head(..., layout=layout))")
             layout = self._layout_of(features)
         if not isinstance(features, Tensor):
-            none = self.anchor.new_zeros(0, self.embed_dim)
+            none = self.anchor.new_zeros(0, self.num_features)
             features = torch.cat([none, *features]).unsqueeze(0)
         if whole:
             return self._logits(features, pre_logits, layout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import nullcontext
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,21 @@ class Trunk(nn.ModuleList):
 
     Attributes:
         recomputes: the blocks' activations are computed again in the backward pass instead of kept.
+        takes_tiles: tokens may be laid out in tiles, as a back end wants them; not where blocks cut images themselves.
     """
 
     recomputes = False
+    takes_tiles: ClassVar[bool] = True
+
+    def layout_after(self, layer: int, layout: TokenLayout) -> TokenLayout:
+        """Where the outputs of a layer stand, of images that were embedded as `layout`; -1 is the embedding.
+
+        A trunk of stages merges patches on the way (Swin section 3.1); one without gives `layout` back.
+        """
+        return layout
 
     def forward(self, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
-        """[rows, slots, dim] -> the same shape."""
+        """[rows, slots, dim], as embedded -> the outputs of the last layer, which stand as `layout_after` it says."""
         for layer in range(len(self)):
             tokens = self.layer(layer, tokens, layout, encoding)
         return tokens
@@ -34,6 +44,7 @@ class Trunk(nn.ModuleList):
         self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: PositionEncoding
     ) -> list[Tensor]:
         """The outputs of some layers, counted from 0, in their order and each once; none after the last of them is run.
+        Each stands as `layout_after` its layer.
 
         Args:
             tokens: [rows, slots, dim], as embedded.
@@ -46,10 +57,15 @@ class Trunk(nn.ModuleList):
         return found
 
     def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
-        """One block alone."""
+        """One block alone.
+
+        Args:
+            tokens: the outputs of the layer before.
+            layout: of the images as they were embedded, whatever the layer.
+        """
         if not layout.segments:
             return tokens
-        block, given = self[layer], (tokens, layer, layout, encoding)
+        block, given = self[layer], (tokens, layer, self.layout_after(layer - 1, layout), encoding)
         if self.recomputes and torch.is_grad_enabled():
             # What is computed again is computed by the same back end, and recorded no second time.
             again = partial(computed_again, asked_backend())

@@ -250,7 +250,7 @@ class KnockOut(Measure):
         model = self.model
         for layer in range(first, model.config.depth):
             tokens = model.blocks.layer(layer, tokens, layout, model.encoding)
-        return model.head(model.pool(model.norm(tokens), layout)).double().log_softmax(-1)
+        return model.head(model.pool(model.norm(tokens), model.encoded_layout(layout))).double().log_softmax(-1)
 
     def arrays(self) -> dict[str, np.ndarray]:
         found = {name: np.concatenate(parts) for name, parts in self.seen.items()}
