@@ -26,9 +26,11 @@ class Embedder(nn.Module):
     Attributes:
         name: as `create_model(embedder=)` and `config.json` say it.
         cutter: the half without weights, by which this model's images become rows.
+        takes_parts: it embeds the patches that are there where others were dropped.
     """
 
     name: ClassVar[str]
+    takes_parts: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -43,6 +45,11 @@ class Embedder(nn.Module):
         """Images to rows: pure, pickled to workers, and known without a model."""
         return Cutter(config.patch_size, config.channels, config.fit)
 
+    @classmethod
+    def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
+        """The shape [dim, channels, height, width] of the convolution that `proj` is: over pixels, or a stem's map."""
+        return config.dim, config.channels, config.patch_size, config.patch_size
+
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """[rows, patches, values] in the order of the layout -> [rows, patches, dim]; no padding on either side."""
@@ -54,11 +61,15 @@ class Embedder(nn.Module):
         Raises:
             InputError: patches of an image were dropped.
         """
+        both = zip(self.pieces(rows, layout), layout.segments, strict=True)
+        return [self.cutter.uncut(piece, segment.grid) for piece, segment in both]
+
+    def pieces(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
+        """The rows of each segment, row-major; raises InputError where patches of an image were dropped."""
         if not all(segment.complete for segment in layout.segments):
             raise InputError(f"embedder {self.name}: needs whole images (expected no dropped patches)")
         bare = layout.patches_only()
-        pieces = bare.split(bare.row_major(rows))
-        return [self.cutter.uncut(piece, segment.grid) for piece, segment in zip(pieces, bare.segments, strict=True)]
+        return bare.split(bare.row_major(rows))
 
     def tokens(self, maps: Sequence[Tensor], layout: TokenLayout) -> Tensor:
         """Maps [rows, dim, *grid] of each segment, as `images` gave them, to tokens in the order of the layout."""
