@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,11 @@ class Embedder(nn.Module):
     def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
         """The shape [dim, channels, height, width] of the convolution that `proj` is: over pixels, or a stem's map."""
         return config.dim, config.channels, config.patch_size, config.patch_size
+
+    @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        """`embedder_options` with the defaults filled in, so that equal embedders have equal ones."""
+        return dict(config.embedder_options)
 
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:

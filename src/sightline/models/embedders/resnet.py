@@ -175,6 +175,10 @@ class ResNetEmbed(Embedder):
         return StemCutter(config.patch_size, config.channels, config.fit, resnet_options(config).stride)
 
     @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        return dict(vars(resnet_options(config)))
+
+    @classmethod
     def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
         options = resnet_options(config)
         side = config.patch_size // options.stride
