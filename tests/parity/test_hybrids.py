@@ -99,7 +99,8 @@ def test_there_are_files() -> None:
 def one_cell(file: str) -> bool:
     """A patch is one cell of the stem's map: nothing can be padded there, and nothing is passed over."""
     proj = weights(read(file)[0])
-    return (proj["patch_embed.proj.weight"] if "_timm_" in file else proj["embedding/kernel"]).shape[-1 if "_timm_" in file else 0] == 1
+    sides = proj["patch_embed.proj.weight"].shape[2:] if "_timm_" in file else proj["embedding/kernel"].shape[:2]
+    return tuple(sides) == (1, 1)
 
 
 FITS = [(file, fit) for file in FILES for fit in (None, "pad") if fit is None or one_cell(file)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -54,6 +55,17 @@ class Embedder(nn.Module):
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
         """`embedder_options` with the defaults filled in, so that equal embedders have equal ones."""
         return dict(config.embedder_options)
+
+    @classmethod
+    def multiplications(cls, config: ViTConfig) -> int:
+        """Of a patch, each with its addition."""
+        return math.prod(cls.kernel_of(config))
+
+    @classmethod
+    def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
+        """Numbers that are held of a patch, and those whatever the images: at once in a forward without gradients, or
+        for the backward pass; beside the rows, the tokens and the parameters."""
+        return 0, 0
 
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:

@@ -8,7 +8,7 @@ once for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -178,3 +178,56 @@ class ResNetStem(nn.Module):
         for stage in self.stages:
             maps = stage(maps)
             yield maps
+
+
+class Convolution(NamedTuple):
+    """One of a stem's, for each cell of its last map, where every size is a multiple.
+
+    `seen` and `places` are the places of its input and its output.
+    """
+
+    inputs: int
+    outputs: int
+    kernel: int
+    seen: int
+    places: int
+    beside: bool = False
+
+    @property
+    def weights(self) -> int:
+        return self.inputs * self.outputs * self.kernel**2
+
+    @property
+    def multiplications(self) -> int:
+        return self.weights * self.places
+
+    @property
+    def given(self) -> int:
+        """Numbers of its output."""
+        return self.outputs * self.places
+
+    @property
+    def kept(self) -> int:
+        """Numbers for the backward pass: its output and that after the norm (a shortcut's is added and gone), and its
+        input again where that was padded on one side."""
+        again = self.inputs * self.seen if self.kernel > 1 and self.seen > self.places else 0
+        return self.given * (1 if self.beside else 2) + again
+
+
+def convolutions(channels: int, layers: Sequence[int], width: int) -> list[Convolution]:
+    """Those of a `ResNetStem`, the root's first."""
+    stride = 4 * 2 ** max(len(layers) - 1, 0)
+    found = [Convolution(channels, width, 7, stride**2, stride**2 // 4)]
+    inputs, seen = width, stride**2 // 16
+    for number, units in enumerate(layers):
+        middle = width * 2**number
+        places = seen // 4 if number else seen
+        found.append(Convolution(inputs, 4 * middle, 1, seen, places, beside=True))
+        for _ in range(units):
+            found += [
+                Convolution(inputs, middle, 1, seen, seen),
+                Convolution(middle, middle, 3, seen, places),
+                Convolution(middle, 4 * middle, 1, places, places),
+            ]
+            inputs, seen = 4 * middle, places
+    return found

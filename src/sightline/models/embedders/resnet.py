@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
-from sightline.models.resnet_stem import ResNetStem, Standardisation
+from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
 from sightline.patchify import Cutter, fitted_grid, patchify, unpatchify
 
 _MOST_STAGES, _MOST_UNITS, _MOST_WIDTH = 6, 100, 16_384
@@ -86,6 +87,11 @@ def resnet_options(config: ViTConfig) -> ResNetOptions:
     if config.patch_norm:
         raise InputError("patch_norm true: embedder resnet has none around its patches (expected false)")
     return options
+
+
+def _convolutions(config: ViTConfig) -> list[Convolution]:
+    options = resnet_options(config)
+    return convolutions(config.channels, options.layers, options.width)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,24 @@ class ResNetEmbed(Embedder):
         options = resnet_options(config)
         side = config.patch_size // options.stride
         return config.dim, options.channels, side, side
+
+    @classmethod
+    def multiplications(cls, config: ViTConfig) -> int:
+        """Of a patch of an image that patches divide."""
+        cells = (config.patch_size // resnet_options(config).stride) ** 2
+        return super().multiplications(config) + cells * sum(one.multiplications for one in _convolutions(config))
+
+    @classmethod
+    def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
+        cells = (config.patch_size // resnet_options(config).stride) ** 2
+        layers = _convolutions(config)
+        if not training:
+            # What a convolution and its norm gave, and the shortcut.
+            return cells * 3 * max(one.given for one in layers), max(one.weights for one in layers)
+        # Of the largest of 3 x 3 its place too, in eight bytes.
+        kept = sum(one.kept for one in layers) + 3 * layers[0].given // 4
+        # Weights without their mean, divided.
+        return cells * kept + math.prod(cls.kernel_of(config)[1:]), 2 * sum(one.weights for one in layers)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         cutter: Any = self.cutter
