@@ -80,9 +80,10 @@ class TokenLayout:
         num_prefix_tokens: int = 1,
         device: torch.device | str = "cpu",
         tile: Grid | None = None,
+        pixels: tuple[int, int] | None = None,
     ) -> TokenLayout:
-        """A batch of `rows` images that all have one grid; `tile` as `Segment.tile`."""
-        segment = Segment.whole(Grid(*grid), torch.device(device), tile)
+        """A batch of `rows` images that all have one grid; `tile` and `pixels` as `Segment` has them."""
+        segment = Segment.whole(Grid(*grid), torch.device(device), tile, pixels=pixels)
         return cls((segment,), rows=rows, num_prefix_tokens=num_prefix_tokens)
 
     @classmethod
@@ -93,10 +94,13 @@ class TokenLayout:
         num_prefix_tokens: int = 1,
         device: torch.device | str = "cpu",
         tile: Grid | None = None,
+        pixels: Sequence[tuple[int, int] | None] | None = None,
     ) -> TokenLayout:
-        """One row that holds images of any grids, one after the other, with nothing between them; `tile` as
-        `Segment.tile`."""
-        segments = [Segment.whole(Grid(*grid), torch.device(device), tile) for grid in grids]
+        """One row that holds images of any grids, one after the other, with nothing between them; `tile` and each of
+        `pixels` as `Segment` has them."""
+        grids = list(grids)
+        both = zip(grids, [None] * len(grids) if pixels is None else pixels, strict=True)
+        segments = [Segment.whole(Grid(*grid), torch.device(device), tile, pixels=size) for grid, size in both]
         return cls(segments, rows=1, num_prefix_tokens=num_prefix_tokens)
 
     def keep(self, indices: Tensor | Sequence[Tensor | Sequence[int]]) -> TokenLayout:
@@ -120,7 +124,7 @@ class TokenLayout:
             if not isinstance(index, Tensor):
                 _check_indices(index, number, segment.grid.cells)
                 index = torch.tensor(index, dtype=torch.int64, device=self.device)
-            segments.append(Segment.some(segment.grid, torch.atleast_2d(index)))
+            segments.append(Segment.some(segment.grid, torch.atleast_2d(index), segment.pixels))
         return self._like(segments)
 
     def to(self, device: torch.device | str) -> TokenLayout:
@@ -175,7 +179,8 @@ class TokenLayout:
         patches, stay as they are."""
         whole = [one.complete and one.window is None for one in self.segments]
         both = zip(whole, self.segments, strict=True)
-        return self._like([Segment.whole(one.grid, self.device, tile) if moves else one for moves, one in both])
+        made = (Segment.whole(one.grid, self.device, tile, pixels=one.pixels) if moves else one for moves, one in both)
+        return self._like(list(made))
 
     def windows(self, size: Sequence[int] | int, shift: Sequence[int] | None = None) -> TokenLayout:
         """A layout whose images are windows of these: tokens of two windows do not meet (Swin section 3.2).
@@ -345,8 +350,8 @@ class TokenLayout:
     def __reduce__(self):
         """Pickled as grids and kept indices: the coordinates are made again."""
         pieces = [
-            (tuple(segment.grid), segment.tile, segment.window, None if segment.complete else segment.indices)
-            for segment in self.segments
+            (tuple(one.grid), one.tile, one.window, one.pixels, None if one.complete else one.indices)
+            for one in self.segments
         ]
         return _rebuild, (pieces, self.rows, self.num_prefix_tokens, self.padding, str(self.device), self.seeds)
 
@@ -367,9 +372,9 @@ def _check_indices(given: object, number: int, cells: int) -> None:
 
 def _rebuild(pieces, rows: int, num_prefix_tokens: int, padding: int, device: str, seeds: Tensor | None) -> TokenLayout:
     segments = [
-        Segment.whole(Grid(*sides), torch.device(device), tile, window)
+        Segment.whole(Grid(*sides), torch.device(device), tile, window, pixels)
         if indices is None
-        else Segment.some(Grid(*sides), indices)
-        for sides, tile, window, indices in pieces
+        else Segment.some(Grid(*sides), indices, pixels)
+        for sides, tile, window, pixels, indices in pieces
     ]
     return TokenLayout(segments, rows=rows, num_prefix_tokens=num_prefix_tokens, padding=padding, seeds=seeds)

@@ -162,6 +162,11 @@ class Cutter:
         images, grid = fit_to_patches(images, self.patch_size, self.fit)
         return patchify(images, self.patch_size), grid
 
+    def pixels_of(self, height: int, width: int) -> tuple[int, int] | None:
+        """The size of an image again, where its rows hold more than its pixels and whoever embeds them must know which
+        are its own; None where nobody asks."""
+        return None
+
     def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
         """The images, after `fit`, that were cut into these rows."""
         return unpatchify(rows, grid, self.patch_size)

@@ -66,6 +66,7 @@ class Segment:
         tile: None for row-major order; else tiles of this many rows and columns follow each other row-major, and so
             do the patches in each (sparse back ends: neighbours in the image are neighbours in memory).
         window: where the image is a window of another, and `coords` and `grid` are the window's own.
+        pixels: (height, width) of the image, where its rows hold more than its pixels (`Cutter.pixels_of`).
     """
 
     grid: Grid
@@ -73,17 +74,25 @@ class Segment:
     complete: bool = True
     tile: Grid | None = None
     window: Window | None = None
+    pixels: tuple[int, int] | None = None
 
     @classmethod
-    def whole(cls, grid: Grid, device: torch.device, tile: Grid | None = None, window: Window | None = None) -> Segment:
+    def whole(
+        cls,
+        grid: Grid,
+        device: torch.device,
+        tile: Grid | None = None,
+        window: Window | None = None,
+        pixels: tuple[int, int] | None = None,
+    ) -> Segment:
         """All patches of a grid."""
-        return cls(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile, window=window)
+        return cls(grid, grid_coords(grid, device, tile).unsqueeze(0), tile=tile, window=window, pixels=pixels)
 
     @classmethod
-    def some(cls, grid: Grid, indices: Tensor) -> Segment:
+    def some(cls, grid: Grid, indices: Tensor, pixels: tuple[int, int] | None = None) -> Segment:
         """The patches of these row-major indices, int64 [1 or rows, patches], in this order."""
         coords = grid_coords(grid, indices.device).index_select(0, indices.flatten())
-        return cls(grid, coords.unflatten(0, indices.shape), complete=False)
+        return cls(grid, coords.unflatten(0, indices.shape), complete=False, pixels=pixels)
 
     @property
     def row_major(self) -> bool:

@@ -23,6 +23,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
+from sightline.models.embedder import embedder_class
 from sightline.models.head import make_head
 from sightline.models.model import make_encoding
 
@@ -184,6 +185,8 @@ class _Pass:
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
         activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
+        of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
+        activations += (batch * grid.cells * of_patch + of_pass) * _FLOAT
         activations += batch * tokens * self._moment_bytes()
         if self.sharers > 1:
             # With its gradient.

@@ -19,6 +19,7 @@ from sightline.encodings.create import encoding_options, parts_of
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
+from sightline.models.embedder import embedder_class
 from sightline.models.head import ScoreLink
 
 State = dict[str, Tensor]
@@ -95,7 +96,7 @@ def buffer(theirs: Sequence[str], *values: Tensor) -> Entry:
 
 def kernel(config: ViTConfig, theirs: str = "patch_embed.proj.weight") -> Entry:
     """The convolution of a patch embedding, [dim, channels, height, width]."""
-    shape = (config.dim, config.channels, config.patch_size, config.patch_size)
+    shape = embedder_class(config.embedder).kernel_of(config)
     return mapped(theirs, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape))
 
 
@@ -293,6 +294,7 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     fields = vars(config) | {
         "image_size": tuple(config.train_grid),
         "class_token": config.has_class_token,
+        "embedder_options": embedder_class(config.embedder).options_of(config),
         # Other names of one encoding are options of it, which are looked at apart.
         "encoding": "+".join(next(iter(registry()[part].names)) for part in config.encoding.split("+")),
         # Ratios and first values are numbers of widths and of training; the widths count.

@@ -11,16 +11,23 @@ from torch import Tensor
 from sightline.convert.base import Entry, joined, mapped, same
 from sightline.errors import InputError
 from sightline.models import ViTConfig
+from sightline.models.embedder import embedder_class
 
 
 def image_fields(
-    project: str, given: Mapping[str, Any], state: Mapping[str, Tensor], patch: Any, table: str, prefix: int
+    project: str,
+    given: Mapping[str, Any],
+    state: Mapping[str, Tensor],
+    patch: Any,
+    table: str,
+    prefix: int,
+    stride: int = 1,
 ) -> dict[str, Any]:
     """The fields of the images, of patches (a side, or both) and of classes, partly by what the weights tell.
 
     The training size in pixels is the one that is given (no argument there), else a square of as many patches as the
     table has, which alone knows their number, beside rows of `prefix` tokens. The channels are those of the kernel
-    HWIO of the patch embedding; 3 where there is none.
+    HWIO of the patch embedding; 3 where there is none. Patches are of cells of `stride` pixels a side.
 
     Raises:
         InputError: a patch, or the table, is no square.
@@ -28,14 +35,15 @@ def image_fields(
     sides = tuple(patch) if isinstance(patch, Sequence) else (patch, patch)
     if len(sides) != 2 or not isinstance(sides[0], int) or sides[0] != sides[1]:
         raise InputError(f"{project}: patches of {patch!r}: expected a square")
+    pixels = sides[0] * stride
     found, kernel = state.get(table), state.get("embedding/kernel")
     count = 0 if found is None or found.dim() != 3 else found.shape[1] - prefix
-    side = round(count**0.5) or 224 // sides[0]
+    side = round(count**0.5) or 224 // pixels
     if given["image_size"] is None and count and side * side != count:
         raise InputError(f"{project}: {table} has {count} patches, no square; give image_size (height, width)")
     return {
-        "patch_size": sides[0],
-        "image_size": given["image_size"] or side * sides[0],
+        "patch_size": pixels,
+        "image_size": given["image_size"] or side * pixels,
         "channels": 3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
         "num_classes": given["num_classes"] or 0,
     }
@@ -43,7 +51,7 @@ def image_fields(
 
 def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
     """What `image_fields` reads of the weights of a model whose size is given."""
-    return {"embedding/kernel": torch.empty(config.patch_size, config.patch_size, config.channels, 1)}
+    return {name: torch.empty(1, 1, config.channels, 1) for name in ("embedding/kernel", "conv_root/kernel")}
 
 
 def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[Entry]:
@@ -51,7 +59,7 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
 
     A block's modules are numbered by their kind (big_vision) or among all of a block (vision_transformer).
     """
-    kernel = (config.dim, config.channels, config.patch_size, config.patch_size)
+    kernel = embedder_class(config.embedder).kernel_of(config)
     weight = mapped(
         "embedding/kernel",
         "patch_embed.proj.weight",
@@ -68,6 +76,27 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
         entries += out(heads, f"{ours}.attn.proj", config)
         entries += mlp(f"{theirs}/MlpBlock_{block}", f"{ours}.mlp")
     return entries
+
+
+def numbered_together(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Weights whose blocks' modules are numbered among all of a block, as published files have them, where today's
+    flax numbers each kind by itself."""
+    if not any("/MlpBlock_0/" in name for name in state):
+        return state
+    found = {}
+    for name, tensor in state.items():
+        block = name.startswith("Transformer/encoderblock_")
+        for theirs, here in _TOGETHER.items() if block else ():
+            name = name.replace(f"/{theirs}/", f"/{here}/")
+        found[name] = tensor
+    return found
+
+
+_TOGETHER = {
+    "LayerNorm_1": "LayerNorm_2",
+    "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
+    "MlpBlock_0": "MlpBlock_3",
+}
 
 
 def norm(theirs: str, ours: str) -> list[Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sightline.convert.timm_hybrid import hybrid_arguments
 from sightline.convert.timm_reading import RULES
 from sightline.encodings.create import encoding_options, parts_of
 from sightline.models import Model, ViTConfig
@@ -59,6 +60,8 @@ def arguments_for(model: Model) -> dict[str, Any]:
     else:
         kind, own = "VisionTransformer", {"model": _VIT.get(config.norm_eps, _VIT[1e-6])}
         own["pos_embed"] = "none" if table is None else "learn"
+        if config.embedder == "resnet":
+            own |= hybrid_arguments(config)
     size = config.table_size
     values = {
         **vars(config),
@@ -86,7 +89,10 @@ def arguments_for(model: Model) -> dict[str, Any]:
         "pool_mlp_ratio": (config.pool_hidden + 0.5) / config.dim,
     }
     names = arguments_of(kind) | arguments_of(kind, _DERIVED)
-    return {**own, **{theirs: values[ours] for theirs, ours in names.items()}}
+    # What a hybrid calls its patch is one of its stem's map.
+    return {**own, **{theirs: values[ours] for theirs, ours in names.items() if theirs != "patch_size"}} | {
+        "patch_size": own.get("patch_size", config.patch_size)
+    }
 
 
 def _eva(config: ViTConfig, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from sightline.convert.timm_hybrid import hybrid_fields
 from sightline.errors import InputError
 from sightline.models.timm_names import CLASSES, TIMM_POOLS
 
@@ -66,6 +67,8 @@ def read_fields(module: Any) -> dict[str, Any]:
 def _patches(module: Any) -> dict[str, Any]:
     naflex = kind_of(module) == "NaFlexVit"
     embed = module.embeds if naflex else module.patch_embed
+    if kind_of(embed) == "HybridEmbed":
+        return hybrid_fields(embed)
     _refuse_if(kind_of(embed) not in ("PatchEmbed", "NaFlexEmbeds"), f"its patches come from a {kind_of(embed)}")
     sides = tuple(embed.patch_size)
     _refuse_if(len(sides) != 2 or sides[0] != sides[1], f"patches of {'x'.join(map(str, sides))} pixels are not square")

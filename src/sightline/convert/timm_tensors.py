@@ -17,6 +17,9 @@ def entries_of(module: Any, config: ViTConfig) -> list[Entry]:
     entries = _special(module, config)
     first = module.blocks[0]
     renamed = [(r"^blocks\.0\.norm_pre", "norm_pre")]
+    if config.embedder == "resnet" and not hasattr(module.patch_embed.backbone, "stages"):
+        # The root alone stands for the whole stem there.
+        renamed.append((r"^patch_embed\.backbone\.stem\.", "patch_embed.backbone."))
     if hasattr(module, "embeds"):
         renamed += [(r"^(cls_token|reg_token)", r"embeds.\1"), (r"^patch_embed", "embeds")]
     if not hasattr(first, "ls1"):

@@ -86,14 +86,20 @@ def normalised(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> T
 
 
 Kept = Sequence[np.ndarray | None]
+Pixels = Sequence[tuple[int, int] | None]
 Arranged = tuple[Tensor, TokenLayout]
 
 
-def stacked(images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int) -> Arranged:
-    """Images of one grid, one a row, all of their patches."""
+def stacked(
+    images: Sequence[Tensor], grids: Sequence[Grid], kept: Kept, num_prefix_tokens: int, pixels: Pixels | None = None
+) -> Arranged:
+    """Images of one grid (and of one size, where `pixels` says sizes as `packed`), one a row, all of their patches."""
     assert all(one is None for one in kept)
+    size = pixels[0] if pixels else None
     assert len(set(grids)) == 1
-    return torch.stack(list(images)), TokenLayout.uniform(grids[0], len(images), num_prefix_tokens=num_prefix_tokens)
+    assert all(one == size for one in pixels or ())
+    layout = TokenLayout.uniform(grids[0], len(images), num_prefix_tokens=num_prefix_tokens, pixels=size)
+    return torch.stack(list(images)), layout
 
 
 def packed(
@@ -101,15 +107,17 @@ def packed(
     grids: Sequence[Grid],
     kept: Kept,
     num_prefix_tokens: int,
+    pixels: Pixels | None = None,
     padded: Sequence[int] | None = None,
 ) -> Arranged:
     """Images of any grids in one row, of each the patches that are kept.
 
     Args:
         kept: for each image the row-major numbers of its patches, int64 and rising; None for all.
+        pixels: for each image what `Cutter.pixels_of` says of it; None for all.
         padded: rising lengths of slots, to the least of which that holds it the row is padded.
     """
-    layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens)
+    layout = TokenLayout.packed(grids, num_prefix_tokens=num_prefix_tokens, pixels=pixels)
     chosen = [
         None if one is None or len(one) == grid.cells else torch.from_numpy(one)
         for one, grid in zip(kept, grids, strict=True)

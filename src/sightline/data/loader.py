@@ -89,7 +89,8 @@ class Maker:
                 examples.append(example)
         if examples:
             rows, grids = zip(*(self.rows(example.image) for example in examples), strict=True)
-            inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens)
+            pixels = [self.rows.cutter.pixels_of(*example.image.shape[:2]) for example in examples]
+            inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
             if self.seeded:
                 layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])
         else:

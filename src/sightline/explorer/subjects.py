@@ -183,7 +183,8 @@ class Subject:
             crop = prepare.crop_of(size, wanted.size)
         picture = cut(pixels, crop, prepare.interpolation)
         rows, grid = self.model.image_rows(picture)
-        arranged = stacked([rows], [grid], [None], self.model.num_prefix_tokens)
+        shown = self.model.image_rows.cutter.pixels_of(*picture.shape[:2])
+        arranged = stacked([rows], [grid], [None], self.model.num_prefix_tokens, [shown])
         batch = Batch(*arranged, {}, torch.zeros(1, dtype=torch.int64), ["image"], [{}])
         with self.lock, self._knob(wanted.knob):
             check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import errno
 import io
 import json
@@ -169,8 +170,12 @@ def _trace(model: Model, size: tuple[int, int]) -> ExportedProgram:
     patch = model.config.patch_size
     free = {0: Dim("batch"), 2: patch * Dim("rows"), 3: patch * Dim("cols")}
     example = torch.zeros(2, model.config.channels, *size)
+    frozen = frozen_copy(model)
+    if not frozen.patch_embed.takes_parts:
+        # Nothing is fitted at the sizes that are promised, and torch takes minutes over a stem's arithmetic of others.
+        frozen.patch_embed.cutter = dataclasses.replace(frozen.patch_embed.cutter, fit="exact")
     with torch.no_grad():
-        program = torch.export.export(frozen_copy(model), (example,), dynamic_shapes=(free,))
+        program = torch.export.export(frozen, (example,), dynamic_shapes=(free,))
     # Where a line of our source stood on this machine is nobody's business.
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +27,11 @@ class Embedder(nn.Module):
     Attributes:
         name: as `create_model(embedder=)` and `config.json` say it.
         cutter: the half without weights, by which this model's images become rows.
+        takes_parts: it embeds the patches that are there where others were dropped.
     """
 
     name: ClassVar[str]
+    takes_parts: ClassVar[bool] = True
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -43,6 +46,27 @@ class Embedder(nn.Module):
         """Images to rows: pure, pickled to workers, and known without a model."""
         return Cutter(config.patch_size, config.channels, config.fit)
 
+    @classmethod
+    def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
+        """The shape [dim, channels, height, width] of the convolution that `proj` is: over pixels, or a stem's map."""
+        return config.dim, config.channels, config.patch_size, config.patch_size
+
+    @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        """`embedder_options` with the defaults filled in, so that equal embedders have equal ones."""
+        return dict(config.embedder_options)
+
+    @classmethod
+    def multiplications(cls, config: ViTConfig) -> int:
+        """Of a patch, each with its addition."""
+        return math.prod(cls.kernel_of(config))
+
+    @classmethod
+    def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
+        """Numbers that are held of a patch, and those whatever the images: at once in a forward without gradients, or
+        for the backward pass; beside the rows, the tokens and the parameters."""
+        return 0, 0
+
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """[rows, patches, values] in the order of the layout -> [rows, patches, dim]; no padding on either side."""
@@ -54,11 +78,15 @@ class Embedder(nn.Module):
         Raises:
             InputError: patches of an image were dropped.
         """
+        both = zip(self.pieces(rows, layout), layout.segments, strict=True)
+        return [self.cutter.uncut(piece, segment.grid) for piece, segment in both]
+
+    def pieces(self, rows: Tensor, layout: TokenLayout) -> list[Tensor]:
+        """The rows of each segment, row-major; raises InputError where patches of an image were dropped."""
         if not all(segment.complete for segment in layout.segments):
             raise InputError(f"embedder {self.name}: needs whole images (expected no dropped patches)")
         bare = layout.patches_only()
-        pieces = bare.split(bare.row_major(rows))
-        return [self.cutter.uncut(piece, segment.grid) for piece, segment in zip(pieces, bare.segments, strict=True)]
+        return bare.split(bare.row_major(rows))
 
     def tokens(self, maps: Sequence[Tensor], layout: TokenLayout) -> Tensor:
         """Maps [rows, dim, *grid] of each segment, as `images` gave them, to tokens in the order of the layout."""

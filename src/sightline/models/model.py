@@ -148,11 +148,12 @@ class Model(nn.Module):
     def cut(self, images: Images) -> tuple[Tensor, TokenLayout]:
         """As `prepare`, with the patches of every image in row-major order."""
         cutter = self.patch_embed.cutter
+        prefix = self.num_prefix_tokens
         if isinstance(images, Tensor):
             rows, grid = cutter(self._checked(images, "images", "batch, channels, height, width"))
-            layout = TokenLayout.uniform(
-                grid, images.shape[0], num_prefix_tokens=self.num_prefix_tokens, device=images.device
-            )
+            count, *size = images.shape[0], *images.shape[-2:]
+            pixels = cutter.pixels_of(*size)
+            layout = TokenLayout.uniform(grid, count, num_prefix_tokens=prefix, device=images.device, pixels=pixels)
             return rows, layout
         if not isinstance(images, Sequence):
             raise InputError(f"images: expected a tensor or a list of tensors, got {type(images).__name__}")
@@ -161,7 +162,8 @@ class Model(nn.Module):
             for number, image in enumerate(images)
         ]
         grids, device = [grid for _, grid in cut], self.anchor.device
-        layout = TokenLayout.packed(grids, num_prefix_tokens=self.num_prefix_tokens, device=device)
+        pixels = [cutter.pixels_of(*image.shape[-2:]) for image in images]
+        layout = TokenLayout.packed(grids, num_prefix_tokens=prefix, device=device, pixels=pixels)
         if not cut:
             return torch.zeros(1, 0, cutter.values, device=device), layout
         return torch.cat([rows for rows, _ in cut], dim=1), layout

@@ -205,7 +205,7 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     """The model of a resolved configuration with its first weights, which the seed decides.
 
     Raises:
-        InputError: tokens are dropped, and its head needs them all.
+        InputError: tokens are dropped, and its head or its embedder needs them all.
     """
     torch.default_generator.manual_seed(config.seed)
     if config.init_from is not None:
@@ -219,6 +219,9 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     drop = None if config.packing is None else config.packing.drop
     if drop is not None and not getattr(model.head, "takes_parts", True):
         raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
+    embedder = type(model.patch_embed)
+    if drop is not None and not embedder.takes_parts:
+        raise InputError(f"packing.drop {drop}: embedder {embedder.name} takes whole images (expected null)")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -89,7 +90,10 @@ def _weight(model: Model) -> Tensor:
     """
     embedder, config = model.patch_embed, model.config
     proj = getattr(embedder, "proj", None)
-    if not isinstance(proj, nn.Linear) or proj.in_features != config.channels * config.patch_size**2:
+    pixels = (config.dim, config.channels, config.patch_size, config.patch_size)
+    flat = isinstance(proj, nn.Linear) and proj.in_features == math.prod(pixels[1:])
+    # A projection of a stem's map may be as wide by chance.
+    if not flat or embedder.kernel_of(config) != pixels:
         raise InputError(
             f"patch_filters: embedder {config.embedder} has no linear layer over flat patches (expected patches)"
         )

@@ -1,0 +1,241 @@
+"""The hybrid's embedder: a ResNet stem, and patches of its maps (ViT section 3.1, "Hybrid Architecture")."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sightline.checks import configure, require_declared, require_list, require_number, require_whole
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models.config import ViTConfig
+from sightline.models.embedder import Embedder
+from sightline.models.resnet_stem import Convolution, ResNetStem, Standardisation, convolutions
+from sightline.patchify import Cutter, fitted_grid, patchify, unpatchify
+
+_MOST_STAGES, _MOST_UNITS, _MOST_WIDTH = 6, 100, 16_384
+
+
+@dataclass(frozen=True)
+class ResNetOptions:
+    """The configuration of the stem, `embedder_options`.
+
+    Attributes:
+        layers: units of each stage: (3, 4, 6, 3) is ResNet-50, (3, 4, 9) the one at stride 16 (ViT's second option: the
+            units of its fourth stage stand in the third), (2, 2, 2, 2) R26, () the root alone.
+        width_factor: of all widths, those of ResNet-50 at 1: 64 channels in the root.
+        groups, norm_eps: of every group norm; the epsilon is 1e-6 officially, 1e-5 in timm.
+        standardisation: of the weights, as `standardised`.
+    """
+
+    layers: tuple[int, ...] = (3, 4, 9)
+    width_factor: float = 1.0
+    groups: int = 32
+    norm_eps: float = 1e-6
+    standardisation: Standardisation = "official"
+
+    def __post_init__(self) -> None:
+        where = "embedder_options"
+        require_list(f"{where}.layers", self.layers)
+        if len(self.layers) > _MOST_STAGES:
+            raise InputError(f"{where}.layers: {len(self.layers)} stages, expected at most {_MOST_STAGES}")
+        for units in self.layers:
+            require_whole(f"{where}.layers", units, 1, _MOST_UNITS)
+        object.__setattr__(self, "layers", tuple(self.layers))
+        require_number(f"{where}.width_factor", self.width_factor, above=True, high=_MOST_WIDTH / 64)
+        require_whole(f"{where}.groups", self.groups, 1)
+        require_number(f"{where}.norm_eps", self.norm_eps, above=True)
+        require_declared(where, self)
+        # A kernel of one number has no deviation.
+        if self.width < 2 or self.width % self.groups:
+            said = f"{where}.width_factor {self.width_factor:g}: a root of {self.width} channels"
+            raise InputError(f"{said} (expected 2 or more, a multiple of groups {self.groups}; 64 at 1)")
+
+    @property
+    def width(self) -> int:
+        """Channels of the root."""
+        return int(64 * self.width_factor)
+
+    @property
+    def channels(self) -> int:
+        """Of the last map."""
+        return 4 * self.width * 2 ** (len(self.layers) - 1) if self.layers else self.width
+
+    @property
+    def stride(self) -> int:
+        """Pixels along a side of a cell of the last map."""
+        return 4 * 2 ** max(len(self.layers) - 1, 0)
+
+
+def resnet_options(config: ViTConfig) -> ResNetOptions:
+    """The stem's configuration.
+
+    Raises:
+        InputError: an option that is not known or out of range, a patch that the stride does not divide, or norms of
+            the patch embedding.
+    """
+    options: ResNetOptions = configure(ResNetOptions, config.embedder_options, "embedder resnet")
+    if config.patch_size % options.stride:
+        said = f"a multiple of the stride {options.stride} of embedder_options.layers {list(options.layers)}"
+        raise InputError(f"patch_size {config.patch_size}: must be {said}")
+    if config.patch_norm:
+        raise InputError("patch_norm true: embedder resnet has none around its patches (expected false)")
+    return options
+
+
+def _convolutions(config: ViTConfig) -> list[Convolution]:
+    options = resnet_options(config)
+    return convolutions(config.channels, options.layers, options.width)
+
+
+@dataclass(frozen=True)
+class StemCutter(Cutter):
+    """Images to rows that hold every pixel, with those that a stem is to pass over after them.
+
+    A stem gives ceil(side / stride) cells of any image. `pad` makes their number a multiple of the patch's cells by
+    zeros, as timm's `dynamic_img_pad`; `crop` passes over those beyond the last whole patch, as a convolution without
+    padding does (vit_jax, timm). Where the patch is one cell both are the same.
+
+    Attributes:
+        stride: of the stem.
+    """
+
+    stride: int = 4
+
+    @property
+    def tile(self) -> int:
+        """Side in pixels of what a row holds: under `crop` a few whole patches must hold all that follows them."""
+        return 2 * self.patch_size - self.stride if self.fit == "crop" else self.patch_size
+
+    @property
+    def values(self) -> int:
+        return self.channels * self.tile**2
+
+    def grid_of(self, height: int, width: int) -> Grid:
+        if self.fit != "crop":
+            return super().grid_of(height, width)
+        # Of the map, which has a cell for every stride of pixels begun.
+        cells, patch = fitted_grid(height, width, self.stride, "pad"), self.patch_size // self.stride
+        if min(cells) < patch:
+            raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch}x{patch} stem cells")
+        return Grid(*(side // patch for side in cells))
+
+    def pixels_of(self, height: int, width: int) -> tuple[int, int] | None:
+        if self.fit not in ("pad", "crop"):
+            return None
+        covered = tuple(side * self.tile for side in self.grid_of(height, width))
+        return None if covered == (height, width) else (height, width)
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Grid]:
+        if self.fit not in ("pad", "crop"):
+            return super().__call__(images)
+        height, width = images.shape[-2:]
+        grid = self.grid_of(height, width)
+        rows, cols = grid.planar("images")
+        if self.pixels_of(height, width) is not None:
+            images = F.pad(images, (0, cols * self.tile - width, 0, rows * self.tile - height))
+        return patchify(images, self.tile), grid
+
+    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+        """What lies under the patches: as large as they are together."""
+        tall, wide = (side * self.patch_size for side in grid)
+        return unpatchify(rows, grid, self.tile)[..., :tall, :wide]
+
+    def whole(self, rows: Tensor, grid: Grid, pixels: tuple[int, int] | None) -> Tensor:
+        """The images as they were cut: of `pixels`, or all that is in the rows."""
+        images = unpatchify(rows, grid, self.tile)
+        return images if pixels is None else images[..., : pixels[0], : pixels[1]]
+
+
+class ResNetEmbed(Embedder):
+    """A ResNet with group norm and standardised weights over whole images, then a linear layer over patches of its map.
+
+    Images of one size go through the stem together, wherever they stand in a pack.
+
+    Attributes:
+        backbone: the stem.
+        proj: weight [dim, channels * side**2] over (channel, y, x) of a patch of `side` cells of the stem's map.
+    """
+
+    name = "resnet"
+    takes_parts: ClassVar[bool] = False
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        options = resnet_options(config)
+        self.backbone = ResNetStem(
+            config.channels, options.layers, options.width, options.groups, options.norm_eps, options.standardisation
+        )
+        _, *kernel = self.kernel_of(config)
+        self.side = kernel[-1]
+        self.proj = nn.Linear(kernel[0] * self.side**2, config.dim, bias=config.patch_bias)
+
+    @classmethod
+    def cutter_of(cls, config: ViTConfig) -> StemCutter:
+        return StemCutter(config.patch_size, config.channels, config.fit, resnet_options(config).stride)
+
+    @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        return dict(vars(resnet_options(config)))
+
+    @classmethod
+    def kernel_of(cls, config: ViTConfig) -> tuple[int, int, int, int]:
+        options = resnet_options(config)
+        side = config.patch_size // options.stride
+        return config.dim, options.channels, side, side
+
+    @classmethod
+    def multiplications(cls, config: ViTConfig) -> int:
+        """Of a patch of an image that patches divide."""
+        cells = (config.patch_size // resnet_options(config).stride) ** 2
+        return super().multiplications(config) + cells * sum(one.multiplications for one in _convolutions(config))
+
+    @classmethod
+    def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
+        cells = (config.patch_size // resnet_options(config).stride) ** 2
+        layers = _convolutions(config)
+        if not training:
+            # What a convolution and its norm gave, and the shortcut.
+            return cells * 3 * max(one.given for one in layers), max(one.weights for one in layers)
+        # Of the largest of 3 x 3 its place too, in eight bytes.
+        kept = sum(one.kept for one in layers) + 3 * layers[0].given // 4
+        # Weights without their mean, divided.
+        return cells * kept + math.prod(cls.kernel_of(config)[1:]), 2 * sum(one.weights for one in layers)
+
+    def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
+        cutter: Any = self.cutter
+        images = [
+            cutter.whole(piece, segment.grid, segment.pixels)
+            for piece, segment in zip(self.pieces(rows, layout), layout.segments, strict=True)
+        ]
+        both = zip(self._maps(images), layout.segments, strict=True)
+        tokens = [self._tokens(one, segment.grid) for one, segment in both]
+        return layout.patches_only().lay(torch.cat(tokens, dim=1) if len(tokens) > 1 else tokens[0])
+
+    def _maps(self, images: list[Tensor]) -> list[Tensor]:
+        """The stem's maps of images [rows, channels, height, width]; those of one size in one call."""
+        if len(images) == 1:
+            return self.backbone(images)
+        by_size: dict[tuple[int, ...], list[int]] = {}
+        for number, image in enumerate(images):
+            by_size.setdefault(tuple(image.shape[-2:]), []).append(number)
+        maps = self.backbone([torch.cat([images[number] for number in alike]) for alike in by_size.values()])
+        parts = {
+            number: part
+            for one, alike in zip(maps, by_size.values(), strict=True)
+            for number, part in zip(alike, one.split(images[0].shape[0]), strict=True)
+        }
+        return [parts[number] for number in range(len(images))]
+
+    def _tokens(self, one: Tensor, grid: Grid) -> Tensor:
+        """A map [rows, channels, height, width] to tokens [rows, patches, dim], row-major."""
+        sides = [side * self.side for side in grid]
+        if self.cutter.fit == "pad":
+            one = F.pad(one, (0, sides[1] - one.shape[-1], 0, sides[0] - one.shape[-2]))
+        return self.proj(patchify(one[..., : sides[0], : sides[1]], self.side))
