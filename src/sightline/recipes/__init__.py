@@ -7,7 +7,7 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import dense, embedded, folders, papers
+from sightline.recipes import dense, embedded, folders, papers, self_supervised
 from sightline.training.config import TrainConfig
 
 _LABELLED = ("imagefolder", "hf", "wds")
@@ -24,6 +24,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "imagefolder": (_LABELLED, folders.imagefolder),
     "lookhere_150ep": (_LABELLED, papers.lookhere_150ep),
     "lookhere_highres": (_LABELLED, papers.lookhere_highres),
+    "masked_patches": (("scenes",), self_supervised.masked_patches),
     "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
     "navit_pretrain": (_LABELLED, papers.navit_pretrain),
     "navit_scenes": (("scenes",), embedded.navit_scenes),
@@ -31,6 +32,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "segment_scenes": (("scenes",), dense.segment_scenes),
     "vit_finetune": (_LABELLED, papers.vit_finetune),
     "vit_imagenet": (_LABELLED, papers.vit_imagenet),
+    "vit_masked_patches": (_LABELLED, papers.vit_masked_patches),
     "vit_scenes": (("scenes",), embedded.vit_scenes),
 }
 
