@@ -86,7 +86,7 @@ def test_navit_in_numbers():
 
 
 def test_masked_patches_in_words_of_the_paper():
-    """Half of the patches, 80 / 10 / 10 of them, one colour of 512 each; and its first loss, which is that of chance."""
+    """Half of the patches, 80, 10 and 10 % of them, one colour of 512 each; its first loss is that of chance."""
     config = recipe("vit_masked_patches")
     assert (config.task, config.model, config.resolution) == ("masked_patches", "vit_base_patch16", 224)
     assert config.task_options == {}
