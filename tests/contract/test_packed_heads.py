@@ -79,7 +79,7 @@ def check(model: Model, grids: Sequence[Grid], kept: list[Tensor] | None) -> Non
         loss_of(alone[-1]).backward()
     expected = gradients(model)
     for name in alone[0]:
-        assert_spread(torch.cat([one[name].detach().flatten() for one in alone]))
+        assert_spread(torch.cat([one[name].detach().flatten().float() for one in alone]))
     for order, padding in zip(ORDERS, (0, 7), strict=True):
         layout = TokenLayout.packed([grids[number] for number in order], num_prefix_tokens=prefix)
         layout = layout if kept is None else layout.keep([kept[number] for number in order])

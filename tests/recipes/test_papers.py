@@ -8,13 +8,17 @@ import pytest
 import torch
 
 from sightline.cli.run_config import training_config
+from sightline.data.discovery import open_source
 from sightline.data.mixing import MixingConfig
 from sightline.errors import InputError
+from sightline.layout import TokenLayout
 from sightline.models.create import make_model, model_config
 from sightline.recipes import recipe
+from sightline.tasks.base import task_class, task_of
 from sightline.tasks.classification import classification_loss
 from sightline.training.optim import make_optimizer
 from sightline.training.plan import Plan
+from sightline.training.prepare import task_options
 from sightline.training.schedule import learning_rate
 
 IMAGES = 1_281_167
@@ -32,6 +36,11 @@ NUMBERS = {
     ),
     "vit_imagenet": (
         "AdamW", 4096, 300 * 313, {0: 3e-7, 9999: 3e-3, 10_000: 3e-3, 51_950: 1.5e-3}, 0.3, 0.3, 1.0, 0.0, "ce",
+    ),
+    # Appendix B.1.2, where decay is not said: that of all its pre-training (section 4.1). Each pass ends with a smaller
+    # batch: 688 more.
+    "vit_masked_patches": (
+        "AdamW", 4096, 1_000_688, {0: 2e-8, 9_999: 2e-4, 10_000: 2e-4, 505_344: 1e-4}, 0.1, 0.1, None, 0.0, "bce",
     ),
     # Each pass ends with a smaller batch: 7 steps more.
     "vit_finetune": ("SGD", 512, 20_006, {0: 6e-5, 499: 0.03, 10_250: 0.015}, 0.0, 0.0, 1.0, 0.0, "ce"),
@@ -74,6 +83,25 @@ def test_navit_in_numbers():
     # Table 2: 4.9 images a sequence of 256, of which a side is drawn evenly from 64 to 256 px.
     mean = (256**3 - 64**3) / (3 * 192) / 256 * 0.5
     assert 256 / (mean + 1) == pytest.approx(4.88, rel=0.1)
+
+
+def test_masked_patches_in_words_of_the_paper():
+    """Half of the patches, 80, 10 and 10 % of them, one colour of 512 each; its first loss is that of chance."""
+    config = recipe("vit_masked_patches")
+    assert (config.task, config.model, config.resolution) == ("masked_patches", "vit_base_patch16", 224)
+    assert config.task_options == {}
+    options = {
+        **task_class(config.task).model_options(open_source("scenes"), task_options(config)),
+        "task": config.task,
+    }
+    model = make_model(model_config("vit_tiny_patch16", **options, depth=1, dim=48, heads=2)).eval()
+    corruption = model.head.corruption
+    assert (corruption.share, corruption.masked, corruption.random) == (0.5, 0.8, 0.1)
+    (output,) = model(torch.randn(2, 3, 224, 224))
+    assert output["values"].shape == (2, 98, 512)
+    layout = TokenLayout.uniform((14, 14), 2, num_prefix_tokens=1)
+    total, units = task_of(model).loss([output], {"patches": torch.randint(0, 512, (2 * 196,))}, layout)
+    assert total.item() / units == pytest.approx(math.log(512), rel=0.02)
 
 
 @pytest.mark.parametrize("name", ["lookhere_150ep", "deit3_400ep"])

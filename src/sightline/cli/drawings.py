@@ -81,15 +81,15 @@ class Drawings:
         if self._claimed is None:
             self._claim()
         stem = self._name(Path(image).stem)
-        places = {}
+        places, last = {}, None
         for what, picture in self._task.pictures(decoded, read_image(image, max_pixels=2**63 - 1)).items():
             place = self._folder / f"{stem}.{what}.png"
             write_out(place, as_png(picture))
             places[what], last = str(place), picture
-            if len(self._small) < _MOST and what == "overlay":
-                small = last.convert("RGB")
-                small.thumbnail((_SIDE, _SIDE))
-                self._small.append((stem, small))
+        if last is not None and len(self._small) < _MOST:
+            small = last.convert("RGB")
+            small.thumbnail((_SIDE, _SIDE))
+            self._small.append((stem, small))
         return places
 
     def _name(self, stem: str) -> str:

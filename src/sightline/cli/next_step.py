@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sightline import plugins
 from sightline.cascade_rows import CASCADE
@@ -148,12 +148,17 @@ def to_compare(run: Path) -> tuple[Path, ...]:
 
 def _data(run: Path) -> str | None:
     """The data set that a run was trained on; None where that is not known, or its checkpoint is not whole."""
+    return _record(run).get("training", {}).get("config", {}).get("data")
+
+
+def _record(model: str | Path) -> dict[str, Any]:
+    """What is known of a model; nothing where its folder is not whole."""
     from sightline.load import read_record
 
     try:
-        return read_record(run)["training"].get("config", {}).get("data")
+        return read_record(model)
     except SightlineError:
-        return None
+        return {}
 
 
 def beside(run: Path, ending: str) -> Path:
@@ -176,9 +181,14 @@ def say_predict_or_export(model: str | Path) -> None:
 
 
 def say_export(model: str | Path, stream: TextIO | None = None) -> None:
-    """Export for ONNX Runtime where it can be made and checked here, else for torch."""
+    """Export for ONNX Runtime where it can be made and checked here, else for torch; fine-tune what was trained for
+    that."""
     from sightline.export import SUFFIXES
 
+    if _record(model).get("architecture", {}).get("task") == "masked_patches":
+        tuned = beside(run_of(model), "_tuned")
+        say_next("train", "--data", _data(Path(model)), "--init-from", model, *writing("--out", tuned), stream=stream)
+        return
     kind = "onnx" if all(map(importlib.util.find_spec, _ONNX)) else "torch"
     out = Path(f"{run_of(model).resolve().name}{SUFFIXES[kind]}")
     say_next("export", model, "--to", kind, *writing("--output", out), "--check", stream=stream)

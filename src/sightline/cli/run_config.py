@@ -16,6 +16,7 @@ from sightline.analysis.memory import refuse_what_cannot_fit
 from sightline.cli.config import apply_settings, check_config, dump_config, named_after
 from sightline.cli.progress import Bars
 from sightline.cli.yaml_text import dump_yaml, read_yaml
+from sightline.data.discovery import open_source
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
@@ -27,7 +28,7 @@ from sightline.run_files import CONFIG
 from sightline.training.config import BUDGETS, TrainConfig, renamed
 from sightline.training.plan import shown
 from sightline.training.prepare import build_model, vit_config
-from sightline.training.run import open_training_data
+from sightline.training.run import check_training_data
 from sightline.training.same_run import check_same_run
 
 _QUIET_SECONDS = 0.5
@@ -42,8 +43,13 @@ class TrainingSources:
 
     def open(self, config: TrainConfig) -> Source:
         """As `open_training_data`."""
+        source = self._shown(config)
+        check_training_data(config, source)
+        return source
+
+    def _shown(self, config: TrainConfig) -> Source:
         if config.data not in self._opened:
-            self._opened[config.data] = open_training_data(config)
+            self._opened[config.data] = open_source(config.data)
         return shown(self._opened[config.data], config)
 
     def summary(self, config: TrainConfig) -> Summary | None:
@@ -55,7 +61,8 @@ class TrainingSources:
         # What takes no time is not worth a line: more may yet be refused.
         with Bars(late=_QUIET_SECONDS) as bars:
             progress = functools.partial(bars.move, "reading headers of train")
-            source = self.open(config)
+            # A task that nobody asked for is the recipe's to choose.
+            source = self._shown(config) if config.task == TrainConfig.task else self.open(config)
             source, _ = source.check_readable("train", skip_unreadable=config.skip_unreadable, progress=progress)
             self._summary = source.summary()
         return self._summary

@@ -10,6 +10,7 @@ from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
 from sightline.models import Model
+from sightline.models.head import TokenHead
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 """What a model is exported to, and how such files' names end."""
@@ -51,11 +52,14 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
     """Refuse what cannot be exported, before any work.
 
     Raises:
-        InputError: `check_target` refuses it; it is no `Model`; ONNX cannot hold it (BEiT's table, 2 GiB).
+        InputError: `check_target` refuses it; it is no `Model`; its head is not exported; ONNX cannot hold it (BEiT's
+            table, 2 GiB).
     """
     check_target(to, opset=opset, int8=int8)
     if not isinstance(model, Model):
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
+    if isinstance(model.head, TokenHead) and model.head.unexported:
+        raise InputError(f"export: head {model.head.name}: {model.head.unexported}")
     if to == "torch":
         return
     encoding = model.encoding

@@ -32,6 +32,7 @@ class TokenHead(nn.Module):
     Attributes:
         name: as `create_model(head=)` and `config.json` say it.
         takes_parts: it says something of the patches that are there where others were dropped.
+        unexported: why a model with it is not exported, in words; "" where it is.
         values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
             once; 0 where they are not.
         done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
@@ -40,6 +41,7 @@ class TokenHead(nn.Module):
 
     name: ClassVar[str]
     takes_parts: ClassVar[bool] = True
+    unexported: ClassVar[str] = ""
     values: int = 0
     done: float = 0.0
 

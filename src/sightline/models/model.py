@@ -217,8 +217,12 @@ class Model(nn.Module):
 
     def encode(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """Flat rows to normed tokens [rows, slots, num_features], which stand as `encoded_layout` says."""
-        tokens = self.blocks(self.embed(rows, layout), layout, self.encoding)
-        if not torch.compiler.is_compiling() and type(rows) is Tensor and rows.device.type == "cpu":
+        return self.through(self.embed(rows, layout), layout)
+
+    def through(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """Embedded tokens [rows, slots, dim], as `embed` gives them, to normed ones: the blocks and the last norm."""
+        tokens = self.blocks(tokens, layout, self.encoding)
+        if not torch.compiler.is_compiling() and type(tokens) is Tensor and tokens.device.type == "cpu":
             pass_of_size((layout.rows, layout.slots))
         return self.norm(tokens)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import dense, embedded, folders, papers
+from sightline.recipes import dense, embedded, folders, papers, self_supervised
 from sightline.training.config import TrainConfig
 
 _LABELLED = ("imagefolder", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
-_SIZED_BY_DATA = ("imagefolder", "navit_imagefolder")
+_SIZED_BY_DATA = ("imagefolder", "images", "navit_imagefolder")
 # Those that need a model to begin with.
 FINE_TUNING = ("lookhere_highres", "vit_finetune")
 # The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
@@ -22,8 +22,10 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "detect_scenes": (("scenes",), dense.detect_scenes),
     "digits": (("digits",), embedded.digits),
     "imagefolder": (_LABELLED, folders.imagefolder),
+    "images": (("images",), self_supervised.images),
     "lookhere_150ep": (_LABELLED, papers.lookhere_150ep),
     "lookhere_highres": (_LABELLED, papers.lookhere_highres),
+    "masked_patches": (("scenes",), self_supervised.masked_patches),
     "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
     "navit_pretrain": (_LABELLED, papers.navit_pretrain),
     "navit_scenes": (("scenes",), embedded.navit_scenes),
@@ -31,6 +33,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "segment_scenes": (("scenes",), dense.segment_scenes),
     "vit_finetune": (_LABELLED, papers.vit_finetune),
     "vit_imagenet": (_LABELLED, papers.vit_imagenet),
+    "vit_masked_patches": ((*_LABELLED, "images"), papers.vit_masked_patches),
     "vit_scenes": (("scenes",), embedded.vit_scenes),
 }
 
@@ -42,7 +45,7 @@ def is_for(name: str, data: str) -> bool:
 
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
-    return is_for("imagefolder", data) if name is None else name in _SIZED_BY_DATA
+    return any(is_for(one, data) for one in ("imagefolder", "images")) if name is None else name in _SIZED_BY_DATA
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:

@@ -107,10 +107,15 @@ def open_training_data(config: TrainConfig) -> Source:
         InputError: it has no training split, or one class alone, or cannot be shown so.
     """
     source = shown(open_source(config.data), config)
+    check_training_data(config, source)
+    return source
+
+
+def check_training_data(config: TrainConfig, source: Source) -> None:
+    """Refuse data that a run cannot be trained on, as `open_training_data` does."""
     if "train" not in source.splits:
         source.check("train")
     task = task_class(config.task)
     check_provided(task, source)
     if "label" in task.needs and len(source.classes) < 2:
         raise InputError(f"data {config.data!r}: has {len(source.classes)} class, expected at least 2 to train on")
-    return source

@@ -144,7 +144,7 @@ def _prepared(
     loaded = load_model(model).to(where)
     config = loaded.config
     task = task_of(loaded)
-    if loaded.num_classes == 0:
+    if loaded.num_classes == 0 and config.has_classifier:
         raise InputError(f"{model}: has no head, so it names no classes")
     if config.channels != 3:
         raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")

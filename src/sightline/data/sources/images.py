@@ -1,0 +1,63 @@
+"""Any images of which nothing is said: images:DIR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from sightline.data.allowance import Unreadable
+from sightline.data.file_listing import FileListing
+from sightline.data.image_list import IMAGE_SUFFIXES, SPLIT_FOLDERS, images_below, stamp_of
+from sightline.data.stored import StoredImages, roles
+from sightline.errors import InputError
+from sightline.targets import Target
+
+
+class Images(StoredImages):
+    """Images in `DIR/SPLIT/` at any depth, in the order of their paths, for tasks that need no labels.
+
+    SPLIT is as `imagefolder` has it, `val` being `test` where there is no `test`. Of a DIR without such a folder all
+    images, at any depth, are `train` (`,minival=0.01` holds some of them out). An image that `train` holds too is left
+    out of the splits that measure.
+    """
+
+    name: ClassVar[str] = "images"
+    provides: ClassVar[tuple[str, ...]] = ()
+    reduced: ClassVar[bool] = True
+
+    def __init__(self, root: str | Path) -> None:
+        """Scan the folder DIR.
+
+        Raises:
+            InputError: no such folder, or no image in it or in that of a split.
+            UnreadableDataError: a folder in it may not be read.
+        """
+        root, skipped = Path(root), list[Unreadable]()
+        if not root.is_dir():
+            raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
+        self.task, self.classes = "images", ()
+        folders = {one: root / one for one in SPLIT_FOLDERS if (root / one).is_dir()} or {"train": root}
+        if root not in folders.values():
+            others = sorted(one for one in root.iterdir() if one.name not in folders)
+            skipped += [Unreadable(str(one), "not a split") for one in others]
+        paths, names, stamps = list[str](), list[str](), list[tuple[int, int, int]]()
+        rows: dict[str, np.ndarray] = {}
+        for split, folder in folders.items():
+            found = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
+            if not found:
+                raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
+            rows[split] = np.arange(len(paths), len(paths) + len(found))
+            paths += [entry.path for entry in found]
+            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in found]
+            stamps += [stamp_of(entry) for entry in found]
+        super().__init__(root, FileListing(names, paths, np.array(stamps, np.int64)), rows, roles(rows))
+        self.skipped = tuple(skipped)
+        self._leave_out_twins()
+
+    def target_of(self, row: int, size: tuple[int, int]) -> Target:
+        return Target()
+
+    def _place(self, folder: str) -> Path:
+        return self.root / folder if (self.root / folder).is_dir() else self.root

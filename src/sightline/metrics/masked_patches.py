@@ -1,0 +1,56 @@
+"""How well corrupted patches are said."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from sightline.data.batch import Batch
+from sightline.metrics.base import Metric
+from sightline.metrics.iou import interval_of, resampled
+from sightline.results import Measured
+
+
+class MaskedPatchesError(Metric):
+    """`patch_loss`, the mean loss of all corrupted patches of a split; of classes `patch_accuracy`, the share of them
+    that is rightly said, of pixels `patch_mse`, their mean squared error (pixels from 0 to 1), which is the loss.
+    Intervals are those of resampled images (bootstrap, percentiles, 1000 draws by a seed of their own). An image's
+    patches are corrupted by its number in the split: the same each time.
+    """
+
+    name: ClassVar[str] = "masked_patches"
+    tasks: ClassVar[tuple[str, ...]] = ("masked_patches",)
+    first: ClassVar[str | None] = "patch_loss"
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task)
+        # Of each image the sum of losses, of what is right, and the number of patches.
+        self._seen: list[np.ndarray] = []
+
+    def update(self, outputs: Any, batch: Batch) -> None:
+        losses, right = self.task.each_patch(outputs, batch.targets, batch.layout)
+        counts = [one["patches"].shape[1] for one in outputs for _ in range(batch.layout.rows)]
+        right = torch.full_like(losses, torch.nan) if right is None else right
+        sums = [[one.double().sum().item() for one in of.split(counts)] for of in (losses, right)]
+        self._seen.append(np.array([*sums, counts], np.float64).T)
+
+    def merge(self, other: Any) -> None:
+        self._seen += other._seen
+
+    def rows(self) -> list[Measured]:
+        seen = np.concatenate(self._seen) if self._seen else np.empty((0, 3))
+        if not len(seen):
+            return []
+        lost, right, counts = (resampled(len(seen)) @ seen).T
+        classes = np.isfinite(right[0])
+
+        def measured(metric: str, sums: np.ndarray, unit: str, better: Literal["higher", "lower"]) -> Measured:
+            values = sums / counts
+            return Measured(metric, float(values[0]), unit, len(seen), interval=interval_of(values), better=better)
+
+        rows = [measured("patch_loss", lost, "nats" if classes else "", "lower")]
+        if classes:
+            return [*rows, measured("patch_accuracy", right, "share of patches", "higher")]
+        return [*rows, measured("patch_mse", lost, "", "lower")]

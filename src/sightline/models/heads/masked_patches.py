@@ -1,0 +1,113 @@
+"""What corrupted patches show, from their own tokens: masked patch prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sightline.checks import require, require_whole
+from sightline.errors import InputError
+from sightline.layout import TokenLayout
+from sightline.models.config import ViTConfig
+from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
+from sightline.models.head import TokenHead, patches_of
+
+PatchTarget = Literal["mean", "cells", "pixels"]
+MaskIn = Literal["embedding", "pixels"]
+Guessed = dict[str, Tensor]
+"""What is said of the corrupted patches of one segment, by the row-major numbers of patches in their image's grid:
+
+`values` [rows, patches, ...]: logits of the mean colour [classes], of each cell's [cells, classes], or all pixels
+[channels * patch**2];
+`patches` int64 [rows, patches]: which they are;
+`sources` int64 [rows, patches]: which patch stood there, `MASKED` for none.
+"""
+
+
+class MaskedPatchesHead(TokenHead):
+    """Part of the patches is corrupted between embedding and trunk, and a linear layer says of each of them, from its
+    normed token, what it showed (ViT appendix B.1.2).
+
+    A [mask] that is learned stands for a hidden patch: a token, to which positions are added as to any other, or, as in
+    vit-pytorch, pixels before the embedding. Which patches that are, the images' seeds say (`Corruption.draw`), in
+    evaluation too. Of an image of which patches were dropped, those that are there are corrupted.
+
+    Attributes:
+        corruption: how much, and how.
+        mask_token: the [mask], [dim], or [values of a flat row].
+        fc: the linear layer.
+    """
+
+    name: ClassVar[str] = "masked_patches"
+    unexported: ClassVar[str] = "hides patches from the model at random (expected a model fine-tuned from this one)"
+
+    def __init__(
+        self,
+        config: ViTConfig,
+        *,
+        target: PatchTarget = "mean",
+        bits: int = 3,
+        cells: int = 4,
+        share: float = 0.5,
+        masked: float = 0.8,
+        random: float = 0.1,
+        mask_in: MaskIn = "embedding",
+    ) -> None:
+        """Args: target: `mean` colour of a patch, the mean colours of its `cells` x `cells` parts, or its `pixels`;
+        bits: of a colour's channel; share, masked, random: as `Corruption`; mask_in: what the [mask] stands for.
+
+        Raises:
+            InputError: a value is refused, or `cells` do not divide the patch.
+        """
+        super().__init__(config)
+        require("head_options.target", target, get_args(PatchTarget))
+        require("head_options.mask_in", mask_in, get_args(MaskIn))
+        require_whole("head_options.bits", bits, 1, 5)
+        require_whole("head_options.cells", cells, 1)
+        side = config.patch_size
+        if target == "cells" and side % cells:
+            allowed = ", ".join(str(count) for count in range(1, side + 1) if side % count == 0)
+            raise InputError(f"head_options.cells {cells}: must divide patch_size {side} (allowed: {allowed})")
+        self.corruption = Corruption(share, masked, random)
+        self.target, self.mask_in = target, mask_in
+        classes, pixels = 2 ** (bits * config.channels), config.channels * side**2
+        shapes: dict[str, tuple[int, ...]] = {"mean": (classes,), "cells": (cells**2, classes), "pixels": (pixels,)}
+        self.shape = shapes[target]
+        self.mask_token = nn.Parameter(torch.empty(config.dim if mask_in == "embedding" else pixels))
+        self.fc = nn.Linear(config.dim, torch.Size(self.shape).numel())
+        self.values = self.fc.out_features
+        nn.init.normal_(self.mask_token, std=0.02)
+        nn.init.trunc_normal_(self.fc.weight, std=0.02)
+        nn.init.zeros_(self.fc.bias)
+
+    def read(self, model: Any, rows: Tensor, layout: TokenLayout) -> list[Guessed]:
+        drawn = self.corruption.draw(layout, self.training)
+        if self.mask_in == "embedding":
+            tokens = corrupted(model.embed(rows, layout), self.mask_token, drawn, layout)
+        else:
+            bare = layout.patches_only()
+            there = corrupted(rows[:, : bare.slots], self.mask_token, drawn, bare)
+            tokens = model.embed(torch.cat([there, rows[:, bare.slots :]], dim=1), layout)
+        return self(model.through(tokens, layout), layout, drawn)
+
+    def forward(self, tokens: Tensor, layout: TokenLayout, drawn: Sequence[Drawn] | None = None) -> list[Guessed]:
+        """Normed tokens [rows, slots, dim] to what they say of the patches that were corrupted.
+
+        Args:
+            drawn: of each segment; None draws again, which is the same where the images have seeds.
+        """
+        drawn = self.corruption.draw(layout, self.training) if drawn is None else drawn
+        found: list[Guessed] = []
+        for patches, one, segment in zip(patches_of(tokens, layout), drawn, layout.segments, strict=True):
+            places = one.chosen.unsqueeze(-1).expand(-1, -1, patches.shape[-1])
+            values = self.fc(patches.gather(1, places)).unflatten(-1, self.shape)
+            chosen, sources = one
+            if not segment.complete:
+                numbers = segment.indices.expand(layout.rows, -1)
+                sources = numbers.gather(1, sources.clamp(min=0)).where(sources != MASKED, MASKED)
+                chosen = numbers.gather(1, chosen)
+            found.append({"values": values, "patches": chosen, "sources": sources})
+        return found

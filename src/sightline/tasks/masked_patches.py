@@ -1,0 +1,231 @@
+"""Masked patch prediction: what corrupted patches show (ViT appendix B.1.2). Nothing is said of the images."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from sightline.checks import configure
+from sightline.data.source import Example, Source
+from sightline.data.transforms import cut
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import ViTConfig
+from sightline.models.boxes import wide
+from sightline.models.corruption import MASKED
+from sightline.models.embedder import embedder_class
+from sightline.models.heads.masked_patches import Guessed, MaskedPatchesHead, MaskIn, PatchTarget
+from sightline.patchify import ImageRows
+from sightline.targets import Crop
+from sightline.tasks.base import Task
+from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
+
+_GREY = 128
+
+
+@dataclass(frozen=True)
+class MaskedPatchesOptions:
+    """What is asked of a model, and how much of an image it does not see; the head keeps it (`MaskedPatchesHead`).
+
+    `target`: `mean`, the mean colour of a patch; `cells`, those of its `cells` x `cells` parts; `pixels`, all of them;
+    `bits` of a colour's channel; `share` of the patches that are chosen, `masked` and `random` of these; `mask_in`: the
+    [mask] is an `embedding`, or `pixels`.
+    """
+
+    target: PatchTarget = "mean"
+    bits: int = 3
+    cells: int = 4
+    share: float = 0.5
+    masked: float = 0.8
+    random: float = 0.1
+    mask_in: MaskIn = "embedding"
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstructed:
+    """What a model says of the corrupted patches of a stored image.
+
+    Attributes:
+        crop: what was shown of the image; grid: in how many patches.
+        patches: int64 [patches], which were corrupted; sources: what stood there, `MASKED` for the [mask].
+        rows: float32 [patches, channels * side**2], how each looks by what is said, from 0 to 255.
+        sure: float32 [patches], the mean probability of the classes that are said; None of pixels.
+    """
+
+    crop: Crop
+    grid: Grid
+    patches: np.ndarray
+    sources: np.ndarray
+    rows: Tensor
+    sure: np.ndarray | None
+
+
+class MaskedPatches(Task):
+    """Colours, or pixels, of patches that are corrupted before the trunk.
+
+    The loss is a mean over all corrupted patches, those too that were kept as they are: of a patch the softmax cross
+    entropy of its class, the mean of those of its cells, or the mean square of the differences of its pixels, which are
+    from 0 to 1 (the paper says "L2", and no scale). Targets are of the pixels before they are normalised, and of what
+    an image was padded with too.
+    """
+
+    name: ClassVar[str] = "masked_patches"
+    needs: ClassVar[tuple[str, ...]] = ()
+    primary: ClassVar[str] = "masked_patches"
+    tuned_by: ClassVar[str] = "loss of corrupted patches"
+    Options: ClassVar[type] = MaskedPatchesOptions
+
+    def __init__(self, config: ViTConfig, options: MaskedPatchesOptions) -> None:
+        super().__init__(config, options)
+        if config.head != MaskedPatchesHead.name:
+            raise InputError(f"task masked_patches: head {config.head} (expected head masked_patches)")
+        # What the model was trained on stands beside it; to ask another one for something else would mean nothing.
+        said = configure(MaskedPatchesOptions, config.head_options, "head_options")
+        for field in dataclasses.fields(MaskedPatchesOptions):
+            asked, there = getattr(options, field.name), getattr(said, field.name)
+            if asked not in (field.default, there):
+                raise InputError(f"task_options.{field.name} {asked!r}: the model's head has {there!r} (expected that)")
+        self.options = said
+        cutter = embedder_class(config.embedder).cutter_of(config)
+        self._side, self._channels = cutter.patch_size, config.channels
+        if cutter.values != self._channels * self._side**2:
+            raise InputError(f"task masked_patches: embedder {config.embedder}: its rows are no patches of pixels")
+        self._rows = ImageRows(cutter, config.mean)
+
+    @classmethod
+    def model_options(cls, source: Source, options: MaskedPatchesOptions) -> dict[str, Any]:
+        own = dataclasses.asdict(options)
+        return {"head": MaskedPatchesHead.name, "head_options": own, "num_classes": 0, "class_names": None}
+
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, Tensor]:
+        """`patches`, of all patches of all images one after the other: classes int32 [patches] or [patches, cells], or
+        pixels [patches, channels * side**2], uint8, or float32 where an image had to be fitted."""
+        found = [self.targets_of(self._rows(example.image)[0]) for example in examples]
+        return {"patches": torch.cat(found) if found else torch.zeros(0)}
+
+    def targets_of(self, rows: Tensor) -> Tensor:
+        """What is asked of flat patches [patches, channels * side**2] of values from 0 to 255."""
+        bits = self.options.bits
+        match self.options.target:
+            case "mean":
+                return colour_classes(rows.unflatten(-1, (self._channels, -1)), bits).int()
+            case "cells":
+                return colour_classes(in_cells(rows, self._channels, self.options.cells), bits).int()
+            case _:
+                return rows
+
+    def loss(self, outputs: list[Guessed], targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
+        """Units are the patches that were corrupted."""
+        losses, _ = self.each_patch(outputs, targets, layout)
+        return losses.sum(), len(losses)
+
+    def each_patch(
+        self, outputs: list[Guessed], targets: Mapping[str, Any], layout: TokenLayout
+    ) -> tuple[Tensor, Tensor | None]:
+        """The loss of each corrupted patch, float32 [patches], image after image; and how much of it is rightly said:
+        the share of its classes, float32 [patches], None of pixels."""
+        said = wide(torch.cat([one["values"].flatten(0, 1) for one in outputs]))
+        first, places = 0, []
+        for one, segment in zip(outputs, layout.segments, strict=True):
+            # An image has one row of a batch, or one segment of a pack.
+            starts = first + segment.grid.cells * torch.arange(layout.rows, device=said.device).unsqueeze(1)
+            places.append((one["patches"].long() + starts).flatten())
+            first += segment.grid.cells * layout.rows
+        true = targets["patches"].index_select(0, torch.cat(places))
+        if self.options.target == "pixels":
+            return (said - true.to(said.dtype) / 255).square().mean(dim=-1), None
+        losses = F.cross_entropy(said.flatten(0, -2), true.long().flatten(), reduction="none").view(true.shape)
+        right = (said.argmax(dim=-1) == true).to(said.dtype)
+        if true.dim() == 2:
+            losses, right = losses.mean(dim=1), right.mean(dim=1)
+        return losses, right
+
+    def each(self, outputs: list[Guessed], layout: TokenLayout) -> list[Guessed]:
+        return [{name: values[row] for name, values in one.items()} for one in outputs for row in range(layout.rows)]
+
+    def decode(self, output: Guessed, crop: Crop) -> Reconstructed:
+        rows, sure = self.looks(output["values"])
+        patches, sources = (output[name].round().long().numpy() for name in ("patches", "sources"))
+        return Reconstructed(crop, self.config.grid_of(crop.image_size), patches, sources, rows, sure)
+
+    def looks(self, values: Tensor) -> tuple[Tensor, np.ndarray | None]:
+        """How patches look by what is said of them, as `Reconstructed.rows`, and `.sure`: the middle of the likeliest
+        class, or the pixels.
+
+        Args:
+            values: [patches, ...], as in `Guessed`.
+        """
+        if self.options.target == "pixels":
+            return (255 * values.float()).clamp(0, 255), None
+        best = values.float().softmax(dim=-1).max(dim=-1)
+        colours = class_colours(best.indices, self.options.bits, self._channels)
+        one = self.options.target == "mean"
+        sure, colours = (best.values, colours.unsqueeze(1)) if one else (best.values.mean(dim=1), colours)
+        return from_cells(colours, 1 if one else self.options.cells, self._side), sure.numpy()
+
+    def pictures(self, decoded: Reconstructed, image: np.ndarray) -> Mapping[str, Image.Image]:
+        """What was seen, what was said, and the image, side by side."""
+        shown = cut(image, decoded.crop, self.config.interpolation)
+        pictures = self._drawn(shown, decoded.patches, decoded.sources, decoded.rows)
+        return {"reconstruction": _side_by_side(pictures)}
+
+    def compared(
+        self, output: Guessed, targets: Mapping[str, Any], number: int, image: np.ndarray
+    ) -> tuple[Image.Image, Image.Image, Image.Image]:
+        """As the model saw it, as it is, and what the model says of the corrupted patches."""
+        size = (image.shape[0], image.shape[1])
+        one = self.decode(output, Crop((0, 0, *size), size))
+        seen, said, true = self._drawn(image, one.patches, one.sources, one.rows)
+        return seen, true, said
+
+    def _drawn(self, image: np.ndarray, patches: np.ndarray, sources: np.ndarray, said: Tensor) -> list[Image.Image]:
+        """What was seen of uint8 [height, width, 3], what was said, and the image as its patches show it."""
+        rows, grid = self._rows(image)
+        rows = rows.float()
+        seen, guessed = rows.clone(), rows.clone()
+        there, hidden = torch.from_numpy(patches), torch.from_numpy(sources == MASKED)
+        seen[there] = torch.where(hidden[:, None], float(_GREY), rows[torch.from_numpy(sources).clamp(min=0)])
+        guessed[there] = said
+        each = self._rows.cutter.uncut(torch.stack([seen, guessed, rows]), grid).round().clamp(0, 255).byte()
+        return [Image.fromarray(one.permute(1, 2, 0).contiguous().numpy()) for one in each]
+
+    def answer(self, output: Reconstructed, image_size: tuple[int, int], topk: int) -> dict[str, Any]:
+        """How many patches were corrupted, and how; of the first, or the surest where classes are said, where they are
+        and of which mean colour they are said to be."""
+        sources, patches = output.sources, output.patches
+        hidden, kept = int((sources == MASKED).sum()), int((sources == patches).sum())
+        sure = np.zeros(len(patches)) if output.sure is None else output.sure
+        first = np.argsort(-sure, kind="stable")[:topk]
+        colours = output.rows.unflatten(-1, (self._channels, -1)).mean(dim=-1).round().int()
+        said: list[dict[str, Any]] = []
+        for one in first.tolist():
+            row, column = divmod(int(patches[one]), output.grid.cols)
+            said.append({"patch": [row, column], "colour": colours[one].tolist()})
+            said[-1] |= {} if output.sure is None else {"score": float(sure[one])}
+        counts = {"corrupted": len(patches), "masked": hidden, "kept": kept, "random": len(patches) - hidden - kept}
+        mean = {} if output.sure is None else {"mean_score": float(sure.mean())}
+        return {"target": self.options.target, **counts, **mean, "patches": said}
+
+    def words(self, answer: Mapping[str, Any]) -> str:
+        sure = f", mean score {answer['mean_score']:.2f}" if "mean_score" in answer else ""
+        counts = ", ".join(f"{answer[name]} {name}" for name in ("masked", "random", "kept"))
+        return f"{answer['corrupted']} patches corrupted ({counts}){sure}"
+
+
+def _side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
+    """With a gap of a few pixels."""
+    width, height = pictures[0].size
+    gap = max(2, width // 32)
+    whole = Image.new("RGB", (len(pictures) * (width + gap) - gap, height), "white")
+    for number, picture in enumerate(pictures):
+        whole.paste(picture, (number * (width + gap), 0))
+    return whole

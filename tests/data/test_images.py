@@ -1,0 +1,67 @@
+"""A folder of images of which nothing is said: its splits, what it is refused for, and a run on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data.discovery import open_source
+from sightline.errors import InputError
+from sightline.tasks.base import check_provided, task_class
+
+
+def draw(folder, count, seed=0):
+    draws = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        pixels = draws.integers(0, 256, (*draws.integers(12, 40, 2), 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+
+
+def test_a_flat_folder_is_trained_on(tmp_path):
+    draw(tmp_path / "all", 4)
+    draw(tmp_path / "all" / "deep" / "er", 2, seed=1)
+    (tmp_path / "all" / "notes.txt").write_text("no image")
+    source = open_source(f"images:{tmp_path / 'all'}")
+    assert (source.splits, source.length("train"), source.classes) == (("train",), 6, ())
+    assert [one.reason for one in source.skipped] == ["unknown extension"]
+    example = source.example("train", 5, (16, 24))
+    assert example.image.shape == (16, 24, 3)
+    assert example.name.endswith("deep/er/1.png")
+    held = open_source(f"images:{tmp_path / 'all'},minival=0.34")
+    assert (held.length("train"), held.length("minival")) == (4, 2)
+
+
+def test_its_splits(tmp_path):
+    for seed, split in enumerate(("train", "val", "else")):
+        draw(tmp_path / split, 3, seed)
+    Image.open(tmp_path / "train" / "1.png").save(tmp_path / "val" / "9.png")
+    source = open_source(f"images:{tmp_path}")
+    assert source.splits == ("train", "test")
+    assert (source.length("train"), source.length("test")) == (3, 3)
+    assert sorted(one.reason.partition(" as")[0] for one in source.skipped) == ["not a split", "the same image"]
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        open_source(f"images:{tmp_path / 'nowhere'}")
+    (tmp_path / "train").mkdir()
+    with pytest.raises(InputError, match="train: no images in it"):
+        open_source(f"images:{tmp_path}")
+    draw(tmp_path / "some", 2)
+    source = open_source(f"images:{tmp_path / 'some'}")
+    with pytest.raises(InputError, match="data images: provides , task classification needs label"):
+        check_provided(task_class("classification"), source)
+
+
+def test_masked_patches_are_trained_on_it_and_measured(tmp_path, cli):
+    draw(tmp_path / "all", 9)
+    out, words = tmp_path / "run", ["--set", "model_options.depth=1", "--set", "model_options.dim=48"]
+    words += ["--set", "model_options.heads=4", "--images", "16", "--set", "batch_size=8", "--threads", "1"]
+    code, _, err = cli("train", "--data", f"images:{tmp_path / 'all'},minival=0.3", "--out", out, *words)
+    assert code == 0, err
+    assert "task: masked_patches" in (out / "config.yaml").read_text()
+    code, said, err = cli("evaluate", out, "--split", "minival", "--resolutions", "native")
+    assert code == 0, err
+    assert "Patch loss" in said

@@ -1,0 +1,167 @@
+"""Which patches are corrupted, and what stands in their place: the paper's shares, one draw for every layout."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.chance import image_seed
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models.corruption import MASKED, Corruption, Drawn, corrupted
+
+GRIDS = [Grid(3, 5), Grid(7, 2), Grid(1, 1), Grid(5, 3)]
+SEEDS = [image_seed(3, 1, index) for index in range(len(GRIDS))]
+
+
+def alone(number: int, **corruption: float) -> Drawn:
+    layout = TokenLayout.uniform(GRIDS[number], 1, num_prefix_tokens=2).seeded([SEEDS[number]])
+    return Corruption(**corruption).draw(layout, training=True)[0]
+
+
+def test_the_shares_of_the_paper():
+    grid, images = Grid(7, 9), 600
+    layout = TokenLayout.uniform(grid, images).seeded([image_seed(0, 0, index) for index in range(images)])
+    ((chosen, sources),) = Corruption().draw(layout, training=True)
+    assert chosen.shape == (images, math.ceil(0.5 * 63))
+    assert (chosen.diff(dim=1) > 0).all()
+    count = chosen.numel()
+    hidden, kept = sources == MASKED, sources == chosen
+    for part, share in ((hidden, 0.8), (kept, 0.1), (~hidden & ~kept, 0.1)):
+        assert abs(part.float().mean() - share) < 4 * math.sqrt(share * (1 - share) / count)
+    # Each place as often as any other, and each as likely to be hidden.
+    often = chosen.flatten().bincount(minlength=63) / images
+    assert (often - 32 / 63).abs().max() < 4.5 * math.sqrt(0.25 / images)
+    # Another patch is any of the others, not those that are near.
+    jumps = (sources - chosen)[~hidden & ~kept] % 63
+    assert jumps.unique().numel() == 62
+    assert jumps.min() > 0
+
+
+def test_of_each_image_by_itself_one_kind_or_another():
+    """Not as a share of each image: the kind of each patch is drawn by itself, as for BERT's words."""
+    layout = TokenLayout.uniform(Grid(4, 5), 50).seeded([image_seed(0, 0, index) for index in range(50)])
+    ((_, sources),) = Corruption().draw(layout, training=True)
+    assert (sources == MASKED).sum(dim=1).unique().numel() > 3
+
+
+def test_vit_pytorchs_shares_leave_nothing_as_it_is():
+    layout = TokenLayout.uniform(Grid(5, 8), 100).seeded([image_seed(0, 0, index) for index in range(100)])
+    ((chosen, sources),) = Corruption(share=0.15, masked=0.5, random=0.5).draw(layout, training=True)
+    assert chosen.shape[1] == math.ceil(0.15 * 40)
+    assert not (sources == chosen).any()
+    assert abs((sources == MASKED).float().mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 0, 2]])
+@pytest.mark.parametrize("padding", [0, 5])
+def test_one_draw_for_every_layout(order, padding):
+    layout = TokenLayout.packed([GRIDS[number] for number in order], num_prefix_tokens=1)
+    layout = layout.seeded([SEEDS[number] for number in order])
+    layout = layout.pad_to(layout.slots + padding) if padding else layout
+    for number, found in zip(order, Corruption().draw(layout, training=True), strict=True):
+        for one, other in zip(found, alone(number), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_one_draw_for_every_order_of_tokens():
+    plain = TokenLayout.uniform(Grid(6, 7), 2).seeded(SEEDS[:2])
+    for one, other in zip(
+        Corruption().draw(plain, True)[0], Corruption().draw(plain.tiled(Grid(2, 3)), True)[0], strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+def test_in_a_batch_each_image_by_its_own_seed():
+    layout = TokenLayout.uniform(GRIDS[0], 2).seeded([SEEDS[2], SEEDS[0]])
+    found = Corruption().draw(layout, training=True)[0]
+    assert torch.equal(found.chosen[1], alone(0).chosen[0])
+    assert torch.equal(found.sources[1], alone(0).sources[0])
+    assert not torch.equal(found.chosen[0], found.chosen[1])
+
+
+def test_another_epoch_or_seed_draws_anew():
+    layout = TokenLayout.uniform(Grid(6, 7), 3)
+    draws = [
+        Corruption().draw(layout.seeded([image_seed(*one, 5)] * 3), True)[0].chosen[0].tolist()
+        for one in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert len({tuple(one) for one in draws}) == 3
+
+
+def test_without_seeds_it_is_fixed_in_evaluation_and_drawn_in_training():
+    layout, corruption = TokenLayout.uniform(Grid(6, 7), 2), Corruption()
+    first, again = (corruption.draw(layout, training=False)[0] for _ in range(2))
+    assert torch.equal(first.chosen, again.chosen)
+    assert torch.equal(first.chosen[0], first.chosen[1])
+    first, again = (corruption.draw(layout, training=True)[0] for _ in range(2))
+    assert not torch.equal(first.chosen, again.chosen)
+
+
+def by_hand(values: Tensor, mask: Tensor, image: list[tuple[int, int]], first: int) -> Tensor:
+    """One image, whose patches begin at slot `first`: pairs of a place and what stands there."""
+    found = values.clone()
+    for place, source in image:
+        found[first + place] = mask if source == MASKED else values[first + source]
+    return found
+
+
+def layouts() -> dict[str, TokenLayout]:
+    uniform = TokenLayout.uniform(Grid(3, 5), 2, num_prefix_tokens=3).seeded(SEEDS[:2])
+    packed = TokenLayout.packed(GRIDS, num_prefix_tokens=3).seeded(SEEDS)
+    kept = [torch.randperm(grid.cells)[: grid.cells // 2 + 1] for grid in GRIDS]
+    return {
+        "uniform": uniform, "packed": packed, "padded": packed.pad_to(packed.slots + 4), "dropped": packed.keep(kept),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["uniform", "packed", "padded", "dropped"])
+def test_what_is_drawn_is_replaced_and_nothing_else(name):
+    layout = layouts()[name]
+    drawn = Corruption(share=0.6, masked=0.4, random=0.4).draw(layout, training=True)
+    values, mask = torch.randn(layout.rows, layout.slots, 4), torch.randn(4)
+    found = corrupted(values, mask, drawn, layout)
+    assert not torch.equal(found, values)
+    expected, start = values.clone(), 0
+    for one, length in zip(drawn, layout.lengths, strict=True):
+        for row in range(layout.rows):
+            pairs = list(zip(one.chosen[row].tolist(), one.sources[row].tolist(), strict=True))
+            part = values[row, start : start + length]
+            expected[row, start : start + length] = by_hand(part, mask, pairs, layout.num_prefix_tokens)
+        start += length
+    assert torch.equal(found, expected)
+
+
+def test_in_tiles_the_same_patches_are_replaced():
+    plain = TokenLayout.uniform(Grid(6, 7), 2, num_prefix_tokens=1).seeded(SEEDS[:2])
+    tiled, mask = plain.tiled(Grid(2, 3)), torch.randn(4)
+    values, draws = torch.randn(2, 43, 4), Corruption().draw(plain, True)
+    laid = values.clone()
+    laid[:, 1:] = tiled.patches_only().lay(values[:, 1:])
+    assert not torch.equal(laid, values)
+    found = tiled.row_major(corrupted(laid, mask, draws, tiled))
+    assert torch.equal(found, corrupted(values, mask, draws, plain))
+
+
+def test_one_patch_has_no_other():
+    layout = TokenLayout.uniform(Grid(1, 1), 3).seeded(SEEDS[:3])
+    ((chosen, sources),) = Corruption(masked=0.0, random=1.0).draw(layout, training=True)
+    assert chosen.tolist() == sources.tolist() == [[0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"share": 0.0}, "share 0.0"),
+        ({"share": 1.5}, "share 1.5"),
+        ({"masked": -0.1}, "masked -0.1"),
+        ({"masked": 0.8, "random": 0.3}, "masked 0.8 and random 0.3: expected at most 1 together"),
+    ],
+)
+def test_what_is_refused(options, says):
+    with pytest.raises(InputError, match=says):
+        Corruption(**options)

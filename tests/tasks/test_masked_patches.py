@@ -1,0 +1,352 @@
+"""Masked patch prediction: its targets and loss by hand, one draw for every way to a batch, and whole runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sightline import create_model
+from sightline.cli.app import main
+from sightline.data.batch import packed, stacked
+from sightline.data.discovery import open_source
+from sightline.data.loader import Maker, Planned
+from sightline.data.source import Example
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.load import load_model
+from sightline.metrics.base import metrics_of
+from sightline.models.corruption import MASKED
+from sightline.targets import Crop, Label
+from sightline.tasks.base import make_task, outputs_of, task_of
+from sightline.tasks.patch_targets import class_colours, colour_classes, from_cells, in_cells
+from sightline.training import train
+from tests.tiny import Stopped, stop_at, tiny_config, weights
+
+TARGETS = ["mean", "cells", "pixels"]
+TASK = tiny_config(task="masked_patches", images=128, checkpoint_every=64, encoding="rope_axial+learned_1d")
+
+
+def model_of(target="mean", encoding="lookhere_90", own=None, **options):
+    torch.manual_seed(0)
+    options = {"depth": 2, "dim": 48, "heads": 4, "num_registers": 1, "class_token": True, **options}
+    model = create_model(
+        "vit_micro_patch4", encoding=encoding, head="masked_patches", task="masked_patches", num_classes=0,
+        image_size=16, head_options={"target": target, "cells": 2, **(own or {})}, **options,
+    )  # fmt: skip
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def examples(sizes):
+    draws = np.random.default_rng(0)
+    return [Example(draws.integers(0, 256, (*size, 3), dtype=np.uint8), Label(0)) for size in sizes]
+
+
+def pixel_loss(target, image, patch, values):
+    """Of one patch of an image, in loops: values are what the head said of it."""
+    row, column = divmod(patch, image.shape[1] // 4)
+    pixels = image[4 * row : 4 * row + 4, 4 * column : 4 * column + 4].astype(np.int64)
+    if target == "pixels":
+        true = pixels.transpose(2, 0, 1).reshape(-1) / 255
+        return float(((values.numpy() - true) ** 2).mean())
+
+    def entropy(logits, part):
+        label = 0
+        for channel in range(3):
+            mean = part[..., channel].mean() / 255
+            label += max(int(np.ceil(8 * mean)) - 1, 0) * 8**channel
+        return float(-logits.log_softmax(0)[label])
+
+    if target == "mean":
+        return entropy(values, pixels)
+    cells = [pixels[y : y + 2, x : x + 2] for y in (0, 2) for x in (0, 2)]
+    return float(np.mean([entropy(one, cell) for one, cell in zip(values, cells, strict=True)]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", ["uniform", "packed", "dropped"])
+def test_the_loss_by_hand(target, way):
+    model, task = model_of(target), make_task("masked_patches", model_of(target).config)
+    sizes = [(12, 20)] * 2 if way == "uniform" else [(12, 20), (8, 28)]
+    some = examples(sizes)
+    rows, grids = zip(*(model.image_rows(one.image) for one in some), strict=True)
+    kept = [None, np.array([1, 2, 5, 6, 11])] if way == "dropped" else [None, None]
+    inputs, layout = (stacked if way == "uniform" else packed)(rows, grids, kept, model.num_prefix_tokens)
+    layout = layout.seeded([11, 22])
+    outputs = model(inputs.float() / 255, layout=layout)
+    targets = task.targets(some)
+    total, units = task.loss(outputs, targets, layout)
+    each = task.each(outputs, layout)
+    said = [
+        pixel_loss(target, example.image, int(patch), values.detach())
+        for example, one in zip(some, each, strict=True)
+        for patch, values in zip(one["patches"], one["values"], strict=True)
+    ]
+    assert units == len(said) == (16 if way == "uniform" else 15 if way == "packed" else 8 + 3)
+    assert total.item() == pytest.approx(sum(said), rel=1e-5)
+    assert np.std(said) > 1e-3
+    if way == "dropped":
+        assert {int(one) for one in each[1]["patches"]} <= {1, 2, 5, 6, 11}
+    # Those that stayed as they were count like all others.
+    kinds = torch.cat([one["sources"] == one["patches"] for one in each])
+    if way == "uniform":
+        assert kinds.any()
+        losses, _ = task.each_patch(outputs, targets, layout)
+        assert losses[kinds].sum().item() > 0
+
+
+def test_edges_of_bins_are_exact_for_whole_numbers():
+    """A mean on an edge is of the lower bin, whatever a float would make of it."""
+    for step in range(1, 8):
+        pixels = torch.full((1, 8), 31, dtype=torch.uint8)
+        # 8 pixels of a mean of 255 * step / 8 have a sum of 255 * step.
+        total = 255 * step
+        values = [total // 8 + (place < total % 8) for place in range(8)]
+        pixels[0] = torch.tensor(values, dtype=torch.uint8)
+        assert int(pixels.sum()) == total
+        assert int(colour_classes(pixels)) == step - 1
+        pixels[0, values.index(min(values))] += 1
+        assert int(colour_classes(pixels)) == step
+    assert int(colour_classes(torch.zeros(1, 4, dtype=torch.uint8))) == 0
+    assert int(colour_classes(torch.full((1, 4), 255, dtype=torch.uint8))) == 7
+
+
+def test_whole_numbers_and_floats_agree_where_no_mean_is_on_an_edge():
+    pixels = torch.randint(0, 256, (500, 3, 15), dtype=torch.uint8)
+    assert torch.equal(colour_classes(pixels), colour_classes(pixels.double()))
+    assert torch.equal(colour_classes(pixels, 2), colour_classes(pixels.double() / 255, 2, 1.0))
+    assert len(colour_classes(pixels).unique()) > 10
+
+
+def test_red_is_the_least_significant_and_colours_come_back():
+    classes = torch.arange(512)
+    colours = class_colours(classes)
+    assert colours[1].tolist() == pytest.approx([1.5 * 255 / 8, 0.5 * 255 / 8, 0.5 * 255 / 8])
+    assert torch.equal(colour_classes(colours.unsqueeze(-1)), classes)
+
+
+def test_cells_are_row_major_parts_of_a_patch():
+    rows = torch.arange(3 * 36).reshape(1, -1)
+    parts = in_cells(rows, 3, 2)
+    pixels = rows.reshape(3, 6, 6)
+    assert torch.equal(parts[0, 1], pixels[:, :3, 3:].flatten(1))
+    assert torch.equal(parts[0, 2], pixels[:, 3:, :3].flatten(1))
+    means = torch.randn(5, 9, 3)
+    assert torch.allclose(in_cells(from_cells(means, 3, 6), 3, 3).mean(-1), means, atol=1e-6)
+
+
+@pytest.mark.parametrize("encoding", ["none", "learned_1d", "rope_axial", "lookhere_90"])
+def test_hidden_patches_keep_their_places(encoding):
+    """What is said of two hidden patches is one thing without positions alone: all else of them is equal."""
+    model = model_of(encoding=encoding, own={"masked": 1.0, "random": 0.0})
+    (output,) = model(torch.randn(1, 3, 12, 20))
+    assert (output["sources"] == MASKED).all()
+    spread = output["values"][0].std(dim=0).max()
+    assert spread < 1e-5 if encoding == "none" else spread > 1e-2
+
+
+@pytest.mark.parametrize("mask_in", ["embedding", "pixels"])
+def test_what_is_hidden_is_not_seen(mask_in):
+    """No pixel of it changes anything that is said, of another patch every one does."""
+    model = model_of(own={"masked": 1.0, "random": 0.0, "mask_in": mask_in})
+    rows = torch.randn(1, 15, 48)
+    layout = TokenLayout.uniform(Grid(3, 5), 1, num_prefix_tokens=2)
+    (before,) = model(rows, layout=layout)
+    hidden = before["patches"][0]
+    seen = next(number for number in range(15) if number not in hidden.tolist())
+    changed = rows.clone()
+    changed[:, hidden] += 5.0
+    assert torch.equal(model(changed, layout=layout)[0]["values"], before["values"])
+    changed = rows.clone()
+    changed[:, seen] += 5.0
+    assert (model(changed, layout=layout)[0]["values"] - before["values"]).abs().max() > 1e-3
+
+
+def test_batches_and_packs_of_one_plan_hide_the_same():
+    model, source = model_of(), open_source("scenes")
+    task = task_of(model)
+    planned = [Planned(index, 2, (16, 16), 16) for index in range(5)]
+    said = []
+    for arrange in (stacked, packed):
+        make = Maker(source, "train", model.image_rows, task.targets, arrange, model.num_prefix_tokens, seed=7)
+        batch = make(planned)
+        outputs = outputs_of(model.train(), batch)
+        total, units = task.loss(outputs, batch.targets, batch.layout)
+        said.append((task.each(outputs, batch.layout), total.item(), units))
+    for one, other in zip(said[0][0], said[1][0], strict=True):
+        assert torch.equal(one["patches"], other["patches"])
+        assert torch.equal(one["sources"], other["sources"])
+        assert torch.allclose(one["values"], other["values"], atol=2e-5)
+    assert said[0][1] == pytest.approx(said[1][1], rel=1e-5)
+    assert said[0][2] == said[1][2] == 5 * 8
+
+
+def test_measured_by_hand():
+    model = model_of()
+    task = task_of(model)
+    some = examples([(12, 20)] * 6)
+    inputs, layout = stacked([model.image_rows(one.image)[0] for one in some], [Grid(3, 5)] * 6, [None] * 6, 2)
+    layout = layout.seeded(list(range(6)))
+    outputs = [{name: one.detach() for name, one in model(inputs.float() / 255, layout=layout)[0].items()}]
+    targets = task.targets(some)
+    batch = make_batch(inputs, layout, targets)
+    (metric,) = metrics_of(task)
+    metric.update(outputs, batch)
+    losses, right = task.each_patch(outputs, targets, layout)
+    rows = {row.metric: row for row in metric.rows()}
+    assert list(rows) == ["patch_loss", "patch_accuracy"]
+    assert rows["patch_loss"].value == pytest.approx(float(losses.mean()), rel=1e-6)
+    assert rows["patch_accuracy"].value == pytest.approx(float(right.mean()))
+    low, high = rows["patch_loss"].interval
+    assert low < rows["patch_loss"].value < high
+    assert rows["patch_loss"].count == 6
+    # In two parts, as ranks have them, it is the same.
+    halves = []
+    for part in (slice(0, 2), slice(2, 6)):
+        own = TokenLayout.uniform(Grid(3, 5), part.stop - part.start, num_prefix_tokens=2)
+        half = type(metric)(task)
+        cut = [{name: one[part] for name, one in outputs[0].items()}]
+        half.update(cut, make_batch(inputs[part], own, task.targets(some[part])))
+        other = type(metric)(task)
+        other.restore(half.state())
+        halves.append(other)
+    halves[0].merge(halves[1])
+    assert halves[0].rows() == metric.rows()
+
+
+def make_batch(inputs, layout, targets):
+    from sightline.data.batch import Batch
+
+    names = ["x"] * layout.images
+    return Batch(inputs, layout, targets, torch.arange(layout.images), names, [{}] * layout.images)
+
+
+def test_pictures_show_what_was_seen_what_was_said_and_the_image():
+    model = model_of("pixels", own={"masked": 1.0, "random": 0.0})
+    task, (example,) = task_of(model), examples([(12, 20)])
+    rows, grid = model.image_rows(example.image)
+    inputs, layout = stacked([rows], [grid], [None], 2)
+    outputs = [{name: one.detach() for name, one in model(inputs.float() / 255, layout=layout)[0].items()}]
+    output = task.each(outputs, layout)[0]
+    seen, true, said = task.compared(output, {}, 0, example.image)
+    assert np.array_equal(np.asarray(true), example.image)
+    hidden = np.zeros((3, 5), bool)
+    hidden.flat[output["patches"].numpy()] = True
+    hidden = hidden.repeat(4, 0).repeat(4, 1)
+    assert (np.asarray(seen)[hidden] == 128).all()
+    for picture in (seen, said):
+        assert np.array_equal(np.asarray(picture)[~hidden], example.image[~hidden])
+    assert not np.array_equal(np.asarray(said)[hidden], example.image[hidden])
+    (whole,) = task.pictures(task.decode(output, Crop((0, 0, 12, 20), (12, 20))), example.image).values()
+    assert whole.size == (3 * 20 + 2 * 2, 12)
+    answer = task.answer(task.decode(output, Crop((0, 0, 12, 20), (12, 20))), (12, 20), 3)
+    assert (answer["corrupted"], answer["masked"], len(answer["patches"])) == (8, 8, 3)
+    json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        ({"target": "colours"}, "head_options.target 'colours'"),
+        ({"target": "cells", "cells": 3}, r"head_options.cells 3: must divide patch_size 4 \(allowed: 1, 2, 4\)"),
+        ({"bits": 9}, "head_options.bits 9: expected at most 5"),
+        ({"mask_in": "tokens"}, "head_options.mask_in 'tokens'"),
+        ({"share": 2}, "share 2"),
+        ({"shares": 0.5}, "head masked_patches: option 'shares'"),
+    ],
+)
+def test_what_is_refused(own, says):
+    with pytest.raises(InputError, match=says):
+        create_model("vit_micro_patch4", head="masked_patches", head_options=own, num_classes=0)
+
+
+def test_another_target_than_the_heads_is_refused():
+    model = model_of("pixels")
+    with pytest.raises(InputError, match=r"task_options\.target 'cells': the model's head has 'pixels'"):
+        make_task("masked_patches", model.config, {"target": "cells"})
+    with pytest.raises(InputError, match="task masked_patches: head linear"):
+        make_task("masked_patches", create_model("vit_micro_patch4", num_classes=3).config)
+
+
+def test_stopped_and_resumed_to_the_last_bit(tmp_path):
+    train(TASK, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train(TASK, tmp_path / "parts", observe=stop_at(3))
+    train(TASK, tmp_path / "parts", resume=True)
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_workers_change_nothing(tmp_path):
+    for workers in (0, 2):
+        train(dataclasses.replace(TASK, workers=workers), tmp_path / str(workers))
+    assert weights(tmp_path / "0") == weights(tmp_path / "2")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("masked") / "run"
+    train(dataclasses.replace(TASK, validation=None), out)
+    return out
+
+
+def test_measured_twice_it_is_the_same(trained, tmp_path, cli):
+    rows = []
+    for number in range(2):
+        out = tmp_path / f"{number}.jsonl"
+        code, _, err = cli("evaluate", trained, "--resolutions", "16,24", "--images", "9", "--out", out)
+        assert code == 0, err
+        rows.append([json.loads(line) for line in out.read_text().splitlines()])
+    said = [[(row["metric"], row["resolution"], row["value"], row["interval"]) for row in some] for some in rows]
+    assert said[0] == said[1]
+    assert {row["metric"] for row in rows[0]} == {"patch_loss", "patch_accuracy"}
+    assert {row["resolution"] for row in rows[0]} == {16, 24}
+
+
+def test_an_answer_alone_or_beside_others_and_its_picture(trained, tmp_path, cli):
+    for number, size in enumerate([(16, 24), (20, 12)]):
+        pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    _, both, _ = cli("predict", trained, tmp_path / "0.png", tmp_path / "1.png", "--json", "--precision", "float32")
+    _, one, _ = cli("predict", trained, tmp_path / "1.png", "--json", "--precision", "float32")
+    first, second = map(json.loads, (both.splitlines()[1], one))
+    assert [place["patch"] for place in first["patches"]] == [place["patch"] for place in second["patches"]]
+    for name in ("corrupted", "masked", "kept", "random", "grid"):
+        assert first[name] == second[name]
+    assert first["corrupted"] == 8
+    code, _, err = cli("predict", trained, tmp_path / "0.png", "--out", tmp_path / "drawn")
+    assert code == 0
+    assert "--init-from" in err
+    assert sorted(file.name for file in (tmp_path / "drawn").iterdir()) == ["0.reconstruction.png", "sheet.png"]
+
+
+def test_a_classifier_begins_with_its_trunk(trained, tmp_path, capsys):
+    before = load_model(trained)
+    words = ["--images", "64", "--threads", "1", "--set", "precision=float32", "--set", "optimizer.lr=1e-9"]
+    out = tmp_path / "tuned"
+    encoding = ["--encoding", "rope_axial+learned_1d"]
+    assert main(["train", "--data", "digits", "--init-from", str(trained), "--out", str(out), *encoding, *words]) == 0
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "; new: " in line]
+    assert "new: head.weight, head.bias;" in said
+    assert "not used: head.mask_token, head.fc.weight, head.fc.bias" in said
+    model = load_model(out)
+    assert (model.config.task, model.config.head, model.config.num_classes) == ("classification", "linear", 10)
+    ours, theirs = model.state_dict(), before.state_dict()
+    for name in ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "cls_token", "norm.weight"):
+        assert torch.allclose(ours[name], theirs[name], atol=1e-6), name
+    assert not any("mask" in name for name in ours)
+
+
+def test_it_is_not_exported(trained, tmp_path, refused):
+    refused(
+        "export", trained, "--to", "torch", "--output", tmp_path / "model.pt2",
+        says=["export: head masked_patches: hides patches from the model", "fine-tuned"],
+    )  # fmt: skip
+    assert not (tmp_path / "model.pt2").exists()
