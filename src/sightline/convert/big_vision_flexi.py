@@ -34,9 +34,12 @@ class BigVisionFlexi(BigVision):
     arguments: ClassVar = {**BigVision.arguments, "patch_size": (32, 32), "posemb_size": (7, 7), "seqhw": 0}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        base, table = (_square(self.name, name, given[name]) for name in ("patch_size", "posemb_size"))
-        image = Grid.checked(base * table if given["image_size"] is None else given["image_size"], "image_size")
-        plain = super().vit_config({**given, "image_size": (base * table,) * 2}, state)
+        (base, tall), table = (_pair(self.name, name, given[name]) for name in ("patch_size", "posemb_size"))
+        if base != tall:
+            raise InputError(f"{self.name}: patch_size {given['patch_size']!r}: expected a square")
+        whole = tuple(base * side for side in table)
+        image = Grid.checked(whole if given["image_size"] is None else given["image_size"], "image_size")
+        plain = super().vit_config({**given, "image_size": whole}, state)
         patch = base
         if given["seqhw"]:
             require_whole(f"{self.name}: seqhw", given["seqhw"], 1)
@@ -51,7 +54,7 @@ class BigVisionFlexi(BigVision):
             embedder_options={"base": base, "rule": "bilinear"},
             patch_size=patch,
             image_size=image[0] if image[0] == image[1] else tuple(image),
-            table_grid=(table, table),
+            table_grid=table,
             encoding_options={"interpolation": "bilinear_antialias", "prefix": False},
         ).plain()
 
@@ -82,12 +85,13 @@ class BigVisionFlexi(BigVision):
         return super().entries(config.replace(patch_size=base, fit="pad"), given)
 
 
-def _square(project: str, name: str, value: Any) -> int:
+def _pair(project: str, name: str, value: Any) -> tuple[int, int]:
     sides = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    if len(sides) != 2 or sides[0] != sides[1]:
-        raise InputError(f"{project}: {name} {value!r}: expected a square")
-    require_whole(f"{project}: {name}", sides[0], 1)
-    return sides[0]
+    if len(sides) != 2:
+        raise InputError(f"{project}: {name} {value!r}: expected two sides")
+    for side in sides:
+        require_whole(f"{project}: {name}", side, 1)
+    return sides
 
 
 def _kernel_like(config: ViTConfig, base: int) -> Tensor:

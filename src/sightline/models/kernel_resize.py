@@ -23,7 +23,7 @@ KernelRule = Literal["bicubic_antialias", "bicubic", "bilinear_antialias", "bili
 KERNEL_RULES: tuple[KernelRule, ...] = ("bicubic_antialias", "bicubic", "bilinear_antialias", "bilinear")
 # Singular values below this share of the largest count as 0.
 _CUT_OFF = 1e-6
-_INVERSES = Kept("inverses of patch resizes", 4 << 20)
+_INVERSES = Kept("inverses of patch resizes", 1 << 20)
 
 
 def axis_matrix(old: int, new: int, rule: KernelRule) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,6 +97,20 @@ def _head_of(model: Model, config: ViTConfig) -> torch.nn.Module:
     for old, new in zip(model.head.parameters(), head.parameters(), strict=True):
         new.requires_grad_(old.requires_grad)
     return head.train(model.head.training)
+
+
+def with_plain_patches(model: Model) -> Model:
+    """A copy of a flexible model that has the kernel of the patches in use, and no other; any other model itself."""
+    if model.config.embedder != "flexible":
+        return model
+    config = model.config.replace(embedder="patches", embedder_options={})
+    plain, embedder = copy.deepcopy(model), embedder_class("patches")(config)
+    weights = {"proj.weight": kernel_for(model.patch_embed.proj.weight, model.config, config)}
+    if model.patch_embed.proj.bias is not None:
+        weights["proj.bias"] = model.patch_embed.proj.bias
+    embedder.load_state_dict({name: value.detach().clone() for name, value in weights.items()}, assign=True)
+    plain.config, plain.patch_embed = config, embedder.train(model.training)
+    return plain
 
 
 def kernel_side(config: ViTConfig) -> int | None:
