@@ -92,6 +92,7 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
                 filled |= {name} if len(store) else set()
     assert "coordinates" in filled
     elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
+    elsewhere |= {"inverses of patch resizes"}
     assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere
     for store in STORES.values():
         store.clear()

@@ -15,8 +15,10 @@ from sightline.grid import Grid
 from sightline.load import load_model
 from sightline.models import Model, ViTConfig
 from sightline.models.create import SIZES
+from sightline.models.patch_size import kernel_for, kernel_side, resized_config
 
 _LOG = logging.getLogger("sightline")
+_KERNEL = "patch_embed.proj.weight"
 
 
 def create_model(name: str | None = None, *, init_from: str | Path | Model | None = None, **options: Any) -> Model:
@@ -25,7 +27,8 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
     starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
     pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
-    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`.
+    new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `started_anew`. Another
+    `patch_size`, or an embedder with another kernel, resizes the kernel of the patches by its pseudo-inverse.
 
     Args:
         name: a registered model (`list_models()`), as "vit_base_patch16"; with `init_from` it may be left out, and
@@ -47,7 +50,13 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     if name is not None:
         _check_name(name, options, trained, where)
     model = begin_with(trained, where, **options)
-    if model.started_anew or trained.config.heads != model.config.heads or not _same_encoding(trained, model):
+    patches = trained.config.patch_size != model.config.patch_size
+    if (
+        patches
+        or model.started_anew
+        or trained.config.heads != model.config.heads
+        or not _same_encoding(trained, model)
+    ):
         _LOG.warning("%s", describe_start(trained, model, where))
     return model
 
@@ -67,6 +76,8 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
+    if _KERNEL in found:
+        found[_KERNEL] = kernel_for(found[_KERNEL], before, config)
     check_state(wanted, found, where)
     model.load_state_dict({**ours, **found})
     model.started_anew = tuple(name for name in ours if name not in wanted)
@@ -89,6 +100,14 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes["head"] = "linear"
     if {**changes, **options}.get("head", trained.head) != trained.head:
         changes["head_options"] = {}
+    if options.get("embedder", trained.embedder) != trained.embedder:
+        # The kernel stays as it is, unless it is asked to be another one.
+        changes["embedder_options"] = {"base": kernel_side(trained)} if options["embedder"] == "flexible" else {}
+    patch_size = options.get("patch_size", trained.patch_size)
+    if isinstance(patch_size, int) and patch_size != trained.patch_size:
+        # Says which sizes divide the images.
+        fitted = trained.replace(fit=options.get("fit", trained.fit))
+        resized_config(fitted, patch_size, options.get("image_size"))
     return trained.replace(**{**changes, **options}).plain()
 
 
@@ -99,7 +118,9 @@ def _same_encoding(trained: Model, model: Model) -> bool:
 
 def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) -> None:
     """Refuse a registered size, with the options changed, that is not the checkpoint's."""
-    size = models.model_config(name, **{key: value for key, value in options.items() if key in SIZES[name]})
+    # Other patches are made of the weights' own.
+    same = {key: value for key, value in options.items() if key in SIZES[name] and key != "patch_size"}
+    size = models.model_config(name, **same)
     wrong = [
         f"{key} {getattr(trained.config, key)} (expected {getattr(size, key)})"
         for key in SIZES[name]
@@ -122,6 +143,8 @@ def describe_start(trained: Model, model: Model, where: str) -> str:
         encoding += f", {model.config.heads} heads instead of {trained.config.heads}"
     if Grid.checked(model.config.image_size) != Grid.checked(trained.config.image_size):
         encoding += f", images of {_pixels(model.config)} instead of {_pixels(trained.config)}"
+    if model.config.patch_size != trained.config.patch_size:
+        encoding += f", patches of {model.config.patch_size} px instead of {trained.config.patch_size}"
     names = ", ".join(model.started_anew) or "nothing"
     return f"{where}: {encoding}; new: {names}; not used: {', '.join(unused) or 'nothing'}; all else as it was"
 

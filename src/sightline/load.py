@@ -32,6 +32,7 @@ from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
+from sightline.models.patch_size import set_patch_size
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING, WEIGHTS
 from sightline.runtime import kept_random_state
@@ -109,6 +110,9 @@ def model_record(model: nn.Module, training: Mapping[str, Any] | None = None, **
             f"model: {len(inner.blocks)} of its {inner.config.depth} blocks are left; a pruned model cannot be saved"
         )
     config = dataclasses.replace(inner.config, encoding_options=encoding_options(inner.encoding))
+    rows, cols = getattr(inner.patch_embed, "patch_size", (0, 0))
+    if rows != cols:
+        raise InputError(f"model: has patches of {rows}x{cols} pixels (expected set_patch_size of a square to save it)")
     return {
         "format": FORMAT,
         "sightline": __version__,
@@ -181,6 +185,7 @@ def load_model(
     source: str | Path,
     *,
     num_classes: int | None = None,
+    patch_size: int | tuple[int, int] | None = None,
     allow_nonfinite: bool = False,
     pretrained: bool = True,
     **arguments: Any,
@@ -194,6 +199,7 @@ def load_model(
             for such a folder on the Hugging Face Hub or here, or for one of timm's; `timm:name` for what
             `timm.create_model(name)` builds, as ours.
         num_classes: where given and not the model's, the head is new; all other weights are read.
+        patch_size: where given, patches of so many pixels, as `set_patch_size` makes them of the weights' own.
         allow_nonfinite: accept weights that are NaN or infinite.
         pretrained: with `timm:`, its published weights; without, those that timm starts from.
         **arguments: with `timm:`, what else `timm.create_model` takes.
@@ -209,7 +215,7 @@ def load_model(
         if num_classes is not None:
             given["num_classes"] = num_classes
         with kept_random_state() if pretrained else contextlib.nullcontext():
-            return import_timm_model(given, pretrained=pretrained)
+            return _with_patches(import_timm_model(given, pretrained=pretrained), patch_size, source)
     if arguments:
         raise InputError(f"{source}: only timm: takes {', '.join(arguments)}")
     with kept_random_state():
@@ -224,7 +230,16 @@ def load_model(
             model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
         if num_classes is not None and num_classes != model.num_classes:
             model.reset_head(num_classes=num_classes)
-        return model.eval()
+        return _with_patches(model, patch_size, source).eval()
+
+
+def _with_patches(model: Model, patch_size: int | tuple[int, int] | None, source: str | Path) -> Model:
+    if patch_size is not None:
+        try:
+            set_patch_size(model, patch_size)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+    return model
 
 
 def local_folder(source: str | Path) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -173,6 +174,41 @@ class Cutter:
 
 
 @dataclass(frozen=True)
+class OblongCutter(Cutter):
+    """Patches of `sides` (height, width) pixels, for images of which both are multiples; `patch_size` says nothing."""
+
+    sides: tuple[int, int] = (16, 16)
+
+    def __post_init__(self) -> None:
+        if self.fit != "exact":
+            raise InputError(
+                f"fit {self.fit}: fits images to square patches (expected exact for those of {self.sides})"
+            )
+
+    @property
+    def values(self) -> int:
+        return self.channels * self.sides[0] * self.sides[1]
+
+    def grid_of(self, height: int, width: int) -> Grid:
+        tall, wide = self.sides
+        if height < tall or width < wide or height % tall or width % wide:
+            raise InputError(
+                f"image of {height}x{width} pixels: must be multiples of the patch of {tall}x{wide} pixels"
+            )
+        return Grid(height // tall, width // wide)
+
+    def __call__(self, images: Tensor) -> tuple[Tensor, Grid]:
+        grid = self.grid_of(*images.shape[-2:])
+        return _cut(images, *self.sides), grid
+
+    def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
+        cut = rows.reshape(rows.shape[0], grid.rows, grid.cols, self.channels, *self.sides)
+        return cut.permute(0, 3, 1, 4, 2, 5).reshape(
+            rows.shape[0], self.channels, *map(math.prod, zip(grid, self.sides, strict=True))
+        )
+
+
+@dataclass(frozen=True)
 class ImageRows:
     """From an image to flat rows of values from 0 to 255, as workers make them: by an embedder's half without weights.
 
@@ -183,6 +219,10 @@ class ImageRows:
 
     cutter: Cutter
     mean: tuple[float, ...]
+
+    def of_patches(self, patch_size: int | None) -> ImageRows:
+        """The same that cuts patches of another size; None leaves it as it is."""
+        return self if patch_size is None else replace(self, cutter=replace(self.cutter, patch_size=patch_size))
 
     def __call__(self, image: np.ndarray) -> tuple[Tensor, Grid]:
         """uint8 [height, width, 3] to [cells, values], uint8, or float32 where the image had to be fitted."""

@@ -31,7 +31,15 @@ _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # What a row of 0.1 lacks, which knew accuracies alone.
 _OLD = {"unit": FRACTION, "better": "higher"}
 # What a file does not say where it is so.
-_UNSAID = {"shrunk": None, "picture": "", "ranks": 1, "tuning": (), "preparation": "", "classes": None}
+_UNSAID = {
+    "shrunk": None,
+    "picture": "",
+    "ranks": 1,
+    "tuning": (),
+    "preparation": "",
+    "classes": None,
+    "patch_size": None,
+}
 # Its names of accuracies of a part of the images.
 _OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
 
@@ -103,7 +111,8 @@ class ResultRow(Origin, Measured):
     which candidates, and the value found. `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
     `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
-    the answers were, where a suite says it.
+    the answers were, where a suite says it. `patch_size` is the side of the patches in pixels where the model was
+    measured with others than its own (`--patch-size`).
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
     """
 
@@ -120,6 +129,7 @@ class ResultRow(Origin, Measured):
     ranks: int = 1
     preparation: str = ""
     classes: int | None = None
+    patch_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -162,7 +172,8 @@ class ResultRow(Origin, Measured):
     def shown(self) -> str:
         """How images were shown, in words: "64 px", or the view where that is no square."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
-        return size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
+        size = size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
+        return size if self.patch_size is None else f"{size} in patches of {self.patch_size} px"
 
     @property
     def chosen(self) -> str:
@@ -176,7 +187,7 @@ class ResultRow(Origin, Measured):
     def measured(self) -> tuple[object, ...]:
         """What tells its measurement from others: rows of one pass over the same images share it."""
         looked = self.slices.get(INFERENCE), self.preparation
-        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, *looked
+        return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
 
 
 @functools.cache

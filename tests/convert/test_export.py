@@ -103,6 +103,10 @@ def test_every_encoding_goes_to_timm_or_is_refused_by_name() -> None:
 # Models that a project holds, and then one field at a time that it does not.
 HOLDS: dict[str, dict[str, Any]] = {
     "big_vision": {"encoding": "sincos_2d", "gelu": "tanh", "pool": "attention"},
+    "big_vision_flexi": {
+        "encoding": "learned_1d", "options": {"interpolation": "bilinear_antialias", "prefix": False}, "gelu": "tanh",
+        "pool": "mean", "embedder": "flexible", "embedder_options": {"base": 4, "rule": "bilinear"},
+    },
     "lookhere": {"encoding": "lookhere_45", "heads": 12, "head": "mlp", "norm_eps": 1e-5, "layer_scale": 1.0},
     "rope_vit": {"encoding": "rope_axial", "layer_scale": 1.0},
     "deit": {"encoding": "learned_1d", "options": {"interpolation": "bicubic"}},
@@ -135,13 +139,13 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "gelu": ("quick", {"timm"}),
     "head": ("mlp", {"lookhere", "vision_transformer", "dinov3"}),
     "fit": ("pad", {"timm"}),
-    "pool": ("mean", {"timm", "big_vision"}),
+    "pool": ("mean", {"timm", "big_vision", "big_vision_flexi"}),
     "channels": (4, set(HOLDS)),
     "image_size": ((16, 24), set(HOLDS) - {"dinov3"}),
     "mlp_ratio": (2.7, set(HOLDS)),
     "pool_heads": (2, set(HOLDS) - {"big_vision", "navit"}),
     "pool_mlp_ratio": (2.0, set(HOLDS) - {"big_vision"}),
-    "class_token": (True, set(HOLDS) - {"big_vision", "navit"}),
+    "class_token": (True, set(HOLDS) - {"big_vision", "big_vision_flexi", "navit"}),
 }
 
 
@@ -155,7 +159,13 @@ def test_what_cannot_be_held_names_the_field(project: str, field: str | None) ->
     """Neither another model without a word, nor a traceback."""
     value, holders = FIELDS[field] if field else (None, set(HOLDS))
     given = dict(HOLDS[project])
-    model = ours(given.pop("encoding"), given.pop("options", None), **{**given, **({field: value} if field else {})})
+    given |= {field: value} if field else {}
+    if (project, field) == ("big_vision_flexi", "patch_norm"):
+        # There is no such model of ours.
+        with pytest.raises(InputError, match="patch_norm true"):
+            ours(given.pop("encoding"), given.pop("options"), **given)
+        return
+    model = ours(given.pop("encoding"), given.pop("options", None), **given)
     if project in holders:
         again = import_weights(project, *export_weights(model, project))
         with torch.no_grad():

@@ -55,6 +55,7 @@ class Analysing:
     data: str | None = None
     split: str | None = None
     resolutions: Sequence[str] = ()
+    patch_size: int | None = None
     images: int | None = None
     measures: Sequence[str] = ()
     settings: Sequence[str] = ()
@@ -190,9 +191,9 @@ def _load(asked: Analysing, data: str, where: Any) -> list[tuple[Model, RunIdent
             raise InputError(f"{option}: goes with timm:NAME alone (got {', '.join(asked.models)})")
     found = []
     for name in asked.models:
-        one = Asked(name)
+        one = Asked(name, patch_size=asked.patch_size)
         if one.is_timm:
-            one = Asked(name, asked.pretrained, asked.num_classes, asked.weights)
+            one = Asked(name, asked.pretrained, asked.num_classes, asked.weights, asked.patch_size)
         found.append(one.opened(data, where))
     called = [identity.run for _, identity, *_ in found]
     return [

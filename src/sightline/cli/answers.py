@@ -101,7 +101,9 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
     starts = range(0, len(images), size)
 
     def about() -> dict[str, Any]:
-        options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk]
+        # The weights of a flexible model do not say it.
+        patches = asked.model.config.patch_size
+        options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
         return {
             "command": f"predict {__version__} {runtime.commit()}",
             "options": [*options, asked.model.anchor.device.type],

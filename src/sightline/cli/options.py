@@ -49,6 +49,13 @@ MaxPixels = Annotated[
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
 DataToMeasure = Annotated[str | None, Parameter(help="The data set; the one that it was trained on unless given.")]
+PatchSize = Annotated[
+    int | None,
+    Parameter(
+        help="Side of the patches in pixels, instead of the model's own: its patch embedding is resized "
+        "(docs/FAMILIES.md). Must divide the model's images."
+    ),
+]
 MostImages = Annotated[
     int | None, Parameter(help="At most this many of a split; 2000 of an embedded one unless given.")
 ]

@@ -26,7 +26,7 @@ from sightline.models import Model, ViTConfig
 from sightline.replacing import write_out
 from sightline.run_files import CONFIG
 from sightline.training.config import BUDGETS, TrainConfig, renamed
-from sightline.training.plan import shown
+from sightline.training.plan import shown, with_patch_sizes
 from sightline.training.prepare import build_model, vit_config
 from sightline.training.run import check_training_data
 from sightline.training.same_run import check_same_run
@@ -184,7 +184,8 @@ def built_model(
     whose memory is not known before.
     """
     with named_after(file or Path("train")):
-        model = vit_config(resolved, source)
+        # Of several patch sizes the smallest takes the most.
+        model = min(with_patch_sizes(resolved, vit_config(resolved, source)), key=lambda one: one.patch_size)
         image_size, batch = largest_pass(resolved, model, source.length("train"), processes)
         if not resolved.recompute:
             refuse_what_cannot_fit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from sightline.evaluation.measure import RunIdentity
 from sightline.evaluation.suite import side_of
 from sightline.load import load_model, local_folder
 from sightline.models import Model
+from sightline.models.patch_size import set_patch_size
 from sightline.runtime import kept_random_state
 from sightline.training.run import Run, open_run
 
@@ -32,12 +33,14 @@ class Asked:
     Attributes:
         model: a folder, `hf-hub:owner/name`, or `timm:name`.
         pretrained: with timm's published weights; num_classes: of its head; weights: a file of its state dict.
+        patch_size: to measure it with, where that is not to be its own.
     """
 
     model: str
     pretrained: bool = True
     num_classes: int | None = None
     weights: Path | None = None
+    patch_size: int | None = None
 
     @property
     def is_timm(self) -> bool:
@@ -45,12 +48,26 @@ class Asked:
         return self.model.startswith("timm:")
 
     def opened(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
-        """The model in evaluation mode, what its rows say of it, how many images may be left out, and the most pixels
-        of one: as of its training, where that is known.
+        """The model in evaluation mode with the patches that were asked for, what its rows say of it, how many images
+        may be left out, and the most pixels of one: as of its training, where that is known.
 
         Raises:
             InputError: there is no such model, or what was asked of it goes with `timm:` alone.
         """
+        model, identity, *rest = self._as_it_is(suite, device)
+        return model, replace(identity, patch_size=self._with_patches(model)), *rest
+
+    def _with_patches(self, model: Model) -> int | None:
+        """Give a model the patches that were asked for; their side where it is not its own."""
+        if self.patch_size is None or model.patch_embed.patch_size == (self.patch_size,) * 2:
+            return None
+        try:
+            set_patch_size(model, self.patch_size)
+        except InputError as error:
+            raise InputError(f"{self.model}: {error}") from None
+        return self.patch_size
+
+    def _as_it_is(self, suite: str, device: torch.device) -> tuple[Model, RunIdentity, SkipUnreadable, int]:
         kind, _, name = self.model.partition(":")
         if kind == "timm" and name:
             model = self._of_timm(name).to(device)
@@ -77,12 +94,25 @@ class Asked:
         """
         if not self.is_timm:
             self._refuse_options_of_timm()
-            return open_run(self.model, data, device=device, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
+            run = open_run(self.model, data, device=device, skip_unreadable=skip_unreadable, max_pixels=max_pixels)
+            run.patch_size = self._with_patches(run.model)
+            return run
         if data is None:
             raise InputError(f"{self.model}: does not say what it was trained on; give the data (--data)")
         model, identity, skip, pixels = self.opened(data, device)
         skip = skip if skip_unreadable is None else skip_unreadable
-        return Run(Path(self.model), {}, {}, "", model, data, skip, max_pixels or pixels, named=identity.run)
+        return Run(
+            Path(self.model),
+            {},
+            {},
+            "",
+            model,
+            data,
+            skip,
+            max_pixels or pixels,
+            named=identity.run,
+            patch_size=identity.patch_size,
+        )
 
     def _refuse_options_of_timm(self) -> None:
         for option, given in (

@@ -21,6 +21,8 @@ from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.embedder import embedder_class
 from sightline.models.head import ScoreLink
+from sightline.models.kernel_resize import KERNEL_RULES
+from sightline.models.patch_size import kernel_side
 
 State = dict[str, Tensor]
 Turn = Callable[[Tensor], Tensor]
@@ -309,8 +311,21 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
         # Its value is one to start training from; that there is a bias is part of the model.
         "head_bias": config.head_bias is not False if config.num_classes else None,
         "head_hidden": (config.head_hidden or config.dim) if head == "mlp" else None,
+        **_embedder(config),
     }
     return {key: value for key, value in fields.items() if key not in _ASIDE}
+
+
+def _embedder(config: ViTConfig) -> dict[str, Any]:
+    """The embedder and its options, as far as they count: a flexible one with patches of its kernel's size is a plain
+    one, and of that no rule counts."""
+    plain = config.embedder == "patches" or (config.embedder == "flexible" and kernel_side(config) == config.patch_size)
+    if plain:
+        return {"embedder": "patches", "embedder_options": {}}
+    if config.embedder != "flexible":
+        return {}
+    rule = config.embedder_options.get("rule", KERNEL_RULES[0])
+    return {"embedder_options": {"base": kernel_side(config), "rule": rule}}
 
 
 def convert(entries: Sequence[Entry], state: Mapping[str, Tensor]) -> State:

@@ -31,6 +31,7 @@ class Planned:
         image_size: (height, width) in pixels.
         tokens: how many of its patches stay.
         kept: int64, the row-major numbers of its patches that stay, rising; None for all.
+        patch_size: side of its patches in pixels, the same for all of a batch; None for the model's own.
     """
 
     index: int
@@ -38,6 +39,7 @@ class Planned:
     image_size: tuple[int, int]
     tokens: int
     kept: np.ndarray | None = None
+    patch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,9 @@ class Maker:
                 here.append(one)
                 examples.append(example)
         if examples:
-            rows, grids = zip(*(self.rows(example.image) for example in examples), strict=True)
-            pixels = [self.rows.cutter.pixels_of(*example.image.shape[:2]) for example in examples]
+            cut = self.rows.of_patches(here[0].patch_size)
+            rows, grids = zip(*(cut(example.image) for example in examples), strict=True)
+            pixels = [cut.cutter.pixels_of(*example.image.shape[-3:-1]) for example in examples]
             inputs, layout = self.arrange(rows, grids, [one.kept for one in here], self.num_prefix_tokens, pixels)
             if self.seeded:
                 layout = layout.seeded([image_seed(self.seed, one.epoch, one.index) for one in here])

@@ -7,11 +7,11 @@ passes over what it has done. And what packing does to a data set: how many imag
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sightline.checks import STRICT, require
 from sightline.data.allowance import Progress
 from sightline.data.loader import Planned
 from sightline.data.packing import PACKERS, pack_window
+from sightline.data.patch_sizes import PatchSizes
 from sightline.data.randomness import generator
 from sightline.data.sampling import Aspect, Measure, ResolutionSampling, SizeSampler, token_drop
 from sightline.data.source import Source
@@ -135,6 +136,7 @@ class PackPlan:
         images: how many are shown in all; None: endless.
         num_prefix_tokens: of each image, which take room too.
         seed: of the order, the sizes and the drops.
+        patch_sizes: of which one is drawn for each image; a batch holds images of one. None: all have the sampler's.
     """
 
     source: Source
@@ -146,6 +148,7 @@ class PackPlan:
     images: int | None = None
     num_prefix_tokens: int = 0
     seed: int = 0
+    patch_sizes: PatchSizes | None = None
 
     def windows(self, begin: PlanPosition | None = None) -> Iterator[tuple[PlanPosition, list[list[Planned]]]]:
         """The batches of each window of look-ahead, with the position at its beginning.
@@ -161,9 +164,13 @@ class PackPlan:
         while True:
             end = position.seen + LOOK_AHEAD if self.images is None else min(position.seen + LOOK_AHEAD, self.images)
             known |= {number: self._planned(number) for number in range(position.seen, end)}
-            lengths = {number: one.tokens + self.num_prefix_tokens for number, one in known.items()}
             packing = {"how": self.how, "most_images": self.most_images, "last": end == self.images}
-            sequences = pack_window(lengths, self.capacity, seen=position.seen, **packing)
+            # Those of one patch size among themselves; then as if they had been packed together.
+            lengths: dict[int | None, dict[int, int]] = {}
+            for number, one in known.items():
+                lengths.setdefault(one.patch_size, {})[number] = one.tokens + self.num_prefix_tokens
+            each = [pack_window(some, self.capacity, seen=position.seen, **packing) for some in lengths.values()]
+            sequences = sorted(itertools.chain.from_iterable(each), key=min)
             yield position, [[known.pop(number) for number in numbers] for numbers in sequences]
             if end == self.images:
                 return
@@ -177,10 +184,13 @@ class PackPlan:
         else:
             epoch, place = divmod(number, length)
             index = int(epoch_order(length, self.seed, epoch)[place])
-        size = size_of(self.source, self.split, index, self.seed)
-        grid, kept = self.sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number)
-        sides = grid.rows * self.sampler.patch_size, grid.cols * self.sampler.patch_size
-        return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept)
+        size, sampler, patch = size_of(self.source, self.split, index, self.seed), self.sampler, None
+        if self.patch_sizes is not None:
+            patch = self.patch_sizes.sizes[self.patch_sizes.of_image(self.seed, epoch, index)]
+            sampler = replace(sampler, patch_size=patch)
+        grid, kept = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number)
+        sides = grid.rows * sampler.patch_size, grid.cols * sampler.patch_size
+        return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept, patch)
 
 
 @functools.lru_cache(maxsize=2)
@@ -214,7 +224,7 @@ def of_rank(planned: Iterable[list[Planned]], rank: int, world: int) -> Iterator
     if not 0 <= rank < world:
         raise InputError(f"rank {rank}: expected 0 to {world - 1} of a world of {world}")
     batches = iter(planned)
-    while step := list(islice(batches, world)):
+    while step := list(itertools.islice(batches, world)):
         yield step[rank] if rank < len(step) else []
 
 

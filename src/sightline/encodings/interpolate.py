@@ -11,7 +11,7 @@ from torch import Tensor
 from sightline.grid import Grid
 from sightline.kept import Kept
 
-_AXES = Kept("axes of BEiT's interpolation", 2 << 20)
+_AXES = Kept("axes of BEiT's interpolation", 1 << 20)
 
 Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_antialias", "corner_aligned"]
 

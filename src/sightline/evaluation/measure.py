@@ -142,12 +142,13 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What the rows of a run say of where it came from."""
+    """What the rows of a run say of where it came from; `patch_size` where its model has others than its own."""
 
     run: str
     data: str
     train_resolution: int
     seed: int
+    patch_size: int | None = None
 
 
 def check_sizes(model: Model, config: EvaluateConfig) -> None:

@@ -26,6 +26,7 @@ from sightline.errors import InputError, StorageError
 from sightline.export.refusals import OPSET, check_exportable, check_sizes
 from sightline.grid import Grid
 from sightline.models import Model
+from sightline.models.patch_size import with_plain_patches
 from sightline.reading import check_regular
 from sightline.replacing import write_out
 
@@ -93,6 +94,8 @@ def export_model(
     """
     path = Path(path)
     check_exportable(model, to, opset=opset, int8=int8)
+    # A file holds one patch size: that in use.
+    model = with_plain_patches(model)
     patch = model.config.patch_size
     size = example_size or (_EXAMPLE_ROWS * patch, _EXAMPLE_COLS * patch)
     check_sizes(model, [size])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sightline import registry
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
-from sightline.patchify import Cutter
+from sightline.patchify import Cutter, OblongCutter
 
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig
@@ -28,6 +28,7 @@ class Embedder(nn.Module):
         name: as `create_model(embedder=)` and `config.json` say it.
         cutter: the half without weights, by which this model's images become rows.
         takes_parts: it embeds the patches that are there where others were dropped.
+        patch_size: (height, width) in pixels of the patches that it cuts, as timm's patch embedding says it.
     """
 
     name: ClassVar[str]
@@ -37,7 +38,7 @@ class Embedder(nn.Module):
         super().__init__()
         self.cutter = self.cutter_of(config)
         # As timm's patch embedding says it; other grids need nothing changed.
-        self.patch_size = (config.patch_size, config.patch_size)
+        self.patch_size: tuple[int, int] = (config.patch_size, config.patch_size)
         self.grid_size = tuple(config.train_grid)
         self.num_patches = config.train_grid.cells
 
@@ -66,6 +67,25 @@ class Embedder(nn.Module):
         """Numbers that are held of a patch, and those whatever the images: at once in a forward without gradients, or
         for the backward pass; beside the rows, the tokens and the parameters."""
         return 0, 0
+
+    def values_of(self, rows: Tensor) -> int:
+        """How many values a row must have, of these rows."""
+        return self.cutter.values
+
+    def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
+        """Cut patches of (height, width) pixels from now on; those that have weights for a pixel change them first.
+
+        Args:
+            config: of the model with these patches; where they are oblong, with those that it had.
+
+        Raises:
+            InputError: it cannot; nothing was changed. Or the patches are oblong and `fit` is not `exact`.
+        """
+        if getattr(self, "options", None) is None or not hasattr(self.options, "rule"):
+            raise InputError(f"embedder {self.name}: has patches of one size (expected embedder patches or flexible)")
+        square = size[0] == size[1]
+        self.cutter = self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, tuple(size))
+        self.patch_size = (size[0], size[1])
 
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:

@@ -192,7 +192,9 @@ class Model(nn.Module):
     def _laid_out(self, rows: Images, layout: TokenLayout) -> Tensor:
         """Flat rows that someone else laid out, checked."""
         there = sum(segment.patches for segment in layout.segments)
-        expected = (layout.rows, there + layout.padding, self.patch_embed.cutter.values)
+        # An embedder may take patches of more than one size.
+        asks = self.patch_embed.values_of(rows) if isinstance(rows, Tensor) else self.patch_embed.cutter.values
+        expected = (layout.rows, there + layout.padding, asks)
         if not isinstance(rows, Tensor) or rows.shape != expected:
             got = list(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise InputError(f"patches: expected {list(expected)} for {layout}, got {got}")

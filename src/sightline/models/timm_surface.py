@@ -16,6 +16,7 @@ from sightline.layout import Segment, TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.head import CLASSIFIERS, TokenHead, patches_of
 from sightline.models.model import Images, Model
+from sightline.models.patch_size import Sides, set_patch_size
 from sightline.models.timm_names import TIMM_POOLS, timm_cfg
 
 Features = Tensor | list[Tensor]
@@ -298,8 +299,14 @@ class TimmSurface(Model):
         """Whether the blocks' activations are computed again."""
         return self.blocks.recomputes
 
-    def set_input_size(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing to do: any size runs as it is."""
+    def set_patch_size(self, patch_size: Sides, image_size: Sides | None = None) -> None:
+        """Other patches from now on; see `models.patch_size.set_patch_size`."""
+        set_patch_size(self, patch_size, image_size)
+
+    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None, **_: Any) -> None:
+        """timm's name of `set_patch_size`; without `patch_size` nothing is to do: any size runs as it is."""
+        if patch_size is not None:
+            self.set_patch_size(patch_size, img_size)
 
     @property
     def pretrained_cfg(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sightline.data.augmenting import make_augmentations
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
+from sightline.data.patch_sizes import PatchSizes
 from sightline.data.transforms import SIMPLE, Parts
 from sightline.errors import InputError
 from sightline.tasks.classification import ClassificationOptions, Loss
@@ -82,6 +83,8 @@ class TrainConfig:
         resolution: side of the training images in pixels; None takes the model's.
         progressive: sides in pixels of the training images before `resolution`, rising, each for an equal part of the
             run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
+        patch_sizes: of which each step draws one (each pack, with `packing`), for a model whose embedder resizes its
+            kernel to them (`embedder: flexible`); `resolution` stays, and the grid changes. None: the model's own.
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
@@ -126,6 +129,7 @@ class TrainConfig:
     encoding_options: dict[str, Any] = field(default_factory=dict)
     resolution: int | None = None
     progressive: tuple[int, ...] = ()
+    patch_sizes: PatchSizes | None = None
     images: int | None = None
     epochs: float | None = None
     tokens: int | None = None

@@ -16,9 +16,11 @@ from sightline.data.augmenting import make_augmentations
 from sightline.data.batch import Arranged, Batch, packed, stacked
 from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
+from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.models import ViTConfig
+from sightline.models.patch_size import resized_config
 from sightline.patchify import ImageRows
 from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
@@ -214,39 +216,90 @@ def shown(source: Source, config: TrainConfig) -> Source:
 
 @dataclass(frozen=True)
 class Stages:
-    """The sizes of the images of a run whose steps each have one: equal parts of its steps.
+    """The sizes of the images of a run whose steps each have one, and of their patches: equal parts of its steps.
 
     Attributes:
         sides: in pixels, of one part after the other; cells: patches of such an image; each: what one of them takes.
+            Where patch sizes are drawn, `cells` and `each` have an entry for each of them, part after part.
+        drawn, seed: the patch sizes, of which a step has one; None for the model's own.
     """
 
     sides: tuple[int, ...]
     cells: tuple[int, ...]
     each: tuple[Spent, ...]
+    drawn: PatchSizes | None = None
+    seed: int = 0
 
     @classmethod
     def of(cls, config: TrainConfig, model: ViTConfig) -> Stages:
         """Of a resolved configuration; raises InputError for a side that patches do not divide."""
         assert config.resolution is not None
         sides = (*config.progressive, config.resolution)
+        models = with_patch_sizes(config, model)
         try:
-            cells = tuple(model.grid_of(side).cells for side in sides)
+            cells = tuple(one.grid_of(side).cells for side in sides for one in models)
         except InputError as error:
             if not config.progressive:
                 raise
             raise InputError(f"progressive: {error}") from None
-        return cls(sides, cells, tuple(Spent().and_also(model, [one]) for one in cells))
+        each = (Spent().and_also(one, [count]) for count, one in zip(cells, models * len(sides), strict=True))
+        return cls(sides, cells, tuple(each), config.patch_sizes, config.seed)
 
     def begins(self, steps: int) -> list[int]:
         """The first step of each part of so many; and behind the last."""
         return [-(-stage * steps // len(self.sides)) for stage in range(len(self.sides) + 1)]
 
+    def place(self, begins: Sequence[int], step: int) -> int:
+        """The place in `cells` and `each` of a step, where the parts begin so."""
+        stage = bisect.bisect_right(begins, step, hi=len(self.sides)) - 1
+        if self.drawn is None:
+            return stage
+        return stage * len(self.drawn.sizes) + self.drawn.of_step(self.seed, step)
+
     def spent(self, plan: Plan, step: int) -> Spent:
         """What a run has cost before a step."""
-        seen = [plan.images_seen(min(step, begin)) for begin in self.begins(plan.steps)]
-        shown = [after - before for before, after in itertools.pairwise(seen)]
+        begins, shown = self.begins(plan.steps), [0] * len(self.each)
+        if self.drawn is None:
+            seen = [plan.images_seen(min(step, begin)) for begin in begins]
+            shown = [after - before for before, after in itertools.pairwise(seen)]
+        else:
+            for number in range(min(step, plan.steps)):
+                shown[self.place(begins, number)] += plan.images_seen(number + 1) - plan.images_seen(number)
         parts = list(zip(shown, self.each, strict=True))
         return Spent(sum(shown), *(sum(n * one[kind] for n, one in parts) for kind in (1, 2)))
+
+    def mean(self, kind: int) -> float:
+        """What an image takes on average, of tokens (1) or operations (2)."""
+        shares = (1.0,) if self.drawn is None else self.drawn.shares
+        weighed = zip(shares * len(self.sides), self.each, strict=True)
+        return sum(share * one[kind] for share, one in weighed) / len(self.sides)
+
+
+def with_patch_sizes(config: TrainConfig, model: ViTConfig) -> tuple[ViTConfig, ...]:
+    """What the model of a run is with each of its patch sizes; as it is, where there are none.
+
+    Raises:
+        InputError: its embedder has patches of one size, its head reads them, or one does not divide its images.
+    """
+    if config.patch_sizes is None:
+        return (model,)
+    if model.embedder != "flexible":
+        raise InputError(
+            f"patch_sizes: embedder {model.embedder} has patches of one size (expected model_options.embedder flexible)"
+        )
+    if not model.has_classifier:
+        raise InputError(f"patch_sizes: head {model.head} reads patches of one size (expected a classifier, or null)")
+    allowed = model.embedder_options.get("sizes") or config.patch_sizes.sizes
+    for one in config.patch_sizes.sizes:
+        if one not in allowed:
+            raise InputError(f"patch_sizes.sizes {one}: is none of the model's embedder_options.sizes {list(allowed)}")
+    try:
+        if config.packing is None:
+            return tuple(resized_config(model, one) for one in config.patch_sizes.sizes)
+        # Packs show images at multiples of their patch.
+        return tuple(model.replace(patch_size=one, fit="pad") for one in config.patch_sizes.sizes)
+    except InputError as error:
+        raise InputError(f"patch_sizes: {error}") from None
 
 
 def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) -> Plan:
@@ -254,8 +307,7 @@ def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) ->
     stages = Stages.of(config, model)
     for budget, kind in ((config.tokens, 1), (config.flops, 2)):
         if budget is not None:
-            mean = sum(one[kind] for one in stages.each) / len(stages.each)
-            return Plan(max(int(budget // mean), 1), config.batch_size, length)
+            return Plan(max(int(budget // stages.mean(kind)), 1), config.batch_size, length)
     return Plan.of(config, length)
 
 
@@ -267,18 +319,22 @@ class _Uniform(TrainingPlan):
     def steps(self, first: int, position: Position | None = None) -> Iterator[tuple[Step, list[Planned]]]:
         config, plan = self.config, Plan.of(self.config, self.source.length("train"))
         stages = Stages.of(config, self.model)
-        begins = stages.begins(plan.steps)
-        spent = functools.partial(stages.spent, plan)
+        begins, spent = stages.begins(plan.steps), stages.spent(plan, first)
+        sizes = (None,) if config.patch_sizes is None else config.patch_sizes.sizes
         for number in range(first, plan.steps):
-            stage = bisect.bisect_right(begins, number, hi=len(stages.sides)) - 1
-            side, cells = (stages.sides[stage], stages.sides[stage]), stages.cells[stage]
+            place = stages.place(begins, number)
+            patch, cells = sizes[place % len(sizes)], stages.cells[place]
+            side = (stages.sides[place // len(sizes)],) * 2
             epoch, inside = plan.locate(number)
             places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
-            step = Step(number, epoch, spent(number), spent(number + 1), number / plan.steps, (number + 1) / plan.steps)
+            took = (len(places) * one for one in stages.each[place])
+            after = Spent(*(before + more for before, more in zip(spent, took, strict=True)))
+            step = Step(number, epoch, spent, after, number / plan.steps, (number + 1) / plan.steps)
             # Each time with draws of its own, as in a pass of its own; images of a pass begin anew in the next.
-            shown = [(place // config.repeats, epoch * config.repeats + place % config.repeats) for place in places]
-            yield step, [Planned(int(every[place]), draws, side, cells) for place, draws in shown]
+            shown = [(one // config.repeats, epoch * config.repeats + one % config.repeats) for one in places]
+            yield step, [Planned(int(every[one]), draws, side, cells, patch_size=patch) for one, draws in shown]
+            spent = after
 
 
 class _Packed(TrainingPlan):
@@ -303,12 +359,15 @@ class _Packed(TrainingPlan):
             images=config.images,
             num_prefix_tokens=prefix,
             seed=config.seed,
+            patch_sizes=config.patch_sizes,
         )
+        models = {one.patch_size: one for one in with_patch_sizes(config, self.model)}
         number, spent = begin.number, begin.spent
         for place, packs in plan.windows(begin.place):
             position = Position(place, number, spent)
             for pack in packs:
-                after = spent.and_also(self.model, [one.tokens for one in pack])
+                model = models[pack[0].patch_size or self.model.patch_size]
+                after = spent.and_also(model, [one.tokens for one in pack])
                 share = self._share(spent), self._share(after)
                 step = Step(number, pack[0].epoch, spent, after, *share, position)
                 if number >= first:

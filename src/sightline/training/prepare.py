@@ -25,7 +25,7 @@ from sightline.tasks.base import task_class
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.optimizer_config import OptimizerConfig
-from sightline.training.plan import Plan, planned_length
+from sightline.training.plan import Plan, planned_length, with_patch_sizes
 from sightline.training.same_data import check_same_data
 from sightline.training.validation import check_best
 
@@ -222,6 +222,7 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     embedder = type(model.patch_embed)
     if drop is not None and not embedder.takes_parts:
         raise InputError(f"packing.drop {drop}: embedder {embedder.name} takes whole images (expected null)")
+    with_patch_sizes(config, model.config)
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model

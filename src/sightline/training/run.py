@@ -36,6 +36,7 @@ class Run:
         skip_unreadable: images of a split of it that may be left out; max_pixels: of the largest that is read.
         opened: the data set, once it was opened.
         named: what its rows call it; its folder's name unless given.
+        patch_size: of its model as it is measured, where that is not its own.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class Run:
     max_pixels: int
     opened: Source | None = None
     named: str | None = None
+    patch_size: int | None = None
 
     @property
     def source(self) -> Source:
@@ -67,7 +69,7 @@ class Run:
         """What its rows say of it: its name is that of its folder."""
         place = self.path.resolve()
         name = place.parent.name if place.name == CHECKPOINT else place.name
-        return RunIdentity(self.named or name, self.data, self.side, self.config.get("seed", 0))
+        return RunIdentity(self.named or name, self.data, self.side, self.config.get("seed", 0), self.patch_size)
 
 
 def open_run(

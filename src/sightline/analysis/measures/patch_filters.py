@@ -18,6 +18,7 @@ from sightline.checks import require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models import Model
+from sightline.models.embedders.flexible import FlexiblePatchEmbed
 
 # How near to the largest weight another counts as large: weights that mirror each other differ by rounding.
 _AS_LARGE = 0.99
@@ -89,6 +90,9 @@ def _weight(model: Model) -> Tensor:
         InputError: the embedder has no linear layer over patches.
     """
     embedder, config = model.patch_embed, model.config
+    if isinstance(embedder, FlexiblePatchEmbed):
+        # Of the patches in use.
+        return embedder.kernel(embedder.patch_size).detach()
     proj = getattr(embedder, "proj", None)
     pixels = (config.dim, config.channels, config.patch_size, config.patch_size)
     flat = isinstance(proj, nn.Linear) and proj.in_features == math.prod(pixels[1:])

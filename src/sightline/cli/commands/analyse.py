@@ -17,6 +17,7 @@ def analyse(
     data: Annotated[str | None, Parameter(help="The data set; the embedded scenes unless given.")] = None,
     split: str | None = None,
     resolutions: options.Words = (),
+    patch_size: options.PatchSize = None,
     images: int | None = None,
     measures: options.Words = (),
     settings: options.Settings = (),
@@ -61,15 +62,19 @@ def analyse(
     from sightline.cli import next_step
     from sightline.cli.analyse_run import Analysing, carry_out, default_out
     from sightline.cli.resolutions import split_words
+    from sightline.errors import InputError
     from sightline.reports.analysis_tables import print_layers
     from sightline.run_files import INSIDE, PAGE, RESULTS
 
     runtime.set_threads(threads)
+    if patch_size is not None and out is None:
+        raise InputError("--patch-size: what is found is not of the model's own patches; give --out DIR for it")
     out = default_out(models) if out is None else out
     timms = {"--no-pretrained": no_pretrained, "--num-classes": num_classes, "--weights": weights}
     given = {
         "--data": data, "--split": split, "--resolutions": ",".join(split_words(resolutions)) or None,
         "--images": images, "--measures": ",".join(split_words(measures)) or None,
+        "--patch-size": patch_size,
         **{name: one for name, one in timms.items() if not isinstance(one, bool)},
     }  # fmt: skip
     words = [word for option, value in given.items() if value is not None for word in (option, value)]
@@ -79,6 +84,7 @@ def analyse(
         data=data,
         split=split,
         resolutions=resolutions,
+        patch_size=patch_size,
         images=images,
         measures=tuple(split_words(measures)),
         settings=settings,

@@ -16,6 +16,7 @@ def evaluate(
     model: options.AnyModel,
     *,
     resolutions: options.Words = (),
+    patch_size: options.PatchSize = None,
     data: options.DataToMeasure = None,
     split: options.Words = (),
     images: options.MostImages = None,
@@ -116,7 +117,7 @@ def evaluate(
         "--predictions": predictions, "--logits": logits, "--measures": measures, "--temperature": temperature,
     }  # fmt: skip
     own = {"--preparation": preparation, "--limit": limit}
-    asked = Asked(str(model), not no_pretrained, num_classes, weights)
+    asked = Asked(str(model), not no_pretrained, num_classes, weights, patch_size)
     suite_run.refuse_options(suite, others, own)
     if suite is not None:
         suite_run.run_suite(
@@ -132,6 +133,8 @@ def evaluate(
                 where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
                 if asked.is_timm and out is None:
                     raise InputError(f"{model}: is no folder here, where rows could be kept; give --out FILE for them")
+                if patch_size is not None and out is None:
+                    raise InputError("--patch-size: its rows are not the model's own; give --out FILE for them")
                 run = asked.run(data, where, skip_unreadable, max_pixels)
                 encoding = run.model.encoding
                 if tune and encoding.knob is None and encoding.rule is None:

@@ -8,7 +8,7 @@ import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.cli.options import RunOrModel
+from sightline.cli.options import PatchSize, RunOrModel
 
 if TYPE_CHECKING:
     from sightline.export import CheckRow
@@ -23,6 +23,7 @@ def export(
     *,
     to: str,
     output: Path | None = None,
+    patch_size: PatchSize = None,
     check: bool = False,
     sizes: str | None = None,
     int8: bool = False,
@@ -54,7 +55,7 @@ def export(
     asked = None if sizes is None else parse_sizes([sizes], "--sizes", "96,160x288")
     file = output or Path(model.resolve().name.rpartition(":")[2] + exports.SUFFIXES[to])
     claim_file(file, inputs=guard.Inputs(models=[model]), overwrite=overwrite, option="--output")
-    loaded = load_model(model)
+    loaded = load_model(model, patch_size=patch_size)
     exports.check_exportable(loaded, to, int8=int8)
     checked = (exports.default_sizes(loaded) if check or int8 else []) if asked is None else asked
     exports.check_sizes(loaded, checked)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli.options import Device, MaxPixels, SkipUnreadable
+from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def predict(
         str, Parameter(help="Files, folders, 'patterns/*.jpg', wds:SHARDS, or -.", allow_leading_hyphen=True)
     ],
     resolution: str = "native",
+    patch_size: PatchSize = None,
     topk: int = 5,
     precision: str = "auto",
     skip_unreadable: SkipUnreadable = 0,
@@ -80,8 +81,8 @@ def predict(
         with ranks.agreeing():
             files = listed if ranks.first else _opened(told, images)
             asked = _prepared(
-                model, ranks, resolution=resolution, topk=topk, precision=precision, max_pixels=max_pixels,
-                device=device,
+                model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
+                max_pixels=max_pixels, device=device,
             )  # fmt: skip
             drawings = None
             if out is not None:
@@ -118,6 +119,7 @@ def _prepared(
     model: str,
     ranks: Ranks,
     *,
+    patch_size: int | None,
     resolution: str,
     topk: int,
     precision: str,
@@ -141,7 +143,7 @@ def _prepared(
     view, max_tokens = parse_view(resolution)
     where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
     precision = runtime.chosen_precision(precision, where)
-    loaded = load_model(model).to(where)
+    loaded = load_model(model, patch_size=patch_size).to(where)
     config = loaded.config
     task = task_of(loaded)
     if loaded.num_classes == 0 and config.has_classifier:

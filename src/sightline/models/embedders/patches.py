@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 from torch import Tensor, nn
 
+from sightline.checks import configure, require
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
+from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
 from sightline.models.norm import make_norm
+
+
+@dataclass(frozen=True)
+class PatchesConfig:
+    """Configuration of `PatchEmbed`.
+
+    Attributes:
+        rule: how a patch would be resized, where the kernel is made one of another patch size.
+    """
+
+    rule: KernelRule = "bicubic_antialias"
+
+    def __post_init__(self) -> None:
+        require("embedder_options.rule", self.rule, KERNEL_RULES)
 
 
 class PatchEmbed(Embedder):
@@ -19,12 +40,25 @@ class PatchEmbed(Embedder):
     """
 
     name = "patches"
+    Options: ClassVar[Any] = PatchesConfig
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
+        self.options = configure(self.Options, config.embedder_options, "embedder_options")
         self.norm_input = make_norm(config, self.cutter.values, there=config.patch_norm)
         self.proj = nn.Linear(self.cutter.values, config.dim, bias=config.patch_bias)
         self.norm = make_norm(config, config.dim, there=config.patch_norm)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         return self.norm(self.proj(self.norm_input(rows)))
+
+    def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
+        """The kernel is resized once, in float64, and is then one of that size: what shrinks loses what it was."""
+        if config.patch_norm:
+            raise InputError("patch_norm true: has a factor for each pixel of a patch, and keeps its patch_size")
+        weight = self.proj.weight
+        square = weight.detach().double().unflatten(1, (config.channels, *self.patch_size))
+        resized = resize_kernel(square, size, self.options.rule).flatten(1).to(weight.dtype)
+        super().set_patch_size(size, config)
+        self.proj.weight = nn.Parameter(resized, requires_grad=weight.requires_grad)
+        self.proj.in_features = resized.shape[1]
