@@ -27,7 +27,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"pool": "avg"}, "attention, cls, mean"),
         ({"pool": "mena"}, "did you mean 'mean'"),
         ({"fit": "stretch"}, "crop, exact, pad, resize"),
-        ({"head": "cosine"}, "linear, linear_map, mlp"),
+        ({"head": "cosine"}, "linear, linear_map, masked_patches, mlp"),
         ({"gelu": "relu"}, "exact, quick, tanh"),
         ({"final_norm": "between"}, "after_pool"),
         ({"interpolation": "bicubik"}, "did you mean 'bicubic'"),
