@@ -1,0 +1,280 @@
+"""What every model promises, of hybrids: any size, packed as alone, saved and read, counted, refused in one line."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from sightline import load_model, save_model
+from sightline.analysis.flops import forward_flops
+from sightline.analysis.measures.patch_filters import patch_filters
+from sightline.analysis.memory import estimate_memory
+from sightline.convert import import_weights
+from sightline.data.batch import normalised, packed, stacked
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
+from sightline.errors import InputError
+from sightline.export import export_model
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models import Model, create_model
+from sightline.models.embedders.resnet import StemCutter
+from sightline.models.resnet_stem import same_max_pool, same_padding
+from sightline.training.prepare import build_model
+from tests.contract.randomise import randomise_parameters
+from tests.convert.originals import original
+from tests.tiny import tiny_config
+
+SMALL = {"width_factor": 0.125, "groups": 4}
+# A patch of one cell, and one of several (the stem alone, and under one stage).
+STEMS = {"r16": ([1, 1, 1], 16), "cell": ([2, 1], 8), "alone": ([], 16), "stage": ([1], 8)}
+# Odd, even, one that is all patches, one whose stem has more cells than pixels of whole patches, and two alike.
+SIZES = ((33, 29), (32, 48), (61, 18), (30, 47), (33, 29))
+
+
+def build(stem: str = "cell", seed: int = 0, **changes: Any) -> Model:
+    layers, patch = STEMS[stem]
+    options = {"layers": layers, **SMALL, **changes.pop("options", {})}
+    torch.manual_seed(seed)
+    settings = {"dim": 32, "depth": 1, "heads": 4, "image_size": (48, 64), "num_classes": 5, "encoding": "learned_1d"}
+    settings |= {"patch_size": patch, "embedder": "resnet", "embedder_options": options, "fit": "crop", **changes}
+    return randomise_parameters(create_model("vit_micro_patch4", **settings), seed).eval()
+
+
+def images(sizes: Any = SIZES, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(3, *size, generator=generator, dtype=dtype) for size in sizes]
+
+
+CASES = [
+    *itertools.product(STEMS, ("pad", "crop"), ("learned_1d",), ("cls",)),
+    ("cell", "pad", "rope_mixed", "attention"),
+    ("r16", "crop", "lookhere_90", "mean"),
+    ("alone", "resize", "rpe_learned", "query"),
+]
+
+
+@pytest.mark.parametrize(("stem", "fit", "encoding", "pool"), CASES)
+def test_packed_is_alone_with_its_gradients(stem: str, fit: str, encoding: str, pool: str) -> None:
+    model = build(stem, fit=fit, encoding=encoding, pool=pool).double()
+    together = model(images())
+    alone = torch.cat([model(image[None]) for image in images()])
+    assert together.std() > 0.02
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
+    torch.testing.assert_close(model(images()[::-1]), alone.flip(0), rtol=0, atol=1e-9)
+    grads = []
+    for out in (together, alone):
+        grads.append(torch.autograd.grad(out.square().sum(), list(model.parameters()), allow_unused=True))
+    for (name, _), one, other in zip(model.named_parameters(), *grads, strict=True):
+        assert one is not None, name
+        assert one.norm() > 0, name
+        # Tables and frequencies are taken in float32.
+        assert (one - other).norm() <= (1e-6 if name.startswith("encoding") else 1e-8) * other.norm(), name
+
+
+def test_images_of_one_size_go_through_the_stem_together() -> None:
+    model, seen = build().double(), []
+    embed: Any = model.patch_embed
+    embed.backbone.register_forward_pre_hook(lambda _, given: seen.append([tuple(one.shape) for one in given[0]]))
+    model(images())
+    assert seen == [[(2, 3, 33, 29), (1, 3, 32, 48), (1, 3, 61, 18), (1, 3, 30, 47)]]
+
+
+def test_what_lies_beyond_an_image_does_not_matter() -> None:
+    """Rows hold padding where the patch does not divide an image, and the stem is not shown it."""
+    for stem, fit in itertools.product(STEMS, ("pad", "crop")):
+        model = build(stem, fit=fit).double()
+        rows, layout = model.prepare(images()[0][None])
+        grid, cutter = layout.segments[0].grid, model.patch_embed.cutter
+        assert isinstance(cutter, StemCutter)
+        assert layout.segments[0].pixels == (33, 29)
+        own = cutter(torch.ones(1, 3, 33, 29))[0]
+        assert (own == 0).any()
+        assert torch.equal(model(rows + 9 * (1 - own), layout=layout), model(rows, layout=layout))
+        # Whoever does not know the size takes it for a part of the image.
+        other = TokenLayout.uniform(grid, 1, num_prefix_tokens=layout.num_prefix_tokens)
+        assert (model(rows, layout=other) - model(rows, layout=layout)).abs().max() > 1e-6
+
+
+def test_layouts_of_a_layout_keep_the_size() -> None:
+    layout = TokenLayout.packed([(3, 2), (2, 2)], num_prefix_tokens=1, pixels=[(23, 16), None])
+    made = [layout.to("meta"), layout.tiled(Grid(2, 2)), layout.pad_to(20), layout.pad_to(20).unpadded]
+    made += [layout.patches_only(), layout.with_prefix(1), layout.seeded([1, 2]), pickle.loads(pickle.dumps(layout))]
+    made += [layout.keep([[0, 2], [1]]), pickle.loads(pickle.dumps(layout.keep([[0, 2], [1]])))]
+    for one in made:
+        assert [segment.pixels for segment in one.segments] == [(23, 16), None], one
+
+
+@pytest.mark.parametrize("fit", ["pad", "crop"])
+@torch.no_grad()
+def test_what_workers_make_of_an_image(fit: str) -> None:
+    """uint8 pictures by the embedder's half, arranged as the loader does: what the model makes of normalised images."""
+    for stem in STEMS:
+        model = build(stem, fit=fit)
+        draws = np.random.default_rng(0)
+        pictures = [draws.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
+        config, make = model.config, model.image_rows
+        rows, grids = zip(*(make(one) for one in pictures), strict=True)
+        pixels = [make.cutter.pixels_of(*one.shape[:2]) for one in pictures]
+        assert [make.cutter.grid_of(*one.shape[:2]) for one in pictures] == list(grids)
+        inputs, layout = packed(rows, grids, [None] * len(rows), model.num_prefix_tokens, pixels)
+        found = model(normalised(inputs, config.mean, config.std), layout=layout)
+        tensors = [(torch.tensor(one).permute(2, 0, 1) / 255 - 0.5) / 0.5 for one in pictures]
+        torch.testing.assert_close(found, model(tensors), rtol=0, atol=2e-5)
+        inputs, layout = stacked(
+            [rows[0], rows[4]], [grids[0]] * 2, [None] * 2, model.num_prefix_tokens, [pixels[0]] * 2
+        )
+        alike = model(normalised(inputs, config.mean, config.std), layout=layout)
+        torch.testing.assert_close(alike, model(torch.stack([tensors[0], tensors[4]])), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@torch.no_grad()
+def test_timm_with_a_patch_of_several_cells(pad: bool) -> None:
+    """Its grid is that of the stem's real map: passed over, or padded on the map (`dynamic_img_pad`)."""
+    given = {"embed_dim": 48, "depth": 1, "img_size": 64, "num_classes": 5, "dynamic_img_pad": pad}
+    theirs = original("vit_tiny_r_s16_p8_224", **given)
+    ours = import_weights("timm", theirs.state_dict(), {"model": "vit_tiny_r_s16_p8_224", **given})
+    assert ours.config.fit == ("pad" if pad else "crop")
+    for height, width in ((64, 64), (61, 93), (69, 101), (33, 66)):
+        seen = torch.randn(1, 3, height, width)
+        theirs.patch_embed.strict_img_size = False
+        embedded = theirs.patch_embed(seen)
+        rows, layout = ours.prepare(seen)
+        assert tuple(layout.segments[0].grid) == tuple(embedded.shape[1:3]) or min(height, width) < 32
+        found = ours.patch_embed(rows, layout).unflatten(1, tuple(layout.segments[0].grid))
+        torch.testing.assert_close(found, embedded, rtol=0, atol=5e-4)
+
+
+@torch.no_grad()
+def test_saved_and_read(tmp_path: Path) -> None:
+    model = build("stage", fit="pad", options={"standardisation": "timm", "norm_eps": 1e-5})
+    save_model(model, tmp_path / "m")
+    read = load_model(tmp_path / "m")
+    assert read.config.embedder_options == model.config.embedder_options
+    given = images(dtype=torch.float32)
+    assert torch.equal(read(given), model(given))
+    # Each is a part of what it computes.
+    for name, value in (("standardisation", "official"), ("norm_eps", 0.1), ("groups", 2)):
+        other = build("stage", fit="pad", options={**model.config.embedder_options, name: value})
+        other.load_state_dict(model.state_dict())
+        assert (other(given) - model(given)).abs().max() > 1e-7, name
+
+
+@torch.no_grad()
+def test_timms_surface() -> None:
+    model: Any = build(fit="pad")
+    image = images(dtype=torch.float32)[0][None]
+    assert model.forward_features(image).shape == (1, 1 + 5 * 4, 32)
+    features, (one,) = model.forward_intermediates(image, indices=[0])
+    assert one.shape == (1, 32, 5, 4)
+    assert torch.equal(model.forward_head(features), model(image))
+
+
+def test_same_padding_is_tensorflows() -> None:
+    for side, kernel, stride in itertools.product(range(1, 20), (1, 3, 7), (1, 2)):
+        before, after = same_padding(side, kernel, stride)
+        assert (side + before + after - kernel) // stride + 1 >= -(-side // stride) or kernel < stride
+        assert after - before in (0, 1)
+    assert [same_padding(224, 7, 2), same_padding(225, 7, 2)] == [(2, 3), (3, 3)]
+    assert [same_padding(112, 3, 2), same_padding(113, 3, 2), same_padding(112, 1, 2)] == [(0, 1), (1, 1), (0, 0)]
+    for rows, cols in itertools.product(range(1, 9), range(1, 9)):
+        x = torch.randn(1, 1, rows, cols)
+        pads = [pad for side in (cols, rows) for pad in same_padding(side, 3, 2)]
+        padded = torch.nn.functional.pad(x, pads, value=-torch.inf)
+        assert torch.equal(same_max_pool(x), torch.nn.functional.max_pool2d(padded, 3, 2))
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_operations_are_those_that_torch_counts(stem: str) -> None:
+    model = build(stem, encoding="none", pool="mean")
+    patch = model.config.patch_size
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(torch.randn(2, 3, 3 * patch, 4 * patch))
+    assert counter.get_total_flops() == forward_flops(model.config, [12, 12])
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("form", ["official", "timm"])
+def test_memory_of_a_step_is_what_the_stem_keeps(stem: str, form: str) -> None:
+    model = build(stem, options={"standardisation": form, "width_factor": 0.5, "groups": 8})
+    embed, held = model.patch_embed, {}
+
+    def note(tensor: Tensor) -> Tensor:
+        held[tensor.untyped_storage().data_ptr()] = (tensor.untyped_storage().nbytes(), tensor)
+        return tensor
+
+    size = 4 * model.config.patch_size
+    rows, layout = model.prepare(torch.randn(4, 3, size, size))
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        embed(rows, layout)
+    known = {one.untyped_storage().data_ptr() for one in (rows, *embed.parameters())}
+    kept = sum(count for place, (count, _) in held.items() if place not in known)
+    of_patch, of_pass = type(embed).held(model.config, True)
+    assert 0.8 <= (4 * 16 * of_patch + of_pass) * 4 / kept <= 1.25
+    least = estimate_memory(model.config, size, batch=4, training=True).activations
+    assert least >= kept
+    assert estimate_memory(model.config, size, batch=4).activations < least
+
+
+def test_what_is_not_admitted_is_refused_in_one_line() -> None:
+    def refused(words: str, stem: str = "cell", **changes: Any) -> None:
+        with pytest.raises(InputError, match=words) as caught:
+            build(stem, **changes)
+        assert "\n" not in str(caught.value)
+
+    refused("patch_size 12: must be a multiple of the stride 8 of embedder_options.layers \\[2, 1\\]", patch_size=12)
+    refused("option 'layer' is not known; did you mean 'layers'", options={"layer": [1]})
+    refused("layers 3: expected a list", options={"layers": 3})
+    refused("layers 0: must be at least 1", options={"layers": [1, 0]})
+    refused("a root of 8 channels .expected 2 or more, a multiple of groups 3", options={"groups": 3})
+    refused("a root of 1 channels", options={"width_factor": 1 / 64, "groups": 1})
+    refused("standardisation 'tim'.*did you mean 'timm'", options={"standardisation": "tim"})
+    refused("norm_eps 0: expected more than 0", options={"norm_eps": 0})
+    refused("patch_norm true: embedder resnet has none", patch_norm=True)
+    model = build(fit="exact")
+    with pytest.raises(InputError, match="image of 33x29 pixels: the sides must be multiples of the patch size 8"):
+        model(images(dtype=torch.float32)[0][None])
+    with pytest.raises(InputError, match="image of 3x40 pixels: holds no whole patch of 4x4 stem cells"):
+        build("alone")(torch.zeros(1, 3, 3, 40))
+    rows, layout = model.prepare(torch.zeros(1, 3, 16, 16))
+    with pytest.raises(InputError, match=r"embedder resnet: needs whole images .expected no dropped patches"):
+        model(rows[:, [0, 2]], layout=layout.keep([[0, 2]]))
+    with pytest.raises(InputError, match="patch_filters: embedder resnet has no linear layer over flat patches"):
+        patch_filters(model)
+    dropping = tiny_config(
+        model_options={"patch_size": 8, "embedder": "resnet", "embedder_options": {"layers": [], **SMALL}},
+        packing=PackingConfig(tokens=64, resolutions=(6, 24), drop="beta"),
+    )
+    with pytest.raises(InputError, match=r"packing.drop beta: embedder resnet takes whole images .expected null"):
+        build_model(dropping, open_source("digits"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("to", "stem", "fit"), [("torch", "cell", "pad"), ("onnx", "cell", "crop"), ("onnx", "alone", "exact")]
+)
+@torch.no_grad()
+def test_exported_for_any_size_of_patches(to: str, stem: str, fit: str, tmp_path: Path) -> None:
+    model = build(stem, fit=fit)
+    file = tmp_path / ("m.onnx" if to == "onnx" else "m.pt2")
+    export_model(model, file, to=to)
+    patch = model.config.patch_size
+    for rows, cols in ((3, 5), (4, 2)):
+        given = torch.randn(2, 3, rows * patch, cols * patch)
+        if to == "onnx":
+            run: Any = pytest.importorskip("onnxruntime").InferenceSession(str(file)).run
+            (found,) = run(None, {"images": given.numpy()})
+            found = torch.tensor(found)
+        else:
+            found = torch.export.load(file).module()(given)
+        torch.testing.assert_close(found, model(given), rtol=0, atol=2e-5)
