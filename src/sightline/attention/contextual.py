@@ -11,18 +11,16 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.pattern import Pattern, Term
+from sightline.attention.pattern import MadeOf, Pattern, Term
 from sightline.grid import Grid
 from sightline.kept import Kept
 from sightline.segment import Segment, row_major_index
-
-MadeOf = Literal["queries", "keys", "attention"]
 
 _TABLES = Kept("buckets of displacements", 1 << 20)
 _PAIRS = Kept("buckets of pairs", 4 << 20)
@@ -115,7 +113,8 @@ def content_of_scores(pattern: Pattern, q: Tensor, k: Tensor, pairs: Pairs) -> T
     """
     total = None
     scale = q.shape[-1] ** -0.5
-    for made_of, owner in (("queries", q), ("keys", k)):
+    owners: tuple[tuple[MadeOf, Tensor], ...] = ("queries", q), ("keys", k)
+    for made_of, owner in owners:
         terms = [term for term in pattern.made_of(made_of) if isinstance(term, Contextual)]
         if not terms:
             continue

@@ -20,6 +20,7 @@ from sightline.segment import Segment, row_major_index
 Distance = Literal["linear", "sqrt", "square"]
 Outside = Literal["inf", "max", "zero"]
 Rounding = Literal["official", "exact"]
+MadeOf = Literal["places", "queries", "keys", "attention"]
 
 BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
 
@@ -32,7 +33,7 @@ class Term(ABC):
             back end that knows it; its own bias is 0.
     """
 
-    made_of: Literal["places", "queries", "keys", "attention"] = "places"
+    made_of: MadeOf = "places"
 
     @abstractmethod
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
@@ -235,7 +236,7 @@ class Pattern:
         bounds = [bound for bound in (self.prune_below, other.prune_below) if bound is not None]
         return Pattern(self.terms + other.terms, max(bounds) if len(bounds) == 2 else None)
 
-    def made_of(self, *what: str) -> list[Term]:
+    def made_of(self, *what: MadeOf) -> list[Term]:
         """Its terms that are made of that, as `Term.made_of`; of `attention` are those that add to the output."""
         return [term for term in self.terms if term.made_of in what]
 

@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.contextual import Buckets, Contextual, MadeOf
-from sightline.attention.pattern import Pattern, Table, Term
+from sightline.attention.contextual import Buckets, Contextual
+from sightline.attention.pattern import MadeOf, Pattern, Table, Term
 from sightline.checks import require_declared, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.errors import InputError
@@ -159,8 +159,8 @@ class Irpe(PatternEncoding):
 
     def layer_pattern(self, layer: int) -> Pattern:
         make = self._bias if self.config.mode == "bias" else self._contextual
-        parts = ((where, part) for where in self.config.on for part in self.buckets)
-        return Pattern(tuple(make(where, self.buckets[part], self._table(where, part)[layer]) for where, part in parts))
+        parts = ((where, part, one) for where in self.config.on for part, one in self.buckets.items())
+        return Pattern(tuple(make(where, buckets, self._table(where, part)[layer]) for where, part, buckets in parts))
 
     def products_of_slot(self) -> int:
         """Of each token with the vector of each bucket."""
