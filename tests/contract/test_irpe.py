@@ -1,0 +1,280 @@
+"""iRPE of every option against its definition, pair by pair: whole and dropped, packed, in blocks, by either form."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline import load_model, save_model
+from sightline.analysis import bias_matrices
+from sightline.analysis.attention_blocks import attention_blocks
+from sightline.analysis.flops import forward_flops
+from sightline.analysis.memory import estimate_memory
+from sightline.analysis.one_query import attention_of
+from sightline.analysis.views import field_of_view
+from sightline.attention import Pattern, Recorded, attend, recording
+from sightline.attention.backends import dense
+from sightline.attention.contextual import (
+    Contextual,
+    Pairs,
+    content_of_scores,
+    looked_up,
+    looked_up_by_axis,
+    summed,
+    summed_by_axis,
+)
+from sightline.encodings import create_encoding
+from sightline.encodings.pattern.irpe import Irpe, IrpeBuckets, piecewise
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.segment import Segment
+from tests.attention.irpe_by_hand import attention_by_hand, piecewise_by_hand
+from tests.contract.contract import build, images
+from tests.contract.randomise import randomise_parameters
+
+HEADS, HEAD_DIM = 2, 4
+METHODS = ("product", "cross", "euclidean", "quantised")
+ON = ("q", "k", "v", "qk", "qv", "kv", "qkv")
+# Every method and mode on q, k and v in any combination; sharing, ratio and prefix tokens turn.
+OPTIONS: list[dict[str, Any]] = [
+    {"method": method, "mode": mode, "on": on, "shared_heads": bool(number % 2), "ratio": (1.9, 1.2, 3.0)[number % 3]}
+    for number, (method, mode, on) in enumerate(itertools.product(METHODS, ("contextual", "bias"), ON))
+    if mode == "contextual" or "v" not in on
+]
+
+
+def encoding_of(options: dict[str, Any], prefix: int) -> Irpe:
+    made = create_encoding(
+        "irpe", depth=2, heads=HEADS, dim=HEADS * HEAD_DIM, train_grid=(4, 4), num_prefix_tokens=prefix, **options
+    )
+    assert isinstance(made, Irpe)
+    return randomise_parameters(made)
+
+
+def qkv_of(layout: TokenLayout) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shape = (layout.rows, HEADS, layout.slots, HEAD_DIM)
+    return [torch.randn(shape, generator=generator).requires_grad_() for _ in "qkv"]
+
+
+def by_hand(encoding: Irpe, q: Tensor, k: Tensor, v: Tensor, layout: TokenLayout) -> Tensor:
+    """In float64, image by image, in layer 1."""
+    prefix, rows = layout.num_prefix_tokens, []
+    for row in range(layout.rows):
+        outs, start = [], 0
+        for segment, length in zip(layout.segments, layout.lengths, strict=True):
+            where = segment.coords[row if len(segment.coords) > 1 else 0]
+            at = [tuple(one) for one in where.tolist()]
+            parts = (x[row, :, start : start + length].double() for x in (q, k, v))
+            outs.append(attention_by_hand(encoding, *parts, at, at, prefix, prefix, layer=1))
+            start += length
+        rows.append(torch.cat(outs, dim=1))
+    return torch.stack(rows)
+
+
+def assert_equal_to_the_definition(encoding: Irpe, layout: TokenLayout) -> None:
+    """Outputs, and gradients of q, k, v and every table."""
+    q, k, v = qkv_of(layout)
+    leaves = {**dict(zip("qkv", (q, k, v), strict=True)), **dict(encoding.named_parameters())}
+    found = attend(q, k, v, encoding.pattern(1, layout), layout)
+    expected = by_hand(encoding, q, k, v, layout)
+    assert expected.std() > 0.1
+    assert (found - expected).abs().max() < 1e-5
+    weight = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
+    ours = torch.autograd.grad((found * weight).sum(), list(leaves.values()))
+    theirs = torch.autograd.grad((expected * weight).sum(), list(leaves.values()))
+    for name, one, other in zip(leaves, ours, theirs, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() + 1e-6, name
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: " ".join(map(str, one.values())))
+def test_the_definition(options: dict[str, Any]) -> None:
+    prefix = (OPTIONS.index(options) // 2) % 3
+    encoding = encoding_of(options, prefix)
+    assert_equal_to_the_definition(encoding, TokenLayout.uniform((2, 5), 2, num_prefix_tokens=prefix))
+
+
+LAYOUTS = {
+    "pack": lambda prefix: TokenLayout.packed([(2, 3), (3, 2), (3, 2), (1, 5)], num_prefix_tokens=prefix),
+    "dropped": lambda prefix: TokenLayout.uniform((3, 4), 2, num_prefix_tokens=prefix).keep(
+        torch.tensor([[0, 11, 5], [7, 2, 3]])
+    ),
+    "pack dropped": lambda prefix: TokenLayout.packed([(2, 3), (5, 2)], num_prefix_tokens=prefix).keep(
+        [[5, 0], [9, 3, 4]]
+    ),
+    "tiles": lambda prefix: TokenLayout.uniform((3, 5), 2, num_prefix_tokens=prefix, tile=Grid(2, 2)),
+}
+
+
+@pytest.mark.parametrize("where", LAYOUTS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_wherever_tokens_stand(where: str, method: str, prefix: int) -> None:
+    encoding = encoding_of({"method": method, "on": "qkv", "shared_heads": prefix == 0}, prefix)
+    assert_equal_to_the_definition(encoding, LAYOUTS[where](prefix))
+
+
+@pytest.mark.parametrize("heads_at_once", [1, 0])
+@pytest.mark.parametrize("shared", [True, False])
+def test_some_heads_and_some_queries_at_a_time(shared: bool, heads_at_once: int, monkeypatch) -> None:
+    """What a bound of memory cuts into heads, or into queries of a head, is the same."""
+    layout = TokenLayout.uniform((3, 5), 2, num_prefix_tokens=2)
+    a_head = 2 * layout.slots**2 * 4
+    monkeypatch.setattr(dense, "BIAS_BYTES", a_head if heads_at_once else a_head // 2)
+    assert_equal_to_the_definition(encoding_of({"on": "qkv", "shared_heads": shared}, 2), layout)
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+@pytest.mark.parametrize("has_bucket", [True, False])
+@pytest.mark.parametrize(("method", "part"), [("product", "table"), ("cross", "rows"), ("cross", "cols")])
+@pytest.mark.parametrize("grid", [(3, 5), (1, 7), (9, 2)])
+def test_the_form_without_look_ups(grid, method: str, part: str, has_bucket: bool, prefix: int) -> None:
+    """Products by axis give what look-ups give, backward too: pairs to buckets is the transpose of buckets to pairs."""
+    buckets = IrpeBuckets(method, 1.9, part)
+    segment = Segment.whole(Grid(*grid), torch.device("cpu"))
+    pairs, slots = Pairs(segment, segment, prefix, prefix), prefix + segment.patches
+    count = buckets.count + has_bucket
+    term = Contextual(torch.zeros(1, HEAD_DIM, count), buckets, has_bucket, HEADS)
+    products = torch.randn(2, HEADS, slots, count, requires_grad=True)
+    attention = torch.randn(2, HEADS, slots, slots, requires_grad=True)
+    for leaf, forms in ((products, (looked_up, looked_up_by_axis)), (attention, (summed, summed_by_axis))):
+        given = [(leaf, count, term, pairs) if form is summed else (leaf, term, pairs) for form in forms]
+        one, other = (form(*arguments) for form, arguments in zip(forms, given, strict=True))
+        assert one.std() > 0.1
+        torch.testing.assert_close(one, other)
+        weight = torch.randn_like(one)
+        grads = [torch.autograd.grad((out * weight).sum(), leaf)[0] for out in (one, other)]
+        torch.testing.assert_close(*grads)
+
+
+def test_the_piecewise_function_is_pythons_own() -> None:
+    for ratio in (0.3, 1, 1.2, 1.9, 2.5, 6, 20, 33):
+        found = piecewise(torch.arange(-70, 71), ratio)
+        assert found.tolist() == [piecewise_by_hand(x, ratio) for x in range(-70, 71)]
+
+
+def test_an_oblong_grid_is_not_a_square_of_as_many_tokens() -> None:
+    """The public code takes the square root of the number of tokens for both sides."""
+    encoding = encoding_of({}, 1)
+    answers = []
+    for grid in ((2, 8), (4, 4), (8, 2)):
+        layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=1)
+        answers.append(attend(*qkv_of(layout), encoding.pattern(0, layout), layout))
+    assert (answers[0] - answers[1]).abs().max() > 1e-3
+    assert (answers[0] - answers[2]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"mode": "bias", "on": "kv"},
+            r"^irpe on 'kv': a bias is added to scores, not to values \(expected 'q', 'k' or",
+        ),
+        ({"method": "produkt"}, "did you mean 'product'"),
+        ({"on": "kq"}, "on"),
+        ({"ratio": 0.0}, "ratio"),
+        ({"ratio": 1e9}, "ratio"),
+        ({"shared_heads": "yes"}, "shared_heads"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        encoding_of(options, 1)
+    assert "\n" not in str(caught.value)
+
+
+def calls_of(name: str, **options: Any) -> list[Recorded]:
+    model = build(name, num_registers=2, **options)
+    calls: list[Recorded] = []
+    with recording(calls.append), torch.no_grad():
+        model(images((3, 5), count=2))
+    return calls
+
+
+@pytest.mark.parametrize("name", ["irpe_qk", "irpe_qkv", "irpe_bias", "rope_axial+irpe_qk", "lookhere_90+irpe"])
+@pytest.mark.parametrize("block_bytes", [1, 3_000, 1 << 20])
+@torch.no_grad()
+def test_what_is_looked_at_is_what_is_computed(name: str, block_bytes: int) -> None:
+    """Blocks of attention, and one query's: softmax of the scores with what is made of queries and keys."""
+    for call in calls_of(name):
+        segment, before = call.keys.segments[0], call.keys.num_prefix_tokens
+        scores = call.q @ call.k.transpose(-1, -2) * call.q.shape[-1] ** -0.5
+        content = content_of_scores(call.pattern, call.q, call.k, Pairs(segment, segment, before, before))
+        scores = scores + call.pattern.bias(segment, segment, before, before) + (0 if content is None else content)
+        whole = scores.softmax(-1)
+        blocks = list(attention_blocks(call, block_bytes))
+        for image in range(2):
+            rows = [one.attention[one.images.tolist().index(image)] for one in blocks if image in one.images]
+            torch.testing.assert_close(torch.cat(rows, dim=1), whole[image], atol=1e-6, rtol=1e-5)
+        alone = TokenLayout.uniform((3, 5), 1, num_prefix_tokens=before)
+        first = Recorded(call.layer, call.q[:1], call.k[:1], call.v[:1], call.pattern, alone, alone)
+        for slot in range(whole.shape[2]):
+            torch.testing.assert_close(attention_of(first, slot), whole[0, :, slot], atol=1e-6, rtol=1e-5)
+
+
+def test_attention_of_dropped_tokens_is_looked_at() -> None:
+    encoding = encoding_of({"on": "qk"}, 1)
+    layout = TokenLayout.uniform((3, 4), 2, num_prefix_tokens=1).keep(torch.tensor([[0, 11, 5], [7, 2, 3]]))
+    with torch.no_grad():
+        q, k, _ = qkv_of(layout)
+        eye = torch.eye(4).expand(2, HEADS, 4, 4)
+        # Of values that are the unit vectors, the outputs are the weights.
+        expected = attend(q, k, eye, encoding.pattern(1, layout), layout)
+        call = Recorded(1, q, k, eye, encoding.pattern(1, layout), layout, layout)
+        blocks = list(attention_blocks(call, 200))
+    for image in range(2):
+        found = torch.cat([one.attention[0] for one in blocks if one.images.tolist() == [image]], dim=1)
+        torch.testing.assert_close(found, expected[image], atol=1e-6, rtol=1e-5)
+
+
+def test_there_is_no_bias_of_its_own() -> None:
+    model = build("irpe", pool="mean")
+    with pytest.raises(InputError, match=r"^bias_matrices: what encoding irpe adds is made of .* no bias of its own"):
+        bias_matrices(model, sizes=20)
+    assert field_of_view(model, 0, Grid(3, 5)) is None
+    found = bias_matrices(build("irpe_bias", pool="mean"), sizes=20)
+    assert found["bias"].std() > 0.1
+    assert field_of_view(build("irpe_bias"), 0, Grid(3, 5)) is not None
+
+
+def test_products_and_memory_are_counted() -> None:
+    plain, contextual, values = (build(name).config for name in ("none", "irpe", "irpe_qkv"))
+    slots, width = 16, plain.attention_width
+    of_k = 2 * plain.depth * slots * width * 50
+    assert forward_flops(contextual, [15]) - forward_flops(plain, [15]) == of_k
+    assert forward_flops(values, [15]) - forward_flops(plain, [15]) == 3 * of_k
+    assert forward_flops(build("irpe_bias").config, [15]) == forward_flops(plain, [15])
+    # What it adds is one bias an image, not one for all.
+    for training in (False, True):
+        learned, added = (
+            [estimate_memory(build(name).config, 80, batch=batch, training=training).attention for batch in (1, 4)]
+            for name in ("irpe_bias", "irpe")
+        )
+        assert added[1] > 2 * added[0]
+        assert training or learned[0] == learned[1]
+    assert estimate_memory(contextual, 80).stored_bias == 0
+
+
+@torch.no_grad()
+def test_saved_and_read_again(tmp_path) -> None:
+    options = {"method": "cross", "on": "qkv", "shared_heads": False, "ratio": 3.0}
+    model = build("irpe", encoding_options=options)
+    save_model(model, tmp_path / "m")
+    read = load_model(tmp_path / "m")
+    assert torch.equal(model(images((5, 3))), read(images((5, 3))))
+    assert read.encoding.no_weight_decay() == {f"{where}_{part}" for where in "qkv" for part in ("rows", "cols")}
+
+
+def test_patterns_are_summed_with_their_content() -> None:
+    encoding = encoding_of({"on": "qkv"}, 1)
+    one = encoding.layer_pattern(0)
+    both = one + encoding.layer_pattern(1)
+    assert isinstance(both, Pattern)
+    assert len(both.made_of("attention")) == len(both.made_of("queries")) == 2
+    assert not both.directed
