@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sightline.models import ViTConfig
+from sightline.models.create import architecture_class
 
 
 def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     """Operations of the matrix products of a forward pass over images of these lengths, packed or not.
 
-    Attention is counted whole inside each image, also where a pattern forbids some of it, and not at all between
-    images. Norms, activations, softmax and what an encoding computes are left out.
+    Attention is counted whole inside each image, or inside what its architecture cuts it into (of axial attention by a
+    square of so many patches), also where a pattern forbids some of it, and not at all between images. Norms, activations, softmax and what an encoding computes are left out.
 
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
@@ -30,10 +31,10 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     if pooled:
         # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
         of_image += dim * config.probe_width + 2 * dim * config.pool_hidden
-    total = 0
+    total, pairs = 0, architecture_class(config).pairs
     for count in patches:
         slots = count + config.num_prefix_tokens
-        total += of_slot * slots + of_patch * count + of_image + config.depth * 2 * slots * slots * width
+        total += of_slot * slots + of_patch * count + of_image + 2 * pairs(config, count) * width
         if pooled:
             seen = slots if config.pool_prefix else count
             total += 2 * seen * (dim + 1) * config.probe_width

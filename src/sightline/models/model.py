@@ -39,6 +39,7 @@ class Model(nn.Module):
 
     Attributes:
         name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
+        takes_parts: patches may be dropped.
         config: what it is made of, how its images are prepared, what its outputs are called.
         patch_embed: the embedder's module half.
         encoding: of positions, whose hooks the blocks call.
@@ -52,6 +53,7 @@ class Model(nn.Module):
     """
 
     name: ClassVar[str]
+    takes_parts: ClassVar[bool] = True
     encoding: PositionEncoding
     attn_pool: Pooling | None
     started_anew: tuple[str, ...] = ()
@@ -78,6 +80,11 @@ class Model(nn.Module):
     @abstractmethod
     def make_trunk(self, config: ViTConfig) -> Trunk:
         """The blocks, which are called with (tokens, layer, layout, encoding)."""
+
+    @classmethod
+    def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
+        """How many (query, key) of an image meet, in all layers together, its grid where that is known."""
+        return config.depth * (patches + config.num_prefix_tokens) ** 2
 
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""

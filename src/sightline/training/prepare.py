@@ -219,6 +219,8 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     drop = None if config.packing is None else config.packing.drop
     if drop is not None and not getattr(model.head, "takes_parts", True):
         raise InputError(f"packing.drop {drop}: head {model.config.head} takes whole images (expected null)")
+    if drop is not None and not model.takes_parts:
+        raise InputError(f"packing.drop {drop}: architecture {model.name} takes whole images (expected null)")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model
