@@ -11,8 +11,9 @@ from sightline.models.create import architecture_class
 def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     """Operations of the matrix products of a forward pass over images of these lengths, packed or not.
 
-    Attention is counted whole inside each image, or inside what its architecture cuts it into (of axial attention by a
-    square of so many patches), also where a pattern forbids some of it, and not at all between images. Norms, activations, softmax and what an encoding computes are left out.
+    Attention is counted whole inside each image, or inside what its architecture cuts it into (rows and columns as
+    those of a square), also where a pattern forbids some of it, and not at all between images. Norms, activations,
+    softmax and what an encoding computes are left out.
 
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.

@@ -218,10 +218,10 @@ class _Pass:
             heads = min(torch.get_num_threads(), self.batch * config.heads)
             a_token = _TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads)
             return heads * tokens * _FLOAT * a_token
-        bias = min(config.heads * tokens * keys * self.element, BIAS_BYTES)
+        bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
-            return 6 * self.batch * bias
+            return 6 * self.batch * min(config.heads * tokens * keys * self.element, BIAS_BYTES)
         # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
         return 2 * bias
 

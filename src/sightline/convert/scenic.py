@@ -79,8 +79,7 @@ class Scenic(Project):
             mlp_ratio=given["mlp_dim"] / given["hidden_size"],
             num_classes=given["num_outputs"],
             pool=_POOLS[given["classifier"]],  # type: ignore[arg-type]
-            encoding="factorized",
-            encoding_options={"combine": "stack", "axis_order": "xy"},
+            encoding="learned_xy",
             gelu="tanh",
             head="mlp" if hidden else "linear",
             head_hidden=hidden,

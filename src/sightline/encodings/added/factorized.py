@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedEncoding, Rule, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, Rule, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
 
 
 @dataclass(frozen=True)
-class FactorizedConfig:
+class FactorizedConfig(AddedConfig):
     """Configuration of `Factorized`.
 
     Attributes:
@@ -52,6 +52,10 @@ class FactorizedConfig:
             require_whole("factorized max_side", self.max_side, 1)
 
 
+# The two-dimensional embedding of ViT's appendix D.4: of D / 2 channels each, X first.
+_XY: dict[str, Any] = {"combine": "stack", "axis_order": "xy"}
+
+
 class Factorized(AddedEncoding):
     """phi_y(row) combined with phi_x(col) (NaViT section 2.1 and appendix C); with `combine=stack` and `axis_order=xy`
     the two-dimensional embedding of ViT's appendix D.4.
@@ -61,7 +65,13 @@ class Factorized(AddedEncoding):
     which is the entry itself on the training grid; Fourier features are of r itself.
     """
 
-    names: ClassVar = {"factorized": {}, "factorized_fractional": {"coordinates": "fractional"}}
+    names: ClassVar = {
+        "factorized": {},
+        "factorized_fractional": {"coordinates": "fractional"},
+        "learned_xy": _XY,
+        "learned_xy_every": {**_XY, "at": "every"},
+        "learned_xy_shared": {**_XY, "at": "shared"},
+    }
     Config: ClassVar = FactorizedConfig
     source: ClassVar = "NaViT (2023), section 2.1 and appendix C; ViT (2021), appendix D.4"
     new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
