@@ -98,10 +98,11 @@ def test_what_knows_of_positions_knows_of_it() -> None:
     assert abs(first - second).max() > 0.01
     with pytest.raises(InputError, match="layer 1: encoding learned_1d adds nothing there"):
         analysis.position_similarity(build("learned_1d"), layer=1)
+    options = {"interpolation": "bicubic_antialias", "at": "every"}
     with pytest.raises(InputError, match="learned_1d at = 'every'"):
-        export_weights(
-            build("learned_1d_every", image_size=32, encoding_options={"interpolation": "bicubic_antialias"}), "timm"
-        )
+        export_weights(build("learned_1d", image_size=32, encoding_options=options), "timm")
+    with pytest.raises(InputError, match="cannot hold encoding = 'learned_1d_every'"):
+        export_weights(build("learned_1d_every", image_size=32), "timm")
     with pytest.raises(InputError, match="did you mean 'every'"):
         build("learned_1d", encoding_options={"at": "evry"})
     with pytest.raises(InputError, match="at"):

@@ -26,8 +26,8 @@ class Scenic(Project):
     """The class `XViT` with `transformer_encoder_configs.type` = `axial`: two pre-norm blocks a layer, tanh GELU,
     LayerNorm eps 1e-6, a table of X and one of Y side by side, and the mean, or token (0, 0), for the head.
 
-    Its `encoder_block_row_i` attends along axis 1 of [batch, height, width, channels], among the tokens of a column, and
-    its `row_pos_embedding` is of columns: in ours a row is a row. As published the encoder ends in
+    Its `encoder_block_row_i` attends along axis 1 of [batch, height, width, channels], among the tokens of a column,
+    and its `row_pos_embedding` is of columns: in ours a row is a row. As published the encoder ends in
     `nn.LayerNorm(x, name=...)`, which makes a module and does not call it; ours has the norm, as it is meant.
     """
 

@@ -35,7 +35,8 @@ class PositionSimilarity(OfWeights):
             ("query_row", "query_col", "row", "col"),
             "cosine",
             "of the embeddings that are added to patches before a layer, the first unless asked for another; prefix "
-            f"tokens are neither rows nor columns; above {MOST_PAIRS:,} pairs of patches, queries at even steps; no mask has a part in it",
+            f"tokens are neither rows nor columns; above {MOST_PAIRS:,} pairs of patches, queries at even steps; no "
+            "mask has a part in it",
             "maps",
         ),
         "query_rows": Quantity(("query_row",), "cells", "the grid's row of each query"),
