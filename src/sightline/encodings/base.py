@@ -262,7 +262,7 @@ class AddedEncoding(PositionEncoding):
         super().__init__(config, shape)
         # Somebody else's configuration may know nothing of it.
         self.at: str = getattr(config, "at", "input")
-        self.later: nn.ModuleList | None = None
+        self.later: Any = None
         if self.at == "every":
             first = replace(config, at="input")
             self.later = nn.ModuleList(type(self)(first, shape) for _ in range(shape.depth - 1))
