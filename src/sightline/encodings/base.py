@@ -297,8 +297,8 @@ class AddedEncoding(PositionEncoding):
         for one in self.later or ():
             one.set_rule(value)
 
-    def _turn_knob(self, value: float) -> None:
-        super()._turn_knob(value)
+    def set_knob(self, value: float) -> None:
+        super().set_knob(value)
         for one in self.later or ():
             one.set_knob(value)
 
