@@ -44,6 +44,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "sum": ("lookhere_90+alibi_2d", {}),
     "sum of masks": ("lookhere_180+lookhere_45", {}),
     "sum with a table": ("lookhere_90+rpe_learned", {}),
+    "cross per head": ("irpe", {"method": "cross", "on": "qkv", "shared_heads": False}),
+    "euclidean on v": ("irpe", {"method": "euclidean", "on": "v"}),
+    "quantised per head": ("irpe", {"method": "quantised", "on": "qk", "shared_heads": False, "ratio": 6.0}),
+    "sum of content and a mask": ("lookhere_90+irpe_qkv", {}),
+    "rotated content": ("rope_axial+irpe_qk+irpe_bias", {"irpe_bias.method": "cross"}),
     # A mask, a penalty by key and a greatest penalty in one sum.
     "sum by key": ("lookhere_45+lookhere", {"lookhere.directions": "center", "lookhere.fill": "max"}),
 }

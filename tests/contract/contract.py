@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import Pattern, Rotation, Term, rotate
+from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.encodings import PositionEncoding, list_encodings
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -209,6 +210,8 @@ def scores_of(encoding: PositionEncoding, layer: int, layout: TokenLayout, q: Te
         if pattern is not None:
             segment, prefix = layout.segments[0], layout.num_prefix_tokens
             scores = scores + pattern.bias(segment, segment, prefix, prefix)
+            content = content_of_scores(pattern, q, k, Pairs(segment, segment, prefix, prefix))
+            scores = scores if content is None else scores + content
     return scores
 
 

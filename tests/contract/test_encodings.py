@@ -23,7 +23,13 @@ from tests.contract.contract import (
 )
 from tests.contract.packed import check_packed_with_drops
 
-JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d", "rope_axial+rpe_learned", "rope_axial+rope_mixed"]
+JOINED = [
+    "rope_mixed+learned_1d",
+    "lookhere_90+alibi_2d",
+    "rope_axial+rpe_learned",
+    "rope_axial+rope_mixed",
+    "rope_axial+irpe_bias",
+]
 NAMES = [*list_encodings(), *JOINED]
 POOLS = ["cls", "mean", "attention", "query"]
 # What models for packing have beside the plain ViT. A softmax does not see a bias of the keys' norm, whose gradient is
@@ -36,9 +42,9 @@ PACKED: list[dict[str, Any]] = [
     {"patch_norm": True, "final_norm": "both", "head_dim": 12},
 ]
 ALL_BUT_NONE = {
-    "alibi_2d", "factorized", "factorized_fractional", "fourier", "fourier_fractional", "learned_1d", "learned_2d",
-    "lookhere", "lookhere_180", "lookhere_45", "lookhere_90", "rope_axial", "rope_mixed", "rpe_learned",
-    "rpe_learned_shared", "sincos_2d",
+    "alibi_2d", "factorized", "factorized_fractional", "fourier", "fourier_fractional", "irpe", "irpe_bias", "irpe_qk",
+    "irpe_qkv", "learned_1d", "learned_2d", "lookhere", "lookhere_180", "lookhere_45", "lookhere_90", "rope_axial",
+    "rope_mixed", "rpe_learned", "rpe_learned_shared", "sincos_2d",
 }  # fmt: skip
 
 

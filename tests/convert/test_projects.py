@@ -154,8 +154,12 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "vision_transformer": {
             "encoding": "learned_1d", "gelu": "tanh", "encoding_options": {"interpolation": "corner_aligned"},
         },
+        "scenic": {
+            "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "depth": 2,
+            "gelu": "tanh", "pool": "mean",
+        },
     }  # fmt: skip
-    return export_weights(create_model("vit_micro_patch4", depth=1, **{"num_classes": 5, **kinds[project]}), project)
+    return export_weights(create_model("vit_micro_patch4", **{"depth": 1, "num_classes": 5, **kinds[project]}), project)
 
 
 @pytest.mark.parametrize("project", sorted(set(list_projects()) - DENSE.keys()))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.attention.dispatch import Recorded
 from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
@@ -156,9 +157,12 @@ def _of_image(
             entropy = attention.new_empty(attention.shape[:3])
             asked = q[images, :, first:last].float() * q.shape[-1] ** -0.5
             rendered = bias.rendered(first, last, images)
+            content = bias.of_content(q[images, :, first:last].float(), k[images], first, last, images)
             for at, part in _parts(attention):
                 scores = _products(asked[at, part], k[images][at, part])
                 bias.add(scores, rendered, first, last, at, part)
+                if content is not None:
+                    scores += content[at, part]
                 scores -= scores.amax(-1, keepdim=True)
                 weights = attention[at, part]
                 torch.softmax(scores, -1, out=weights)
@@ -257,11 +261,25 @@ class _Bias:
         [1 or rows, heads, queries, keys]."""
         if self.pattern is None or self.table is not None:
             return None
-        prefix = max(0, min(self.before_q, last) - first)
-        places = slice(max(first, self.before_q) - self.before_q, max(last - self.before_q, 0))
-        query = Segment(self.query.grid, self.query.coords[:, places], complete=False)
+        prefix, query = self._asking(first, last)
         bias = self.pattern.bias(query, self.key, prefix, self.before_k, image=self.number).detach()
         return _of_rows(bias, images).clamp(min=_MASKED)
+
+    def _asking(self, first: int, last: int) -> tuple[int, Segment]:
+        """How many prefix tokens are in the slots from `first` to `last`, and the patches there."""
+        prefix = max(0, min(self.before_q, last) - first)
+        places = slice(max(first, self.before_q) - self.before_q, max(last - self.before_q, 0))
+        return prefix, Segment(self.query.grid, self.query.coords[:, places], complete=False)
+
+    @torch.no_grad()
+    def of_content(self, q: Tensor, k: Tensor, first: int, last: int, images: slice) -> Tensor | None:
+        """What is made of the queries in these slots, not scaled, and of all keys of the images, beside the bias:
+        float32 [rows, heads, queries, keys], or None."""
+        if self.pattern is None:
+            return None
+        prefix, query = self._asking(first, last)
+        query, key = (replace(one, coords=_of_rows(one.coords, images)) for one in (query, self.key))
+        return content_of_scores(self.pattern, q, k, Pairs(query, key, prefix, self.before_k))
 
     @cached_property
     def _visible(self) -> Tensor:

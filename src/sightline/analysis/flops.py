@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterable
 
+import torch
+
+from sightline.encodings.create import create_encoding
 from sightline.models import ViTConfig
 from sightline.models.create import architecture_class
 
@@ -13,7 +18,7 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
 
     Attention is counted whole inside each image, or inside what its architecture cuts it into (rows and columns as
     those of a square), also where a pattern forbids some of it, and not at all between images. Norms, activations,
-    softmax and what an encoding computes are left out.
+    softmax and what an encoding computes of places alone are left out; what it multiplies tokens by is counted.
 
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
@@ -22,7 +27,7 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     pooled = config.has_probe and config.has_classifier
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
     # Multiplications of one slot, of one patch and of one image.
-    of_slot = config.depth * dim * (4 * width + mlp)
+    of_slot = config.depth * (dim * (4 * width + mlp) + _of_encoding(config))
     of_patch = config.channels * config.patch_size**2 * dim
     of_image = 0
     if config.has_classifier and config.num_classes:
@@ -40,6 +45,28 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
             seen = slots if config.pool_prefix else count
             total += 2 * seen * (dim + 1) * config.probe_width
     return 2 * total
+
+
+def _of_encoding(config: ViTConfig) -> int:
+    """Multiplications of a slot in a layer that the encoding adds."""
+    options = json.dumps(config.encoding_options, sort_keys=True)
+    return _counted(config.encoding, options, config.heads, config.attention_width, config.num_prefix_tokens)
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(name: str, options: str, heads: int, width: int, num_prefix_tokens: int) -> int:
+    """The same, made once for all images: nothing of it hangs on depth and grid."""
+    with torch.device("meta"):
+        encoding = create_encoding(
+            name,
+            depth=1,
+            heads=heads,
+            dim=width,
+            train_grid=1,
+            num_prefix_tokens=num_prefix_tokens,
+            **json.loads(options),
+        )
+    return encoding.products_of_slot()
 
 
 def training_flops(config: ViTConfig, patches: Iterable[int]) -> int:

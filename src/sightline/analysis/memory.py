@@ -124,7 +124,9 @@ class _Pass:
         moments: copies of the parameters that the optimizer and the running mean keep; saves: there is a copy of all
             of them.
         parameters: how many, of the model and its encoding.
-        bias: that the encoding adds to scores, "none", "directed" or "learned".
+        bias: that the encoding adds to scores, "none", "directed", "learned" or "content" (each image has
+            its own).
+        outputs: it adds to the outputs, too, of the attention weights.
         angles: how many a token has in a layer.
     """
 
@@ -168,9 +170,11 @@ class _Pass:
         except (RuntimeError, OverflowError, TypeError):
             said = f"model with encoding {config.encoding}: its parameters cannot be counted"
             raise _UncountableError(said) from None
-        self.bias = "none"
+        self.bias, self.outputs = "none", False
         if pattern is not None:
             self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
+            self.bias = "content" if pattern.made_of("queries", "keys", "attention") else self.bias
+            self.outputs = bool(pattern.made_of("attention"))
         self.angles = 0 if rotation is None else rotation.angles.shape[1] * rotation.angles.shape[3]
         self.learned_angles = rotation is not None and rotation.angles.requires_grad
 
@@ -203,7 +207,7 @@ class _Pass:
             activations=activations,
             attention=attention,
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
-            stored_bias=0 if self.bias == "none" else config.depth * config.heads * tokens * keys * _FLOAT,
+            stored_bias=0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT,
             saved=parameters + moments if self.saves and self.on_cpu else 0,
             built=self.parameters * _FLOAT,
         )
@@ -218,6 +222,10 @@ class _Pass:
             heads = min(torch.get_num_threads(), self.batch * config.heads)
             a_token = _TILE_QUERIES * _TILE_BUFFERS + 2 * (config.attention_width // config.heads)
             return heads * tokens * _FLOAT * a_token
+        if self.bias == "content":
+            # As a bias of all images together, made again for the backward pass where it is large.
+            added = min(self.batch * config.heads * tokens * keys * self.element, BIAS_BYTES)
+            return (3 + 4 * self.outputs) * (1 + self.training) * added + 8 * keys**2
         bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
@@ -233,6 +241,10 @@ class _Pass:
         kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
         if self.on_cpu and self.low and keys <= SHORT_TOKENS and not tiled:
             kept += config.depth * self._kept_by_short_images(tokens, keys)
+        if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
+            # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
+            # precision of the values, which are what terms of it are made of.
+            kept += config.depth * (1 + self.outputs) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
             kept += batch * cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sightline.attention.contextual import Pairs, content_of_scores
 from sightline.attention.dispatch import Recorded
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
 from sightline.segment import Segment
@@ -26,9 +27,22 @@ def attention_of(call: Recorded, query: int) -> Tensor:
     """
     q, k = call.q[0, :, query].float(), call.k[0].float()
     scores = (k @ (q * q.shape[-1] ** -0.5).unsqueeze(-1)).squeeze(-1)
-    bias = bias_of(call, query)
+    for added in (bias_of(call, query), _content_of(call, query)):
+        scores = scores if added is None else scores + added
     # As the back ends: a mask of the smallest bfloat16 and one of minus infinity both give nothing.
-    return torch.softmax(scores if bias is None else scores + bias, dim=-1)
+    return torch.softmax(scores, dim=-1)
+
+
+def _content_of(call: Recorded, query: int) -> Tensor | None:
+    """What terms of queries and keys add to the scores of one token: float32 [heads, slots], or None."""
+    if call.pattern is None:
+        return None
+    before, image = call.keys.num_prefix_tokens, call.keys.segments[0]
+    patch = max(0, query - before)
+    asking = Segment(image.grid, image.coords[:, patch : patch + (query >= before)], complete=False)
+    q, k = call.q[:1, :, query : query + 1].float(), call.k[:1].float()
+    content = content_of_scores(call.pattern, q, k, Pairs(asking, image, int(query < before), before))
+    return None if content is None else content[0, :, 0]
 
 
 def visible_to(call: Recorded, query: int) -> Tensor:

@@ -56,7 +56,14 @@ def refuse_unbiased(what: str, model: Model) -> None:
         raise InputError(
             f"{what}: architecture {model.name} attends inside parts of an image (expected attention over all of it)"
         )
-    if all(pattern_of(model, layer, grid) is None for layer in range(model.config.depth)):
+    patterns = [pattern_of(model, layer, grid) for layer in range(model.config.depth)]
+    there = [one for one in patterns if one is not None]
+    if there and not any(one.made_of("places") for one in there):
+        raise InputError(
+            f"{what}: what encoding {model.config.encoding} adds is made of queries, keys or attention and has no bias "
+            "of its own (expected one that has, as irpe_bias or lookhere_90)"
+        )
+    if not there:
         raise InputError(
             f"{what}: encoding {model.config.encoding} neither masks nor biases scores "
             "(expected one that does, as lookhere_90 or alibi_2d)"
@@ -89,9 +96,11 @@ def seen_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None = No
 def field_of_view(model: Model, layer: int, grid: Grid) -> np.ndarray | None:
     """exp(bias) of the patch at (rows // 2, cols // 2) on every patch: float32 [heads, rows, cols] in [0, 1].
 
-    0 where the key is masked. A learned bias above 0 counts as 1. None where the encoding does not bias the scores.
+    0 where the key is masked. A learned bias above 0 counts as 1. None where the encoding does not bias the scores, or
+    by what tokens hold alone.
     """
-    if pattern_of(model, layer, grid) is None:
+    pattern = pattern_of(model, layer, grid)
+    if pattern is None or not pattern.made_of("places"):
         return None
     return torch.from_numpy(_bias_from(model, layer, grid, centre_of(grid))).exp().clamp(max=1).numpy()
 

@@ -25,7 +25,14 @@ BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
 
 
 class Term(ABC):
-    """One summand of the scores' bias, as a function of (query, key, head) on one image's grid."""
+    """One summand of the scores' bias, as a function of (query, key, head) on one image's grid.
+
+    Attributes:
+        made_of: where it is not `places`, what it adds is made of `queries`, `keys` or `attention` (`contextual`), by a
+            back end that knows it; its own bias is 0.
+    """
+
+    made_of: Literal["places", "queries", "keys", "attention"] = "places"
 
     @abstractmethod
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
@@ -227,6 +234,10 @@ class Pattern:
     def __add__(self, other: Pattern) -> Pattern:
         bounds = [bound for bound in (self.prune_below, other.prune_below) if bound is not None]
         return Pattern(self.terms + other.terms, max(bounds) if len(bounds) == 2 else None)
+
+    def made_of(self, *what: str) -> list[Term]:
+        """Its terms that are made of that, as `Term.made_of`; of `attention` are those that add to the output."""
+        return [term for term in self.terms if term.made_of in what]
 
     @property
     def directed(self) -> bool:

@@ -231,6 +231,10 @@ class PositionEncoding(nn.Module):
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
         return Segment.whole(Grid.checked(grid, axes=self.axes), device)
 
+    def products_of_slot(self) -> int:
+        """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""
+        return 0
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters, relative to this module, that weight decay must leave alone."""
         return {name for name, _ in self.named_parameters()}

@@ -77,6 +77,9 @@ class Combined(PositionEncoding):
         else:
             part.set_rule(value)
 
+    def products_of_slot(self) -> int:
+        return sum(part.products_of_slot() for part in self.parts)
+
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
 

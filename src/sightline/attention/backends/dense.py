@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline import runtime
 from sightline.attention.backends.base import Backend
+from sightline.attention.contextual import Pairs, content_of_output, content_of_scores
 from sightline.attention.pattern import Pattern
 from sightline.errors import InputError
 from sightline.kept import transforming
@@ -134,19 +135,28 @@ def _one_image(
     dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
 
     prefix = queries.num_prefix_tokens
+    of_content = len(pattern.made_of("queries", "keys", "attention"))
+    of_places = len(pattern.terms) > of_content
 
     def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = bias
-        if made is None:
+        if made is None and of_places:
             made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads, run.first)
-        if made.shape[1] != q.shape[1]:
+        if made is not None and made.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
-        return form(q, k, v, made.to(dtype))
+        if not of_content:
+            return form(q, k, v, None if made is None else made.to(dtype))
+        pairs = Pairs(some, run.key, before, keys.num_prefix_tokens, heads)
+        content = content_of_scores(pattern, q, k, pairs)
+        if content is not None:
+            made = content if made is None else made + content
+        made = None if made is None else made.to(dtype)
+        return with_output(q, k, v, made, pattern, pairs) if pattern.made_of("attention") else form(q, k, v, made)
 
     # What a short image keeps for the backward pass costs less than making it again.
     if bias is not None or torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
         return biased(q, k, v)
-    images = q.shape[0] if pattern.of_images else max(run.query.coords.shape[0], run.key.coords.shape[0])
+    images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
@@ -218,6 +228,16 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> 
     if bias is not None:
         scores = scores + bias
     return scores.softmax(dim=-1) @ v
+
+
+def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: Pairs) -> Tensor:
+    """`explicit_attention`, its softmax in float32, and what terms of the attention weights add to the output."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    attention = scores.float().softmax(dim=-1).to(v.dtype)
+    out, added = attention @ v, content_of_output(pattern, attention, pairs)
+    return out if added is None else out + added.to(out.dtype)
 
 
 def sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

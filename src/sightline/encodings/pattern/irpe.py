@@ -1,0 +1,189 @@
+"""iRPE: a learned bias or vector for each bucket of displacements (Wu et al. 2021)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.contextual import Buckets, Contextual, MadeOf
+from sightline.attention.pattern import Pattern, Table, Term
+from sightline.checks import require_declared, require_number
+from sightline.encodings.base import PatternEncoding, TrunkShape
+from sightline.errors import InputError
+from sightline.grid import Grid
+
+Method = Literal["product", "cross", "euclidean", "quantised"]
+On = Literal["q", "k", "v", "qk", "qv", "kv", "qkv"]
+Part = Literal["table", "rows", "cols"]
+
+# Bounds of the ratio: bucket numbers stay far below what int64 and a table of (4 r + 1)^2 vectors hold.
+_RATIOS = 1e-3, 64.0
+_MADE_OF: dict[str, MadeOf] = {"q": "keys", "k": "queries", "v": "attention"}
+
+
+@dataclass(frozen=True)
+class IrpeConfig:
+    """Configuration of `Irpe`.
+
+    Attributes:
+        method: how a displacement becomes a bucket: `product` of the rows' and the columns', `cross` (a table for rows
+            and one for columns, summed), of the `euclidean` distance, or of its square (`quantised`).
+        mode: `contextual` multiplies queries, keys or attention by vectors; `bias` adds a number, to scores alone.
+        on: which of q, k and v have a table of their own: that on k is multiplied by the query, that on q by the key,
+            that on v by the attention weights, in the paper's words.
+        shared_heads: one table for all heads, else one each.
+        ratio: alpha of the piecewise function, whose beta and gamma are 2 and 8 times as large.
+    """
+
+    method: Method = "product"
+    mode: Literal["contextual", "bias"] = "contextual"
+    on: On = "k"
+    shared_heads: bool = True
+    ratio: float = 1.9
+
+    def __post_init__(self) -> None:
+        require_declared("irpe", self)
+        require_number("irpe ratio", self.ratio, low=_RATIOS[0], high=_RATIOS[1])
+        if self.mode == "bias" and "v" in self.on:
+            raise InputError(
+                f"irpe on {self.on!r}: a bias is added to scores, not to values (expected 'q', 'k' or 'qk')"
+            )
+
+
+def piecewise(offset: Tensor, ratio: float) -> Tensor:
+    """iRPE's piecewise index function, as the public code rounds: exact up to alpha, then by the logarithm, at most
+    beta.
+
+    x where |x| <= alpha, else sign(x) trunc(min(round(alpha + ln(|x| / alpha) / ln(gamma / alpha) (beta - alpha)),
+    beta)), with alpha = ratio, beta = 2 ratio, gamma = 8 ratio; halves are rounded to even. What the public code
+    gives is whole, though beta is not: its last cast to int64 truncates.
+
+    Args:
+        offset: whole numbers, int64 or float, of any shape.
+
+    Returns:
+        int64 of the same shape.
+    """
+    alpha, beta, gamma = ratio, 2 * ratio, 8 * ratio
+    size = offset.abs().float()
+    # Written as there: halves may fall to either side by the last bit.
+    far = alpha + (size.clamp(min=1.0) / alpha).log() / math.log(gamma / alpha) * (beta - alpha)
+    return (torch.where(size <= alpha, size, far.round().clamp(max=beta)).trunc() * offset.sign()).long()
+
+
+@dataclass(frozen=True)
+class IrpeBuckets(Buckets):
+    """Buckets of one table; `table` of the cross method stands for `rows` and `cols`, which are tables of their own."""
+
+    method: Method
+    ratio: float
+    part: Part = "table"
+
+    @property
+    def reach(self) -> int:
+        """The greatest value of the piecewise function."""
+        return int(2 * self.ratio)
+
+    @property
+    def sides(self) -> tuple[int, int] | None:  # type: ignore[override]
+        one = 2 * self.reach + 1
+        if self.method == "product":
+            return one, one
+        if self.method == "cross":
+            return (one, 1) if self.part == "rows" else (1, one)
+        return None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        one = 2 * self.reach + 1
+        return one * one if self.method == "product" else one
+
+    def along(self, axis: int, offset: Tensor) -> Tensor:
+        assert self.sides is not None
+        if self.sides[axis] == 1 and self.method == "cross":
+            return torch.zeros_like(offset)
+        return piecewise(offset, self.ratio) + self.reach
+
+    def of(self, dy: Tensor, dx: Tensor) -> Tensor:
+        if self.sides is not None:
+            return self.along(0, dy) * self.sides[1] + self.along(1, dx)
+        squared = dy.square() + dx.square()
+        distance = squared.float().sqrt().round() if self.method == "euclidean" else squared
+        return piecewise(distance, self.ratio) + self.reach
+
+
+class Irpe(PatternEncoding):
+    """What a pair adds is a bias, or a product with a vector, of the bucket of its displacement (Wu et al. 2021).
+
+    Contextual, on k: scores_ij += scale q_i . w_k[b(i - j)]; on q: scores_ij += scale k_j . w_q[b(j - i)]; on v:
+    out_i += sum_j attention_ij w_v[b(i - j)], with scale = head_dim^-0.5. Bias: scores_ij += b_k[b(i - j)] +
+    b_q[b(j - i)]. Pairs with a prefix token have a bucket of their own, the last. Displacements are of the real grid,
+    where the public code takes the square root of the number of tokens for both sides, and is wrong for any that are
+    not square. Where an encoding that turns queries and keys is joined to it, the turned ones are multiplied.
+
+    Parameters `k_table`, ... (`k_rows`, `k_cols` of the cross method) are zero at first, as published: contextual on q
+    and k [depth, 1 or heads, head_dim, buckets], on v [depth, 1 or heads, buckets, head_dim], bias [depth, 1 or heads,
+    buckets].
+    """
+
+    names: ClassVar = {
+        "irpe": {},
+        "irpe_qk": {"on": "qk"},
+        "irpe_qkv": {"on": "qkv"},
+        "irpe_bias": {"mode": "bias"},
+    }
+    Config: ClassVar = IrpeConfig
+    source: ClassVar = "iRPE (Wu et al. 2021), section 3; Shaw et al. (2018), equations 3 and 4"
+    new_grid: ClassVar = "the same buckets; displacements beyond the greatest have the last one; nothing is resized"
+
+    def __init__(self, config: IrpeConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        heads = 1 if config.shared_heads else shape.heads
+        for where in config.on:
+            for part, buckets in self.buckets.items():
+                count = buckets.count + (shape.num_prefix_tokens > 0)
+                inner = {"q": (shape.head_dim, count), "k": (shape.head_dim, count), "v": (count, shape.head_dim)}
+                size = (count,) if config.mode == "bias" else inner[where]
+                self.register_parameter(f"{where}_{part}", nn.Parameter(torch.zeros(shape.depth, heads, *size)))
+
+    @cached_property
+    def buckets(self) -> dict[Part, IrpeBuckets]:
+        """Of each table: one, or one for rows and one for columns."""
+        parts: tuple[Part, ...] = ("rows", "cols") if self.config.method == "cross" else ("table",)
+        return {part: IrpeBuckets(self.config.method, self.config.ratio, part) for part in parts}
+
+    def layer_pattern(self, layer: int) -> Pattern:
+        make = self._bias if self.config.mode == "bias" else self._contextual
+        parts = ((where, part) for where in self.config.on for part in self.buckets)
+        return Pattern(tuple(make(where, self.buckets[part], self._table(where, part)[layer]) for where, part in parts))
+
+    def products_of_slot(self) -> int:
+        """Of each token with the vector of each bucket."""
+        if self.config.mode == "bias":
+            return 0
+        a_head = sum(self._table(where, part)[0, 0].numel() for where in self.config.on for part in self.buckets)
+        return self.shape.heads * a_head
+
+    def _table(self, where: str, part: str) -> Tensor:
+        return getattr(self, f"{where}_{part}")
+
+    def _contextual(self, where: str, buckets: IrpeBuckets, table: Tensor) -> Term:
+        weights = table.transpose(1, 2) if where == "v" else table
+        return Contextual(weights, buckets, self.shape.num_prefix_tokens > 0, self.shape.heads, _MADE_OF[where])
+
+    def _bias(self, where: str, buckets: IrpeBuckets, table: Tensor) -> Term:
+        table = table.expand(self.shape.heads, -1)
+        extra = table[:, -1].expand(3, -1) if self.shape.num_prefix_tokens else None
+        return Table(partial(_by_displacement, table, buckets, turned=where == "k"), extra)
+
+
+def _by_displacement(table: Tensor, buckets: Buckets, grid: Grid, *, turned: bool) -> Tensor:
+    """Numbers of buckets [heads, buckets] by displacement key - query; `turned` where buckets are of query - key."""
+    values = table[:, buckets.table(grid, table.device)]
+    values = values.unflatten(1, (2 * grid.rows - 1, 2 * grid.cols - 1))
+    return values.flip(1, 2) if turned else values
