@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import torch
 
 from sightline.encodings.create import create_encoding
+from sightline.grid import Grid
 from sightline.models import ViTConfig
 from sightline.models.create import architecture_class
 
@@ -50,20 +51,23 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
 def _of_encoding(config: ViTConfig) -> int:
     """Multiplications of a slot in a layer that the encoding adds."""
     options = json.dumps(config.encoding_options, sort_keys=True)
-    return _counted(config.encoding, options, config.heads, config.attention_width, config.num_prefix_tokens)
+    sizes = config.depth, config.heads, config.attention_width, config.num_prefix_tokens
+    return _counted(config.encoding, options, sizes, config.train_grid)
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(name: str, options: str, heads: int, width: int, num_prefix_tokens: int) -> int:
-    """The same, made once for all images: nothing of it hangs on depth and grid."""
+def _counted(name: str, options: str, sizes: tuple[int, int, int, int], train_grid: Grid) -> int:
+    """The same, made once for all images, on whose grids nothing of it hangs."""
+    depth, heads, width, prefix = sizes
+    # As deep as the model: options may say something of each layer.
     with torch.device("meta"):
         encoding = create_encoding(
             name,
-            depth=1,
+            depth=depth,
             heads=heads,
             dim=width,
-            train_grid=1,
-            num_prefix_tokens=num_prefix_tokens,
+            train_grid=train_grid,
+            num_prefix_tokens=prefix,
             **json.loads(options),
         )
     return encoding.products_of_slot()

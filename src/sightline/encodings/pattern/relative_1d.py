@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.contextual import Buckets, Contextual, MadeOf, Pairs
+from sightline.attention.contextual import Buckets, Contextual, Pairs
 from sightline.attention.pattern import Pattern
 from sightline.checks import require_declared
 from sightline.encodings.base import PatternEncoding, TrunkShape
 from sightline.segment import Segment
+
+MadeOf = Literal["queries", "keys", "attention"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,11 @@ class Relative1d(PatternEncoding):
         ]  # fmt: skip
         terms = [self._term(tables, layer, made_of) for made_of, tables in given if tables is not None]
         return Pattern(tuple(terms))
+
+    def products_of_slot(self) -> int:
+        """Of each token with the vector of each offset."""
+        tables = sum(1 for one in (self.tables, self.key_tables, self.value_tables) if one is not None)
+        return tables * self.shape.heads * self.offsets.count * self.shape.head_dim
 
     def _term(self, tables: Tensor, layer: int, made_of: MadeOf) -> Contextual:
         weights = tables[0 if self.config.shared else layer].transpose(-1, -2)
