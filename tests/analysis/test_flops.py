@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sightline.analysis.flops import forward_flops, training_flops
 from sightline.layout import TokenLayout
 from sightline.models import create_model
+from sightline.models.create import model_config
 
 GRIDS = ((3, 5), (8, 2), (1, 1))
 
@@ -57,3 +58,10 @@ def test_training_is_three_times_a_forward():
 
 def test_no_image_costs_nothing():
     assert forward_flops(create_model("vit_micro_patch4", num_classes=7).config, []) == 0
+
+
+def test_an_encoding_that_says_something_of_each_layer_is_counted() -> None:
+    options = {"directions": ["halves-diagonals-none"] * 4}
+    each = model_config("vit_micro_patch4", encoding="lookhere", encoding_options=options)
+    plain = model_config("vit_micro_patch4", encoding="none")
+    assert forward_flops(each, [64]) == forward_flops(plain, [64])

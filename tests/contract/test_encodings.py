@@ -10,6 +10,7 @@ import torch
 import sightline.attention.dispatch as dispatching
 from sightline.attention import use_backend
 from sightline.encodings import create_encoding, list_encodings
+from sightline.encodings.create import parts_of
 from sightline.layout import TokenLayout
 from tests.contract.contract import (
     FOR_EACH_POOL,
@@ -91,12 +92,19 @@ def test_every_back_end_equals_dense(backend: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hooks_do_not_know_the_batch(name: str) -> None:
-    """Whatever a hook gives is one row for all, or one each; past layer 0 nothing is added twice."""
+    """Whatever a hook gives is one row for all, or one each; past layer 0 nothing is added, unless it is `at` every
+    layer."""
     model = build(name)
     layout = TokenLayout.uniform((3, 5), 4, num_prefix_tokens=1)
     added = model.encoding.added(0, layout)
     assert added is None or added.shape == (1, 16, 96)
-    assert model.encoding.added(1, layout) is None
+    later = model.encoding.added(1, layout)
+    if {getattr(part.config, "at", "input") for part in parts_of(model.encoding)} == {"input"}:
+        assert later is None
+    else:
+        assert added is not None
+        assert later.shape == added.shape
+        assert torch.equal(later, added) == (model.encoding.at == "shared")
     rotation = model.encoding.rotation(1, layout)
     assert rotation is None or (rotation.angles.shape[2:] == (16, 4) and not rotation.angles[:, :, 0].any())
 

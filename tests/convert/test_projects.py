@@ -25,7 +25,8 @@ ONE_EACH = {project: file for file, project in reversed(FILES.items())}
 
 
 def test_every_project_has_tests() -> None:
-    assert list_projects() == sorted({*ONE_EACH, *DENSE, "big_vision_flexi", "deit", "dinov3", "vision_transformer"})
+    others = {"big_vision_flexi", "deit", "dinov3", "scenic", "vision_transformer"}
+    assert list_projects() == sorted({*ONE_EACH, *DENSE, *others})
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -154,8 +155,12 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "vision_transformer": {
             "encoding": "learned_1d", "gelu": "tanh", "encoding_options": {"interpolation": "corner_aligned"},
         },
+        "scenic": {
+            "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "depth": 2,
+            "gelu": "tanh", "pool": "mean",
+        },
     }  # fmt: skip
-    return export_weights(create_model("vit_micro_patch4", depth=1, **{"num_classes": 5, **kinds[project]}), project)
+    return export_weights(create_model("vit_micro_patch4", **{"depth": 1, "num_classes": 5, **kinds[project]}), project)
 
 
 @pytest.mark.parametrize("project", sorted(set(list_projects()) - DENSE.keys()))

@@ -24,7 +24,7 @@ SMALL = {"num_classes": 5, "dim": 48, "depth": 1, "image_size": 16}
         ({"encoding_options": {"theta": 3.0}}, "option 'theta'"),
         ({"encoding": "rope_axial", "encoding_options": {"tetha": 3.0}}, "did you mean 'theta'"),
         ({"drop_pth": 0.1}, "did you mean 'drop_path'"),
-        ({"pool": "avg"}, "attention, cls, mean"),
+        ({"pool": "avg"}, "attention, cls, first, mean"),
         ({"pool": "mena"}, "did you mean 'mean'"),
         ({"fit": "stretch"}, "crop, exact, pad, resize"),
         ({"head": "cosine"}, "linear, linear_map, masked_patches, mlp"),

@@ -15,6 +15,7 @@ from sightline.analysis.images import Images, Normalised, Size, Sizes, looked_at
 from sightline.analysis.measures.base import Measure
 from sightline.attention.dispatch import Recorded, recording
 from sightline.data.batch import Batch, normalised
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
@@ -101,6 +102,9 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
 
     Returns:
         The tokens after the final norm: [rows, slots, dim], in the order of `batch.layout`.
+
+    Raises:
+        InputError: a layer attends inside windows, and a measure is of whole images.
     """
     batch = batch.to(model.anchor.device)
     watching = [one for one in measures if one.sees_attention()]
@@ -121,6 +125,13 @@ def watch(model: Model, batch: Batch, measures: Sequence[Measure], block_bytes: 
                 measure.attention(block)
 
     def recorder(call: Recorded) -> None:
+        if any(segment.window is not None for segment in call.keys.segments):
+            for measure in watching:
+                if not measure.of_windows:
+                    raise InputError(
+                        f"{measure.name}: layer {call.layer} attends inside parts of an image (expected attention over "
+                        "all of it)"
+                    )
         # The last layer is the first from the top.
         if kept is None or call.layer == len(model.blocks) - 1:
             shown(call)

@@ -41,6 +41,9 @@ class AttentionBlock:
     Prefix tokens stand before patches, among the queries and among the keys; patches are in row-major order where all
     of an image's are there.
 
+    Of a window of an image (`TokenLayout.windows`) its own slots ask and are asked; the image, its grid and where the
+    tokens stand are those of the image that it was cut from.
+
     Attributes:
         layer: of the trunk, from 0; None for attention pooling.
         images: the numbers in the batch of the images, [rows] (as `TokenLayout.image_ids`).
@@ -110,15 +113,26 @@ def attention_blocks(
         asking: where some slots alone ask, prefix tokens are shown together and each patch in a block of its own.
     """
     starts_q, starts_k = 0, 0
+    # Windows of one image have its first slot in common.
+    firsts = sorted({one.window.start for one in call.keys.segments if one.window is not None})
+    places, images = {first: number for number, first in enumerate(firsts)}, len(firsts) or len(call.keys.segments)
     lengths = zip(call.queries.lengths, call.keys.lengths, strict=True)
     for number, (queries, keys) in enumerate(lengths):
         part = slice(starts_q, starts_q + queries), slice(starts_k, starts_k + keys)
-        yield from _of_image(call, number, *part, block_bytes, asking)
+        window = call.keys.segments[number].window
+        image = number if window is None else places[window.start]
+        yield from _of_image(call, number, *part, block_bytes, asking, (image, images))
         starts_q, starts_k = starts_q + queries, starts_k + keys
 
 
 def _of_image(
-    call: Recorded, number: int, ask: slice, keep: slice, block_bytes: int, asking: Asking
+    call: Recorded,
+    number: int,
+    ask: slice,
+    keep: slice,
+    block_bytes: int,
+    asking: Asking,
+    image: tuple[int, int],
 ) -> Iterator[AttentionBlock]:
     before_q, before_k = call.queries.num_prefix_tokens, call.keys.num_prefix_tokens
     query, key = call.queries.segments[number], call.keys.segments[number]
@@ -137,7 +151,7 @@ def _of_image(
     spans = _spans(slots, max(1, before_q, block_bytes // max(1, a_query)), before_q, chosen)
     for top in range(0, rows, together):
         images = slice(top, min(top + together, rows))
-        numbers = torch.arange(images.start, images.stop) * len(call.keys.segments) + number
+        numbers = torch.arange(images.start, images.stop) * image[1] + image[0]
         for first, last in spans:
             attention = k.new_empty(images.stop - top, heads, last - first, keys)
             entropy = attention.new_empty(attention.shape[:3])
@@ -159,12 +173,12 @@ def _of_image(
             yield AttentionBlock(
                 layer=call.layer,
                 images=numbers,
-                grid=key.grid,
+                grid=key.grid if key.window is None else key.window.grid,
                 first=first,
                 prefix_queries=prefix,
                 prefix_keys=before_k,
-                queries=_of_rows(query.coords, images)[:, places],
-                keys=_of_rows(key.coords, images),
+                queries=_of_rows(query.image_coords, images)[:, places],
+                keys=_of_rows(key.image_coords, images),
                 entropy=entropy,
                 attention=attention,
                 count_visible=partial(bias.visible, first, last, images),

@@ -9,16 +9,18 @@ from collections.abc import Iterable
 import torch
 
 from sightline.encodings.create import create_encoding
+from sightline.grid import Grid
 from sightline.models import ViTConfig
+from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 
 
 def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     """Operations of the matrix products of a forward pass over images of these lengths, packed or not.
 
-    Attention is counted whole inside each image, also where a pattern forbids some of it, and not at all between
-    images. Norms, activations, softmax and what an encoding computes of places alone are left out; what it multiplies
-    tokens by is counted.
+    Attention is counted whole inside each image, or inside what its architecture cuts it into (rows and columns as
+    those of a square), also where a pattern forbids some of it, and not at all between images. Norms, activations,
+    softmax and what an encoding computes of places alone are left out; what it multiplies tokens by is counted.
 
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
@@ -37,10 +39,10 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     if pooled:
         # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
         of_image += dim * config.probe_width + 2 * dim * config.pool_hidden
-    total = 0
+    total, pairs = 0, architecture_class(config).pairs
     for count in patches:
         slots = count + config.num_prefix_tokens
-        total += of_slot * slots + of_patch * count + of_image + config.depth * 2 * slots * slots * width
+        total += of_slot * slots + of_patch * count + of_image + 2 * pairs(config, count) * width
         if pooled:
             seen = slots if config.pool_prefix else count
             total += 2 * seen * (dim + 1) * config.probe_width
@@ -50,20 +52,23 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
 def _of_encoding(config: ViTConfig) -> int:
     """Multiplications of a slot in a layer that the encoding adds."""
     options = json.dumps(config.encoding_options, sort_keys=True)
-    return _counted(config.encoding, options, config.heads, config.attention_width, config.num_prefix_tokens)
+    sizes = config.depth, config.heads, config.attention_width, config.num_prefix_tokens
+    return _counted(config.encoding, options, sizes, config.train_grid)
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(name: str, options: str, heads: int, width: int, num_prefix_tokens: int) -> int:
-    """The same, made once for all images: nothing of it hangs on depth and grid."""
+def _counted(name: str, options: str, sizes: tuple[int, int, int, int], train_grid: Grid) -> int:
+    """The same, made once for all images, on whose grids nothing of it hangs."""
+    depth, heads, width, prefix = sizes
+    # As deep as the model: options may say something of each layer.
     with torch.device("meta"):
         encoding = create_encoding(
             name,
-            depth=1,
+            depth=depth,
             heads=heads,
             dim=width,
-            train_grid=1,
-            num_prefix_tokens=num_prefix_tokens,
+            train_grid=train_grid,
+            num_prefix_tokens=prefix,
             **json.loads(options),
         )
     return encoding.products_of_slot()

@@ -23,6 +23,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
+from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.head import make_head
 from sightline.models.model import make_encoding
@@ -183,8 +184,10 @@ class _Pass:
         config, batch = self.config, self.batch
         grid = config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
+        # Keys that a query meets: all tokens, or those of its row or column.
+        keys = -(-architecture_class(config).pairs(config, grid.cells, grid) // (config.depth * tokens))
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
-        tiled = self.on_cpu and self.bias == "directed" and enough is not None and tokens >= enough
+        tiled = self.on_cpu and self.bias == "directed" and enough is not None and keys >= enough
         parameters = -(-self.parameters * _FLOAT // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
@@ -197,8 +200,8 @@ class _Pass:
             activations += 2 * self.gathered * _FLOAT
         if self.training:
             # Autocast's copies of the weights are kept for the backward pass.
-            activations += (parameters // 2 if self.low else 0) + self._kept(grid.cells, tokens, tiled)
-        attention = self._workspace(tokens, tiled)
+            activations += (parameters // 2 if self.low else 0) + self._kept(grid.cells, tokens, keys, tiled)
+        attention = self._workspace(tokens, keys, tiled)
         return MemoryEstimate(
             tokens=tokens,
             parameters=parameters,
@@ -207,12 +210,12 @@ class _Pass:
             activations=activations,
             attention=attention,
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
-            stored_bias=0 if self.bias in ("none", "content") else config.depth * config.heads * tokens**2 * _FLOAT,
+            stored_bias=0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT,
             saved=parameters + moments if self.saves and self.on_cpu else 0,
             built=self.parameters * _FLOAT,
         )
 
-    def _workspace(self, tokens: int, tiled: bool) -> int:
+    def _workspace(self, tokens: int, keys: int, tiled: bool) -> int:
         """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
         config = self.config
         if self.bias == "none":
@@ -224,27 +227,27 @@ class _Pass:
             return heads * tokens * _FLOAT * a_token
         if self.bias == "content":
             # As a bias of all images together, made again for the backward pass where it is large.
-            added = min(self.batch * config.heads * tokens**2 * self.element, BIAS_BYTES)
-            return (3 + 4 * self.outputs) * (1 + self.training) * added + 8 * tokens**2
-        bias = min(config.heads * tokens**2 * self.element, BIAS_BYTES)
+            added = min(self.batch * config.heads * tokens * keys * self.element, BIAS_BYTES)
+            return (3 + 4 * self.outputs) * (1 + self.training) * added + 8 * keys**2
+        bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
-            return 6 * self.batch * bias
+            return 6 * self.batch * min(config.heads * tokens * keys * self.element, BIAS_BYTES)
         # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
         return 2 * bias
 
-    def _kept(self, cells: int, tokens: int, tiled: bool) -> int:
+    def _kept(self, cells: int, tokens: int, keys: int, tiled: bool) -> int:
         """Bytes that all layers keep for the backward pass."""
         config, batch = self.config, self.batch
         # Sine and cosine of each angle, for q and for k.
         angles = self.angles * _FLOAT * (4 + self.learned_angles)
         kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
-        if self.on_cpu and self.low and tokens <= SHORT_TOKENS and not tiled:
-            kept += config.depth * self._kept_by_short_images(tokens)
-        if self.bias == "content" and tokens <= 4 * config.attention_width // config.heads:
+        if self.on_cpu and self.low and keys <= SHORT_TOKENS and not tiled:
+            kept += config.depth * self._kept_by_short_images(tokens, keys)
+        if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
             # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
             # precision of the values, which are what terms of it are made of.
-            kept += config.depth * (1 + self.outputs) * batch * config.heads * tokens**2 * _FLOAT
+            kept += config.depth * (1 + self.outputs) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
             kept += batch * cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
@@ -266,10 +269,10 @@ class _Pass:
         kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.angles))
         return kept + 2 * dim * element * (config.layer_scale is not None)
 
-    def _kept_by_short_images(self, tokens: int) -> int:
+    def _kept_by_short_images(self, tokens: int, keys: int) -> int:
         """Bytes that attention keeps of one layer for the backward pass where bfloat16 is not left to SDPA's own."""
-        width, pairs = self.config.attention_width, self.config.heads * tokens**2
-        if explicit_pays(self.batch, tokens, width // self.config.heads):
+        width, pairs = self.config.attention_width, self.config.heads * tokens * keys
+        if explicit_pays(self.batch, keys, width // self.config.heads):
             return self.batch * pairs * 2
         # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
         masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)

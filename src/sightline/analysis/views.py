@@ -45,12 +45,17 @@ def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
 
 
 def refuse_unbiased(what: str, model: Model) -> None:
-    """Refuse a model whose encoding does not bias the scores of any layer.
+    """Refuse a model whose encoding does not bias the scores of any layer, or whose layers attend inside parts of an
+    image, of which the encoding is then asked instead of the image.
 
     Raises:
-        InputError: names the encoding.
+        InputError: names the encoding, or the architecture.
     """
-    grid = model.config.train_grid
+    config, grid = model.config, model.config.train_grid
+    if model.pairs(config, grid.cells, grid) != Model.pairs(config, grid.cells):
+        raise InputError(
+            f"{what}: architecture {model.name} attends inside parts of an image (expected attention over all of it)"
+        )
     patterns = [pattern_of(model, layer, grid) for layer in range(model.config.depth)]
     there = [one for one in patterns if one is not None]
     if there and not any(one.made_of("places") for one in there):

@@ -57,6 +57,14 @@ class Buckets(ABC):
 
         return _TABLES.tensor((self, grid, device), device, make) if type(grid.cells) is int else make()
 
+    def of_pairs(self, pairs: Pairs) -> Tensor:
+        """Of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
+        queries, keys, grid = pairs.queries, pairs.keys, pairs.keys.grid
+        shift = queries.coords.unsqueeze(2) - keys.coords.unsqueeze(1) + _furthest(grid, keys.coords)
+        places = row_major_index(shift, Grid(*(2 * side - 1 for side in grid)))
+        index = self.table(grid, keys.coords.device)[places]
+        return F.pad(index, (pairs.before_k, 0, pairs.before_q, 0), value=self.count)
+
 
 @dataclass(frozen=True, eq=False)
 class Contextual(Term):
@@ -189,18 +197,11 @@ def bucket_of_pairs(buckets: Buckets, pairs: Pairs) -> Tensor:
     """The bucket of each pair, `count` where one is a prefix token: int64 [1 or rows, queries, keys]."""
     queries, keys = pairs.queries, pairs.keys
 
-    def make() -> Tensor:
-        grid = keys.grid
-        shift = queries.coords.unsqueeze(2) - keys.coords.unsqueeze(1) + _furthest(grid, keys.coords)
-        places = row_major_index(shift, Grid(*(2 * side - 1 for side in grid)))
-        index = buckets.table(grid, keys.coords.device)[places]
-        return F.pad(index, (pairs.before_k, 0, pairs.before_q, 0), value=buckets.count)
-
     if not (queries.complete and keys.complete and type(keys.grid.cells) is int):
-        return make()
+        return buckets.of_pairs(pairs)
     device = keys.coords.device
     key = (buckets, queries.kind, keys.kind, pairs.before_q, pairs.before_k, device)
-    return _PAIRS.tensor(key, device, make)
+    return _PAIRS.tensor(key, device, lambda: buckets.of_pairs(pairs))
 
 
 def _furthest(grid: Grid, like: Tensor) -> Tensor:

@@ -54,11 +54,8 @@ def kernel_like(config: ViTConfig) -> dict[str, Tensor]:
     return {name: torch.empty(1, 1, config.channels, 1) for name in ("embedding/kernel", "conv_root/kernel")}
 
 
-def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[Entry]:
-    """The patch embedding, a convolution with kernel HWIO, all blocks and the norm after them.
-
-    A block's modules are numbered by their kind (big_vision) or among all of a block (vision_transformer).
-    """
+def embedding(config: ViTConfig) -> list[Entry]:
+    """The patch embedding, a convolution with kernel HWIO."""
     kernel = embedder_class(config.embedder).kernel_of(config)
     weight = mapped(
         "embedding/kernel",
@@ -66,15 +63,18 @@ def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: i
         lambda x: x.permute(3, 2, 0, 1).flatten(1),
         lambda x: x.reshape(kernel).permute(2, 3, 1, 0),
     )
-    entries = [weight, same("embedding/bias", "patch_embed.proj.bias"), *norm("Transformer/encoder_norm", "norm")]
+    return [weight, same("embedding/bias", "patch_embed.proj.bias")]
+
+
+def trunk(config: ViTConfig, *, norms: tuple[int, int], attention: int, block: int) -> list[Entry]:
+    """The patch embedding, all blocks and the norm after them.
+
+    A block's modules are numbered by their kind (big_vision) or among all of a block (vision_transformer).
+    """
+    entries = [*embedding(config), *norm("Transformer/encoder_norm", "norm")]
     for layer in range(config.depth):
-        theirs, ours = f"Transformer/encoderblock_{layer}", f"blocks.{layer}"
-        for number, place in enumerate(norms, 1):
-            entries += norm(f"{theirs}/LayerNorm_{place}", f"{ours}.norm{number}")
-        heads = f"{theirs}/MultiHeadDotProductAttention_{attention}"
-        entries += projections(heads, ("query", "key", "value"), f"{ours}.attn.qkv", config)
-        entries += out(heads, f"{ours}.attn.proj", config)
-        entries += mlp(f"{theirs}/MlpBlock_{block}", f"{ours}.mlp")
+        parts = f"MultiHeadDotProductAttention_{attention}", f"MlpBlock_{block}"
+        entries += one_block(f"Transformer/encoderblock_{layer}", f"blocks.{layer}", norms, *parts, config)
     return entries
 
 
@@ -97,6 +97,19 @@ _TOGETHER = {
     "MultiHeadDotProductAttention_0": "MultiHeadDotProductAttention_1",
     "MlpBlock_0": "MlpBlock_3",
 }
+
+
+def one_block(
+    theirs: str, ours: str, norms: tuple[int, int], attention: str, block: str, config: ViTConfig
+) -> list[Entry]:
+    """A pre-norm block: two norms, by the number in their names, attention and an MLP, by their names."""
+    entries = []
+    for number, place in enumerate(norms, 1):
+        entries += norm(f"{theirs}/LayerNorm_{place}", f"{ours}.norm{number}")
+    entries += projections(f"{theirs}/{attention}", ("query", "key", "value"), f"{ours}.attn.qkv", config)
+    return [
+        *entries, *out(f"{theirs}/{attention}", f"{ours}.attn.proj", config), *mlp(f"{theirs}/{block}", f"{ours}.mlp")
+    ]  # fmt: skip
 
 
 def norm(theirs: str, ours: str) -> list[Entry]:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -243,8 +243,33 @@ class PositionEncoding(nn.Module):
         return f"name={self.name!r}, config={self.config}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class AddedConfig:
+    """What the configuration of every `AddedEncoding` has.
+
+    Attributes:
+        at: where it is added (ViT appendix D.4, table 8): at the `input` of the first layer; at that of `every` layer,
+            of weights of its own in each; or `shared`, the same before every layer.
+    """
+
+    at: Literal["input", "every", "shared"] = "input"
+
+
 class AddedEncoding(PositionEncoding):
-    """An embedding for each patch, added to the tokens before the first layer."""
+    """An embedding for each patch, added to the tokens before the first layer, or before every one.
+
+    Attributes:
+        later: the same encoding for each layer after the first, where every layer has weights of its own; else None.
+    """
+
+    def __init__(self, config: Any, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        # Somebody else's configuration may know nothing of it.
+        self.at: str = getattr(config, "at", "input")
+        self.later: Any = None
+        if self.at == "every":
+            first = replace(config, at="input")
+            self.later = nn.ModuleList(type(self)(first, shape) for _ in range(shape.depth - 1))
 
     @abstractmethod
     def embedding(self, grid: Sequence[int]) -> Tensor:
@@ -255,7 +280,9 @@ class AddedEncoding(PositionEncoding):
         return None
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
-        if layer != 0:
+        if layer != 0 and self.later is not None:
+            return self.later[layer - 1].added(0, layout)
+        if layer != 0 and self.at == "input":
             return None
         self.check_axes(layout.axes)
         # The sides of a single image may be symbolic, which are no key.
@@ -268,6 +295,16 @@ class AddedEncoding(PositionEncoding):
         rows = max(piece.shape[0] for piece in pieces)
         patches = torch.cat([piece.expand(rows, -1, -1) for piece in pieces], dim=1)
         return layout.join(patches, self.prefix_embedding())
+
+    def set_rule(self, value: str) -> None:
+        super().set_rule(value)
+        for one in self.later or ():
+            one.set_rule(value)
+
+    def set_knob(self, value: float) -> None:
+        super().set_knob(value)
+        for one in self.later or ():
+            one.set_knob(value)
 
 
 class RotaryEncoding(PositionEncoding):

@@ -207,7 +207,11 @@ class Block(nn.Module):
         dropout = [self.dropout.at(layout, _DENSE * layer + dense) for dense in range(_DENSE)]
         # After the positions, where a model has them: ViT appendix B.1.
         x = self.norm_pre(dropout[0](x) if layer == 0 else x)
-        attended = dropout[1](self.attn(self.norm1(x), layer, layout, encoding))
+        attended = dropout[1](self.attended(self.norm1(x), layer, layout, encoding))
         x = x + self.drop_path(self.ls1(attended), layout, _BRANCHES * layer)
         widened = dropout[3](self.mlp(self.norm2(x), dropout[2]))
         return x + self.drop_path(self.ls2(widened), layout, _BRANCHES * layer + 1)
+
+    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """What attention gives the normed tokens, of which each image's meet: [rows, slots, dim] -> the same shape."""
+        return self.attn(x, layer, layout, encoding)

@@ -16,7 +16,7 @@ from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
 from sightline.patchify import Fit, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
-Pool = Literal["cls", "mean", "attention", "query"]
+Pool = Literal["cls", "mean", "attention", "query", "first"]
 
 # What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
 # for its shapes takes no time.
@@ -45,8 +45,9 @@ class ViTConfig:
         channels: of the images.
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
-        pool: `cls`, `mean` over patches, `attention` by a learned probe with an MLP after it (MAP), or `query`: the
-            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT).
+        pool: `cls`, `mean` over patches, `attention` by a learned probe with an MLP after it (MAP), `query`: the
+            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT), or `first`: the first
+            patch, that of cell (0, 0) where none was dropped.
         mask_token: keep the token of masked pre-training (DINOv3); nothing computes with it.
         pool_prefix: prefix tokens are pooled too.
         pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.

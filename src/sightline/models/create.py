@@ -30,6 +30,11 @@ def _fields(patch: int, image: int, dim: int, depth: int, heads: int, mlp_ratio:
 SIZES = {f"vit_micro_patch{patch}": _fields(patch, 8 * patch, 192, 4, 12, 4.0) for patch in (4, 8)} | {
     f"vit_{width}_patch{patch}": _fields(patch, 224, *trunk) for width, trunk in _WIDTHS.items() for patch in _PATCHES
 }
+# Each block of the ViT is two: ViT appendix D.6.
+SIZES |= {
+    f"axial_{name}": {**SIZES[name], "depth": 2 * SIZES[name]["depth"], "architecture": "axial", "pool": "mean"}
+    for name in ("vit_micro_patch4", "vit_micro_patch8", "vit_base_patch16", "vit_base_patch32")
+}
 """Model name -> fields of `ViTConfig`."""
 
 
@@ -49,13 +54,22 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     return configure(ViTConfig, {**SIZES[name], **overrides}, f"model {name}")
 
 
+def architecture_class(config: ViTConfig) -> type[Model]:
+    """The architecture that a configuration names.
+
+    Raises:
+        InputError: there is none of that name; names the nearest.
+    """
+    return registry.find(Model, "sightline.models.architectures", "architecture", config.architecture)
+
+
 def make_model(config: ViTConfig) -> Model:
     """The model that a configuration describes, with new weights.
 
     Raises:
         InputError: there is no architecture of that name; names the nearest.
     """
-    return registry.find(Model, "sightline.models.architectures", "architecture", config.architecture)(config)
+    return architecture_class(config)(config)
 
 
 def create_model(name: str, **overrides: Any) -> Model:

@@ -39,6 +39,7 @@ class Model(nn.Module):
 
     Attributes:
         name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
+        takes_parts: patches may be dropped.
         config: what it is made of, how its images are prepared, what its outputs are called.
         patch_embed: the embedder's module half.
         encoding: of positions, whose hooks the blocks call.
@@ -53,6 +54,7 @@ class Model(nn.Module):
     """
 
     name: ClassVar[str]
+    takes_parts: ClassVar[bool] = True
     encoding: PositionEncoding
     attn_pool: Pooling | None
     started_anew: tuple[str, ...] = ()
@@ -88,6 +90,11 @@ class Model(nn.Module):
     def last_stage(cls, config: ViTConfig) -> ViTConfig:
         """The configuration by which norm, pooling and head are made: of another width, where the trunk widens."""
         return config
+
+    @classmethod
+    def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
+        """How many (query, key) of an image meet, in all layers together, its grid where that is known."""
+        return config.depth * (patches + config.num_prefix_tokens) ** 2
 
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""

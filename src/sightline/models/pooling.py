@@ -41,6 +41,13 @@ class MeanPooling(Pooling):
         return torch.cat([image[:, first:].mean(dim=1) for image in layout.split(tokens)])
 
 
+class FirstPooling(Pooling):
+    """The first patch of each image, token (0, 0) in place of a CLS token (scenic's axial xvit)."""
+
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        return torch.cat([image[:, layout.num_prefix_tokens] for image in layout.split(tokens)])
+
+
 class ProbePooling(Pooling):
     """A learned probe attends to the patches of each image.
 
@@ -101,6 +108,7 @@ _POOLINGS: dict[Pool, type[Pooling]] = {
     "mean": MeanPooling,
     "attention": AttentionPooling,
     "query": QueryPooling,
+    "first": FirstPooling,
 }
 
 

@@ -223,6 +223,8 @@ def build_model(config: TrainConfig, source: Source) -> Model:
     if drop is not None and not embedder.takes_parts:
         raise InputError(f"packing.drop {drop}: embedder {embedder.name} takes whole images (expected null)")
     with_patch_sizes(config, model.config)
+    if drop is not None and not model.takes_parts:
+        raise InputError(f"packing.drop {drop}: architecture {model.name} takes whole images (expected null)")
     # What the task says against the model or its options is said before anything is written.
     task_class(config.task)(model.config, task_options(config))
     return model

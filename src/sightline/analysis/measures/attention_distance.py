@@ -26,6 +26,7 @@ class AttentionDistance(Measure):
     """
 
     name: ClassVar[str] = "attention_distance"
+    of_windows: ClassVar[bool] = True
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "distance": Quantity(
             ("image", "layer", "head"),

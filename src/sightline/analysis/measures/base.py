@@ -50,6 +50,8 @@ class Measure(ABC):
         from_top: the layers are shown from the last to the first, after the pass; queries and keys of all layers are
             kept for it.
         by_default: measured also where nothing is asked for by name; not what takes many passes, or very large arrays.
+        of_windows: it asks nothing of the rows of attention but sums, and is right where a layer attends inside windows
+            of an image; others refuse such a layer.
         needs: what batches must say of their images (`analysis.labels`): `label`, `pixels`.
     """
 
@@ -57,6 +59,7 @@ class Measure(ABC):
     quantities: ClassVar[Mapping[str, Quantity]]
     from_top: ClassVar[bool] = False
     by_default: ClassVar[bool] = True
+    of_windows: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Model) -> None:

@@ -27,6 +27,7 @@ class Entropy(Measure):
     """
 
     name: ClassVar[str] = "entropy"
+    of_windows: ClassVar[bool] = True
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "entropy": Quantity(("image", "layer", "head"), "nats", _WORDS, "layers"),
         "of_visible": Quantity(

@@ -31,6 +31,7 @@ class HeadDistance(Measure):
     """
 
     name: ClassVar[str] = "head_distance"
+    of_windows: ClassVar[bool] = True
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "l1": Quantity(("image", "layer"), "", f"sum of absolute differences; {_WORDS}", "layers"),
         "l2": Quantity(("image", "layer"), "", f"Euclidean norm of the differences; {_WORDS}", "layers"),

@@ -28,6 +28,7 @@ class HeadDiversity(Measure):
     """
 
     name: ClassVar[str] = "head_diversity"
+    of_windows: ClassVar[bool] = True
     quantities: ClassVar[Mapping[str, Quantity]] = {
         "jsd": Quantity(("image", "layer"), "nats", f"Jensen-Shannon divergence of the heads; {_WORDS}", "layers"),
     }

@@ -13,6 +13,7 @@ from sightline.analysis.analyse import Analysis
 from sightline.analysis.images import Images, Sizes
 from sightline.analysis.measures.base import Quantity
 from sightline.analysis.of_weights import OfWeights, read_from_weights
+from sightline.checks import require_whole
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -33,13 +34,29 @@ class PositionSimilarity(OfWeights):
         "similarity": Quantity(
             ("query_row", "query_col", "row", "col"),
             "cosine",
-            "of the embeddings that are added to patches before the first layer; prefix tokens are neither rows nor "
-            f"columns; above {MOST_PAIRS:,} pairs of patches, queries at even steps; no mask has a part in it",
+            "of the embeddings that are added to patches before a layer, the first unless asked for another; prefix "
+            f"tokens are neither rows nor columns; above {MOST_PAIRS:,} pairs of patches, queries at even steps; no "
+            "mask has a part in it",
             "maps",
         ),
         "query_rows": Quantity(("query_row",), "cells", "the grid's row of each query"),
         "query_cols": Quantity(("query_col",), "cells", "the grid's column of each query"),
     }
+
+    def __init__(self, model: Model, layer: int = 0) -> None:
+        """Args: layer: before which they are added.
+
+        Raises:
+            InputError: there is no such layer, or nothing is added before it.
+        """
+        super().__init__(model)
+        require_whole("position_similarity: layer", layer, 0, model.config.depth - 1)
+        if _added(model, model.config.train_grid, layer) is None:
+            raise InputError(
+                f"position_similarity: layer {layer}: encoding {model.config.encoding} adds nothing there (expected "
+                "layer 0, or an encoding whose `at` is every or shared)"
+            )
+        self.layer = layer
 
     @classmethod
     def check(cls, model: Model) -> None:
@@ -50,7 +67,7 @@ class PositionSimilarity(OfWeights):
             )
 
     def of_grid(self, grid: Grid) -> dict[str, np.ndarray]:
-        added = _added(self.model, grid)
+        added = _added(self.model, grid, self.layer)
         assert added is not None
         unit = F.normalize(added.float(), dim=-1)
         rows, cols = queries_of(grid)
@@ -64,10 +81,11 @@ class PositionSimilarity(OfWeights):
         }
 
 
-def _added(model: Model, grid: Grid) -> Tensor | None:
-    """What is added to the patches of a grid, [cells, dim], or None."""
+def _added(model: Model, grid: Grid, layer: int = 0) -> Tensor | None:
+    """What is added to the patches of a grid before a layer, [cells, dim], or None."""
     prefix = model.num_prefix_tokens
-    added = model.encoding.added(0, TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix, device=model.anchor.device))
+    layout = TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix, device=model.anchor.device)
+    added = model.encoding.added(layer, layout)
     return None if added is None else added[0, prefix:]
 
 
@@ -87,6 +105,7 @@ def position_similarity(model: Model, images: Images | None = None, sizes: Sizes
     Args:
         model: as `load_model` gives it.
         images, sizes: as `read_from_weights`; no image is needed.
+        **options: as `read_from_weights`, and `layer`, before which they are added.
 
     Returns:
         `similarity`: float32 [query rows, query cols, rows, cols]; `query_rows`, `query_cols`: int64.

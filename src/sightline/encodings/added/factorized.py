@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedEncoding, Rule, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, Rule, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
 
 
 @dataclass(frozen=True)
-class FactorizedConfig:
+class FactorizedConfig(AddedConfig):
     """Configuration of `Factorized`.
 
     Attributes:
         coordinates: `absolute` counts cells; `fractional` divides by the side of the image itself.
         combine: how the row's and the column's vector meet: `sum`, `stack` (half of the channels each), `product`.
+        axis_order: of `stack`: `yx` has the row's half first, `xy` the column's (ViT appendix D.4, scenic).
         table: `learned`; `sinusoidal` without parameters; or `fourier`, the sines and cosines of learned frequencies.
         max_side: length of the tables in cells, which Fourier features count as 1; None takes the training grid's
             sides.
@@ -35,6 +36,7 @@ class FactorizedConfig:
 
     coordinates: Literal["absolute", "fractional"] = "absolute"
     combine: Literal["sum", "stack", "product"] = "sum"
+    axis_order: Literal["yx", "xy"] = "yx"
     table: Literal["learned", "sinusoidal", "fourier"] = "learned"
     max_side: int | None = None
     new_grid: Literal["index", "resize", "aspect"] = "index"
@@ -50,17 +52,28 @@ class FactorizedConfig:
             require_whole("factorized max_side", self.max_side, 1)
 
 
+# The two-dimensional embedding of ViT's appendix D.4: of D / 2 channels each, X first.
+_XY: dict[str, Any] = {"combine": "stack", "axis_order": "xy"}
+
+
 class Factorized(AddedEncoding):
-    """phi_y(row) combined with phi_x(col) (NaViT section 2.1 and appendix C).
+    """phi_y(row) combined with phi_x(col) (NaViT section 2.1 and appendix C); with `combine=stack` and `axis_order=xy`
+    the two-dimensional embedding of ViT's appendix D.4.
 
     `rows` and `cols` are the learned tables, [max_side, dim] (or dim / 2 for `stack`), or Fourier frequencies, one for
     two channels. Fractional coordinates r = index / side read a table, learned or sinusoidal, linearly at r * max_side,
     which is the entry itself on the training grid; Fourier features are of r itself.
     """
 
-    names: ClassVar = {"factorized": {}, "factorized_fractional": {"coordinates": "fractional"}}
+    names: ClassVar = {
+        "factorized": {},
+        "factorized_fractional": {"coordinates": "fractional"},
+        "learned_xy": _XY,
+        "learned_xy_every": {**_XY, "at": "every"},
+        "learned_xy_shared": {**_XY, "at": "shared"},
+    }
     Config: ClassVar = FactorizedConfig
-    source: ClassVar = "NaViT (2023), section 2.1 and appendix C"
+    source: ClassVar = "NaViT (2023), section 2.1 and appendix C; ViT (2021), appendix D.4"
     new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
     resized_by: ClassVar = "interpolation"
 
@@ -97,7 +110,7 @@ class Factorized(AddedEncoding):
         elif self.config.combine == "product":
             joined = by_row * by_col
         else:
-            joined = torch.cat((by_row, by_col), dim=-1)
+            joined = torch.cat((by_row, by_col) if self.config.axis_order == "yx" else (by_col, by_row), dim=-1)
         return joined.reshape(grid.rows * grid.cols, self.shape.dim)
 
     def _axis(self, axis: int, side: int, longer: int) -> Tensor:

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedEncoding, TrunkShape, without_autocast
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape, without_autocast
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.segment import grid_coords
 
 
 @dataclass(frozen=True)
-class FourierConfig:
+class FourierConfig(AddedConfig):
     """Configuration of `Fourier`.
 
     Attributes:

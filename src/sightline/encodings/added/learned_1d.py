@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared
-from sightline.encodings.base import AddedEncoding, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.grid import Grid
 
 
 @dataclass(frozen=True)
-class Learned1dConfig:
+class Learned1dConfig(AddedConfig):
     """Configuration of `Learned1d`.
 
     Attributes:
@@ -37,9 +37,9 @@ class Learned1d(AddedEncoding):
     `table` is [rows * cols, dim] of the training grid; `prefix` is [num_prefix_tokens, dim].
     """
 
-    names: ClassVar = {"learned_1d": {}}
+    names: ClassVar = {"learned_1d": {}, "learned_1d_every": {"at": "every"}, "learned_1d_shared": {"at": "shared"}}
     Config: ClassVar = Learned1dConfig
-    source: ClassVar = "ViT (2021), equation 1"
+    source: ClassVar = "ViT (2021), equation 1 and appendix D.4"
     new_grid: ClassVar = "the table is resized in two dimensions"
     resized_by: ClassVar = "interpolation"
 

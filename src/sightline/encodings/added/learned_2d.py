@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_whole
-from sightline.encodings.base import AddedEncoding, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
 from sightline.grid import Grid
 from sightline.segment import grid_coords
 
 
 @dataclass(frozen=True)
-class Learned2dConfig:
+class Learned2dConfig(AddedConfig):
     """Configuration of `Learned2d`.
 
     Attributes:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number
-from sightline.encodings.base import AddedEncoding, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -21,7 +21,7 @@ _TABLES = Kept("sines and cosines", 4 << 20)
 
 
 @dataclass(frozen=True)
-class Sincos2dConfig:
+class Sincos2dConfig(AddedConfig):
     """Configuration of `Sincos2d`.
 
     Attributes:

@@ -1,0 +1,120 @@
+"""The axial models of scenic (google-research/scenic, projects/fast_vit/xvit.py), ViT's appendix D.6 by its authors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.checks import require, require_whole
+from sightline.convert.base import Entry, Project, same
+from sightline.convert.flax_names import dense, embedding, norm, one_block
+from sightline.errors import InputError
+from sightline.models import Model, ViTConfig
+from sightline.models.head import ScoreLink
+
+_TABLES = {
+    "cols": "Transformer/posembed_input/row_pos_embedding",
+    "rows": "Transformer/posembed_input/col_pos_embedding",
+}
+_POOLS = {"gap": "mean", "0": "first", "token": "first"}
+
+
+class Scenic(Project):
+    """The class `XViT` with `transformer_encoder_configs.type` = `axial`: two pre-norm blocks a layer, tanh GELU,
+    LayerNorm eps 1e-6, a table of X and one of Y side by side, and the mean, or token (0, 0), for the head.
+
+    Its `encoder_block_row_i` attends along axis 1 of [batch, height, width, channels], among the tokens of a column,
+    and its `row_pos_embedding` is of columns: in ours a row is a row. As published the encoder ends in
+    `nn.LayerNorm(x, name=...)`, which makes a module and does not call it; ours has the norm, as it is meant.
+    """
+
+    name = "scenic"
+    source = "https://github.com/google-research/scenic"
+    arguments: ClassVar = {
+        "num_outputs": 1000,
+        "mlp_dim": 3072,
+        "num_layers": 12,
+        "attention_configs": {},
+        "attention_fn": "standard",
+        "patches": {"size": (16, 16)},
+        "hidden_size": 768,
+        "transformer_encoder_configs": {"type": "axial"},
+        "representation_size": None,
+        "classifier": "gap",
+    }
+    plain: ClassVar = {"hidden_size": "dim"}
+    only: ClassVar = ("attention_fn",)
+    example: ClassVar[str] = "num_layers=12"
+
+    def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
+        """Its model of `xvit.py` is one of several labels."""
+        return "sigmoid"
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        kind = given["transformer_encoder_configs"].get("type")
+        if kind != "axial":
+            # `axial_attention` misses an argument of its own call and never ran; the others attend otherwise.
+            raise InputError(f"scenic: transformer_encoder_configs.type {kind!r}: expected 'axial'")
+        heads, sides = given["attention_configs"].get("num_heads"), tuple(given["patches"].get("size", ()))
+        require_whole("scenic: attention_configs.num_heads", heads, 1)
+        if len(sides) != 2 or sides[0] != sides[1] or "strides" in given["patches"]:
+            raise InputError(f"scenic: patches {given['patches']!r}: expected a square size, without strides")
+        require("scenic: classifier", given["classifier"], _POOLS)
+        kernel, grid = state.get("embedding/kernel"), (14, 14)
+        if all(name in state for name in _TABLES.values()):
+            grid = len(state[_TABLES["rows"]]), len(state[_TABLES["cols"]])
+        hidden = given["representation_size"]
+        return ViTConfig(
+            **self.plain_fields(given),
+            architecture="axial",
+            architecture_options={"first": "columns"},
+            patch_size=sides[0],
+            image_size=(grid[0] * sides[0], grid[1] * sides[0]),
+            channels=3 if kernel is None or kernel.dim() != 4 else kernel.shape[2],
+            depth=2 * given["num_layers"],
+            heads=heads,
+            mlp_ratio=given["mlp_dim"] / given["hidden_size"],
+            num_classes=given["num_outputs"],
+            pool=_POOLS[given["classifier"]],  # type: ignore[arg-type]
+            encoding="learned_xy",
+            gelu="tanh",
+            head="mlp" if hidden else "linear",
+            head_hidden=hidden,
+        )
+
+    def given(self, model: Model) -> dict[str, Any]:
+        config = model.config
+        given: dict[str, Any] = {
+            **self.plain_arguments(config),
+            "num_outputs": config.num_classes,
+            "mlp_dim": config.mlp_hidden,
+            "num_layers": max(1, config.depth // 2),
+            "attention_configs": {"num_heads": config.heads},
+            "attention_fn": "standard",
+            "patches": {"size": [config.patch_size] * 2},
+            "transformer_encoder_configs": {"type": "axial"},
+            "representation_size": (config.head_hidden or config.dim) if config.head == "mlp" else None,
+            "classifier": "0" if config.pool == "first" else "gap",
+        }
+        # What its weights would tell.
+        return self.compared(given, model, _tables_like(config))
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        entries = [*embedding(config), *norm("Transformer/encoder_norm", "norm")]
+        entries += [same(theirs, f"encoding.{ours}") for ours, theirs in _TABLES.items()]
+        for layer in range(config.depth):
+            theirs = f"Transformer/encoder_block_{'col' if layer % 2 else 'row'}_{layer // 2}"
+            entries += one_block(theirs, f"blocks.{layer}", (0, 1), "MultiHeadAttention_0", "MlpBlock_0", config)
+        if config.head == "mlp":
+            return [*entries, *dense("pre_logits", "head.fc1"), *dense("output_projection", "head.fc2")]
+        return [*entries, *dense("output_projection", "head")]
+
+
+def _tables_like(config: ViTConfig) -> dict[str, Tensor]:
+    """What `vit_config` reads of the weights of a model."""
+    rows, cols = config.train_grid
+    kernel = torch.empty(config.patch_size, config.patch_size, config.channels, 1)
+    return {"embedding/kernel": kernel, _TABLES["rows"]: torch.empty(rows, 1), _TABLES["cols"]: torch.empty(cols, 1)}

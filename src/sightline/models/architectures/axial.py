@@ -1,0 +1,121 @@
+"""Axial ViT: attention along rows, then along columns (ViT appendix D.6)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from sightline.checks import configure, require_declared
+from sightline.encodings.base import PositionEncoding
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models.block import Block
+from sightline.models.config import ViTConfig
+from sightline.models.timm_surface import TimmSurface
+from sightline.models.trunk import Trunk
+
+_ROWS, _COLUMNS = 0, 1
+
+
+@dataclass(frozen=True)
+class AxialConfig:
+    """Options of the architecture `axial`.
+
+    Attributes:
+        first: what the first layer attends along: `rows` as in the paper, `columns` as in scenic's xvit, whose 'row'
+            block runs along axis 1, the height.
+    """
+
+    first: Literal["rows", "columns"] = "rows"
+
+    def __post_init__(self) -> None:
+        require_declared("architecture axial", self)
+
+
+def lines(layout: TokenLayout, axis: int) -> TokenLayout:
+    """The rows (axis 0) or the columns (axis 1) of each image as images of their own.
+
+    A row is an image of one row: its grid is (1, cols), its coordinates are (0, x), and what knows displacements alone
+    (rotations, tables, fields of view) is in it what it is between two tokens of one row of the image.
+
+    Raises:
+        InputError: there are prefix tokens, dropped patches, tiles or windows.
+    """
+
+    def make() -> TokenLayout:
+        longest = [max((segment.grid[one] for segment in layout.segments), default=1) for one in (0, 1)]
+        return layout.windows((1, longest[1]) if axis == _ROWS else (longest[0], 1))
+
+    return layout.once(("lines", axis), make)
+
+
+class AxialBlock(Block):
+    """A block whose attention stays in each row (axis 0) or in each column (axis 1); all else is as in any block."""
+
+    def __init__(self, config: ViTConfig, layer: int, axis: int) -> None:
+        super().__init__(config, layer)
+        self.axis = axis
+
+    def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        if any(not segment.complete for segment in layout.segments):
+            raise InputError("architecture axial: attends along whole rows and columns (expected no dropped patches)")
+        if torch.compiler.is_compiling() and len(layout.segments) == 1:
+            return self._of_one_grid(x, layer, layout, encoding)
+        along = lines(layout, self.axis)
+        return along.row_major(self.attn(along.lay(x), layer, along, encoding))
+
+    def _of_one_grid(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """The same for one program of all sizes: as many rows of tokens as there are lines, however many they are."""
+        rows, cols = layout.segments[0].grid
+        of_rows = self.axis == _ROWS
+        x = x.unflatten(1, (rows, cols))
+        x = x if of_rows else x.transpose(1, 2)
+        shape, grid = x.shape[:2], Grid(1, cols) if of_rows else Grid(rows, 1)
+        along = TokenLayout.uniform(grid, shape[0] * shape[1], num_prefix_tokens=0, device=layout.device)
+        x = self.attn(x.flatten(0, 1), layer, along, encoding).unflatten(0, shape)
+        return (x if of_rows else x.transpose(1, 2)).flatten(1, 2)
+
+    def extra_repr(self) -> str:
+        return f"along={'columns' if self.axis else 'rows'!r}"
+
+
+class AxialTransformer(TimmSurface):
+    """Blocks that attend along rows and along columns in turn: "a row-self-attention plus an MLP followed by a
+    column-self-attention plus an MLP" in place of each block of a ViT (appendix D.6).
+
+    `depth` counts layers, as everywhere: an Axial-ViT-B, made of the 12 blocks of a ViT-B, has 24. A token of its own
+    stands in no row and no column: there are no prefix tokens, and the head takes the mean of the patches, a probe's
+    answer, or token (0, 0) in place of a class token (`pool="first"`, as scenic's xvit may).
+    """
+
+    name = "axial"
+    takes_parts: ClassVar[bool] = False
+
+    def make_trunk(self, config: ViTConfig) -> Trunk:
+        options = configure(AxialConfig, config.architecture_options, "architecture axial")
+        if config.num_prefix_tokens:
+            what = "a class token" if config.has_class_token else "a register"
+            raise InputError(
+                f"architecture axial: {what} stands in no row and no column (expected num_registers 0 and pool 'mean', "
+                "'attention', 'query', or 'first' for token (0, 0))"
+            )
+        start = _COLUMNS if options.first == "columns" else _ROWS
+        return Trunk(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
+
+    @classmethod
+    def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
+        # Of an image of which only the number of patches is known, a square one's.
+        side = math.sqrt(patches)
+        rows, cols = (side, side) if grid is None else grid
+        start = configure(AxialConfig, config.architecture_options, "architecture axial").first == "columns"
+        along_rows = (config.depth + (not start)) // 2
+        return round(patches * (along_rows * cols + (config.depth - along_rows) * rows))
+
+    def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
+        """Row-major as they are: lines are cut of that order."""
+        return rows, layout

@@ -1,0 +1,247 @@
+"""Axial models hold what every model holds: rows and columns are images, and what that leaves out is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline import analysis, load_model, save_model
+from sightline.analysis.flops import forward_flops
+from sightline.analysis.memory import estimate_memory
+from sightline.attention import recording
+from sightline.cli import app
+from sightline.errors import InputError
+from sightline.export import export_model
+from sightline.layout import TokenLayout
+from sightline.models import Model, create_model
+from sightline.models.architectures.axial import lines
+from tests.contract.contract import PATCH, TRAIN, assert_same_gradients, assert_spread, build, gradients, loss_of
+from tests.export.models import assert_the_same
+
+GRIDS = [(3, 5), (7, 2), (1, 1), tuple(TRAIN), (5, 3), (1, 6), (7, 2)]
+ENCODINGS = ["none", "learned_1d", "factorized", "sincos_2d", "rope_axial", "rope_dinov3", "rope_mixed+learned_1d"]
+BIASED = ["alibi_2d", "lookhere_90", "lookhere_45", "rpe_learned", "rpe_learned_shared"]
+
+
+def axial(encoding: str = "rope_axial", pool: str = "mean", **options) -> Model:
+    return build(encoding, pool, architecture="axial", class_token=False, **{"depth": 3, **options})
+
+
+def images(grids=GRIDS) -> list[Tensor]:
+    return [torch.randn(3, PATCH * rows, PATCH * cols) for rows, cols in grids]
+
+
+@pytest.mark.parametrize("pool", ["mean", "first", "attention", "query"])
+@pytest.mark.parametrize("encoding", ENCODINGS + BIASED)
+def test_packed_is_single(encoding: str, pool: str) -> None:
+    if pool != "mean" and encoding not in ("learned_1d", "lookhere_90"):
+        pytest.skip("a pooling hangs on no encoding")
+    model, given = axial(encoding, pool), images()
+    alone = torch.cat([model(image[None]) for image in given])
+    assert_spread(alone.detach())
+    loss_of(alone).backward()
+    expected = gradients(model)
+    for order in (range(len(given)), [3, 0, 6, 4, 2, 1, 5]):
+        packed = model([given[number] for number in order])
+        assert (packed - alone[list(order)]).abs().max() < 1e-5
+        loss_of(packed).backward()
+        assert_same_gradients(gradients(model), expected)
+    layout = TokenLayout.packed(GRIDS[:2], num_prefix_tokens=0).pad_to(40)
+    rows = torch.cat([model.cut([given[0]])[0], model.cut([given[1]])[0]], dim=1)
+    padded = model(F.pad(rows, (0, 0, 0, 40 - rows.shape[1]), value=torch.nan), layout)
+    assert (padded - alone[:2]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("first", ["rows", "columns"])
+@pytest.mark.parametrize("encoding", ["none", "rope_axial", "rope_mixed", *BIASED])
+def test_a_layer_is_a_dense_mask_over_the_image(encoding: str, first: str, monkeypatch) -> None:
+    """Tokens of one row meet, then those of one column, at the angles and the bias that the whole image has there."""
+    model = axial(encoding, architecture_options={"first": first})
+    x = torch.randn(2, TRAIN.cells, model.config.dim, requires_grad=True)
+    layout = TokenLayout.uniform(TRAIN, 2, num_prefix_tokens=0)
+    found = model.blocks(x, layout, model.encoding)
+    place = layout.coords[0]
+    block = type(model.blocks[0]).__mro__[1]
+    expected = x
+    for layer in range(len(model.blocks)):
+        axis = (layer + (first == "columns")) % 2
+        assert model.blocks[layer].axis == axis
+        meets = place[:, None, axis] == place[None, :, axis]
+        bias = torch.zeros(1, 1, TRAIN.cells, TRAIN.cells)
+        pattern = model.encoding.pattern(layer, layout)
+        if pattern is not None:
+            bias = pattern.bias(layout.segments[0], layout.segments[0], 0, 0)
+        bias = bias.masked_fill(~meets, -torch.inf)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "sightline.models.block.attend",
+                lambda q, k, v, *_, bias=bias, **__: F.scaled_dot_product_attention(q, k, v, attn_mask=bias),
+            )
+            expected = block.forward(_Plain(model.blocks[layer]), expected, layer, layout, model.encoding)
+    assert (found - expected).abs().max() < 1e-5
+    assert (found - x).abs().max() > 0.1
+    theirs, ours = (
+        torch.autograd.grad(one.square().sum(), [x, *model.blocks.parameters()]) for one in (expected, found)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).abs().max() <= 1e-4 * max(1.0, float(other.abs().max()))
+
+
+class _Plain:
+    """A block whose attention is over the image as it is laid out."""
+
+    def __init__(self, block) -> None:
+        self.block = block
+
+    def __getattr__(self, name: str):
+        return getattr(self.block, name)
+
+    def attended(self, x, layer, layout, encoding):
+        return self.block.attn(x, layer, layout, encoding)
+
+
+def test_rows_and_columns_are_what_attention_is_shown() -> None:
+    shown = []
+    model = axial(depth=4)
+    with recording(shown.append):
+        model(images(GRIDS[:2]))
+    for call, axis in zip(shown, itertools.cycle((0, 1))):
+        for segment in call.keys.segments:
+            assert segment.grid[axis] == 1
+            assert segment.patches == segment.window.grid[1 - axis]
+    assert shown[0].keys is shown[2].keys, "lines are cut once for all layers"
+
+
+def test_lookhere_in_a_row() -> None:
+    """Who looks left sees what is left of it; a field of view of 90 degrees around up holds nothing of the own row."""
+    from sightline.encodings import create_encoding
+
+    encoding = create_encoding("lookhere", directions="triangles", depth=1, heads=4, dim=32, num_prefix_tokens=0)
+    layout = lines(TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), 0)
+    row = layout.segments[0]
+    seen = encoding.pattern(0, layout).bias(row, row, 0, 0)[0] > -1e30
+    up, down, left, right = seen
+    one = torch.ones(5, 5, dtype=torch.bool)
+    assert torch.equal(up, torch.eye(5, dtype=torch.bool))
+    assert torch.equal(down, up)
+    assert {left.sum().item(), right.sum().item()} == {15}
+    assert torch.equal(left | right, one)
+
+
+def test_dropping_a_path_hangs_on_the_image() -> None:
+    """Chance is an image's, not a row's: by its seed, alone or packed."""
+    model = axial(drop_path=0.5, depth=6).train()
+    rows, layout = model.cut(images(GRIDS[:4]))
+    seeds = [3, 5, 7, 11]
+    packed = model(rows, layout.seeded(seeds))
+    alone = [
+        model(part, TokenLayout.uniform(grid, 1, num_prefix_tokens=0).seeded([seed]))
+        for part, grid, seed in zip(rows.split([r * c for r, c in GRIDS[:4]], 1), GRIDS, seeds, strict=False)
+    ]
+    assert (packed - torch.cat(alone)).abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_saved_and_read(tmp_path) -> None:
+    model = axial("lookhere_90", "first", architecture_options={"first": "columns"})
+    save_model(model, tmp_path / "m")
+    read = load_model(tmp_path / "m")
+    image = images()[0][None]
+    assert torch.equal(read(image), model(image))
+
+
+@torch.no_grad()
+def test_surface() -> None:
+    model = axial(depth=4)
+    image = images([(3, 5)])[0][None]
+    maps = model.get_intermediate_layers(image, n=4, reshape=True)
+    assert [one.shape[-2:] for one in maps] == [(3, 5)] * 4
+    assert torch.allclose(model.forward_head(model.forward_features(image)), model(image), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["learned_1d", "rope_axial", "lookhere_90"])
+def test_exported(encoding: str, tmp_path) -> None:
+    model = axial(encoding, depth=2, dim=48)
+    export_model(model, tmp_path / "m.pt2", to="torch")
+    assert_the_same(tmp_path / "m.pt2", model)
+
+
+def test_what_is_not_admitted() -> None:
+    for options, said in (
+        ({"pool": "cls"}, r"architecture axial: a class token .*'first'"),
+        ({"pool": "mean", "num_registers": 2}, "architecture axial: a register"),
+        ({"pool": "mean", "architecture_options": {"first": "row"}}, "did you mean 'rows'|expected 'rows'"),
+        ({"pool": "mean", "architecture_options": {"frist": "rows"}}, "did you mean 'first'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            create_model("vit_micro_patch4", architecture="axial", **options)
+    model = axial()
+    layout = TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0).keep(torch.tensor([[0, 3, 7]]))
+    with pytest.raises(InputError, match="expected no dropped patches"):
+        model(torch.randn(1, 3, 3 * PATCH**2), layout)
+
+
+@torch.no_grad()
+def test_looked_into() -> None:
+    """How far heads look is measured in rows and columns; what is of whole images says why it is not."""
+    model = axial("rope_axial", depth=2)
+    given = torch.randn(2, 3, PATCH * 3, PATCH * 5)
+    far = analysis.attention_distance(model, given)
+    values = next(iter(far.arrays.values()))
+    assert values["distance"].shape == (2, 2, model.config.heads)
+    # By hand, from the attention of each row.
+    shown = []
+    with recording(shown.append):
+        model(given)
+    call = shown[0]
+    q, k = (one.unflatten(2, (3, 5)) for one in (call.q, call.k))
+    weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+    place = torch.arange(5)
+    expected = (weights * (place[:, None] - place).abs()).sum(-1).mean((2, 3))
+    assert np.allclose(values["distance"][:, 0], expected.numpy(), atol=1e-5)
+    several = images(GRIDS[:4])
+    packed = next(iter(analysis.attention_distance(model, several).arrays.values()))["distance"]
+    assert packed.shape == (4, 2, model.config.heads)
+    for found, image in zip(packed, several, strict=True):
+        alone = next(iter(analysis.attention_distance(model, image[None]).arrays.values()))["distance"]
+        assert np.allclose(found, alone[0], atol=1e-5)
+    for name in ("attention_rollout", "attention_maps"):
+        with pytest.raises(InputError, match=f"{name}: layer . attends inside parts of an image"):
+            getattr(analysis, name)(model, given)
+    for name in ("fields_of_view", "bias_matrices"):
+        with pytest.raises(InputError, match=f"{name}: architecture axial attends inside parts"):
+            getattr(analysis, name)(axial("lookhere_90"))
+
+
+def test_counted() -> None:
+    """Of each query the keys of its row, then of its column."""
+    config = create_model("axial_vit_micro_patch4", image_size=(32, 64), encoding="lookhere_90").config
+    plain = config.replace(architecture="vit", class_token=False)
+    rows, cols = config.train_grid
+    cells = rows * cols
+    assert Model.pairs(config, cells) == config.depth * cells**2
+    model = create_model("axial_vit_micro_patch4")
+    assert model.pairs(config, cells, config.train_grid) == config.depth // 2 * cells * (rows + cols)
+    saved = 4 * config.attention_width * (config.depth * cells**2 - model.pairs(config, cells))
+    assert forward_flops(plain, [cells]) - forward_flops(config, [cells]) == saved
+    for training in (False, True):
+        less, more = (estimate_memory(one, (256, 512), training=training) for one in (config, plain))
+        assert less.attention < more.attention
+        assert less.parameters == more.parameters
+
+
+@pytest.mark.slow
+def test_by_the_command_line(tmp_path, capsys) -> None:
+    where = str(tmp_path / "run")
+    options = "architecture=axial", "pool=mean", "depth=2", "dim=48", "heads=4"
+    settings = [word for one in options for word in ("--set", f"model_options.{one}")]
+    made = ["--data", "digits", "--encoding", "rope_axial", "--resolution", "16", "--images", "64"]
+    assert app.main(["train", *made, *settings, "--set", "validation=null", "--out", where]) == 0
+    assert app.main(["analyse", where, "--images", "2", "--out", str(tmp_path / "inside")]) == 0
+    assert "attends inside parts of an image" in capsys.readouterr().err
