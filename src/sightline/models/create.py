@@ -33,6 +33,27 @@ SIZES = {f"vit_micro_patch{patch}": _fields(patch, 8 * patch, 192, 4, 12, 4.0) f
 """Model name -> fields of `ViTConfig`."""
 
 
+def _swin(depths: tuple[int, ...], heads: tuple[int, ...], dim: int, window: int, image: int) -> dict[str, Any]:
+    return {
+        **_fields(4, image, dim, sum(depths), heads[0], 4.0),
+        "architecture": "swin",
+        "architecture_options": {"depths": depths, "heads": heads, "window": window},
+        "encoding": "rpe_learned",
+        "pool": "mean",
+        "patch_norm": "after",
+        "norm_eps": 1e-5,
+    }
+
+
+# Swin section 3.3; the smallest is for grids of 8 x 8, which carry two stages and windows of 4.
+SIZES |= {
+    "swin_micro_patch4": _swin((2, 4), (6, 12), 96, 4, 32),
+    "swin_tiny_patch4_window7": _swin((2, 2, 6, 2), (3, 6, 12, 24), 96, 7, 224),
+    "swin_small_patch4_window7": _swin((2, 2, 18, 2), (3, 6, 12, 24), 96, 7, 224),
+    "swin_base_patch4_window7": _swin((2, 2, 18, 2), (4, 8, 16, 32), 128, 7, 224),
+}
+
+
 def list_models() -> list[str]:
     """The registered model names, sorted."""
     return sorted(SIZES)
