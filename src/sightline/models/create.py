@@ -76,7 +76,16 @@ def make_model(config: ViTConfig) -> Model:
     Raises:
         InputError: there is no architecture of that name; names the nearest.
     """
-    return registry.find(Model, "sightline.models.architectures", "architecture", config.architecture)(config)
+    return architecture_class(config.architecture)(config)
+
+
+def architecture_class(name: str) -> type[Model]:
+    """The architecture of that name.
+
+    Raises:
+        InputError: there is none; names the nearest.
+    """
+    return registry.find(Model, "sightline.models.architectures", "architecture", name)
 
 
 def create_model(name: str, **overrides: Any) -> Model:

@@ -222,6 +222,13 @@ class Swin(TimmSurface):
         self.stage_ends = last
 
     @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        options = SwinOptions.of(config)
+        window = Grid.checked(options.window)
+        table = window if options.table_window is None else Grid.checked(options.table_window)
+        return vars(options) | {"window": window, "table_window": table}
+
+    @classmethod
     def last_stage(cls, config: ViTConfig) -> ViTConfig:
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
 
