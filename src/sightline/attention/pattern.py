@@ -251,11 +251,16 @@ class Pattern:
         """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
         return any(isinstance(term, OfImages) for term in self.terms)
 
+    @property
+    def has_centre(self) -> bool:
+        """Whether a head measures from the centre of the grid."""
+        return any(isinstance(term, Directed) and any(term.from_centre) for term in self.terms)
+
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
         """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
         centre or its greatest distance plays a part."""
         terms = [one for one in self.terms if isinstance(one, Directed) and one.outside != "max"]
-        of_grid = len(terms) < len(self.terms) or any(any(one.from_centre) for one in terms)
+        of_grid = len(terms) < len(self.terms) or self.has_centre
         if of_grid or any(len(one.coords) > 1 for one in images):
             return None
         return layout.once("spread", lambda: Spread.of(images, layout))
