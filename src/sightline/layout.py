@@ -182,7 +182,7 @@ class TokenLayout:
         made = (Segment.whole(one.grid, self.device, tile, pixels=one.pixels) if moves else one for moves, one in both)
         return self._like(list(made))
 
-    def windows(self, size: Sequence[int] | int, shift: Sequence[int] | None = None) -> TokenLayout:
+    def windows(self, size: Sequence[int | None] | int, shift: Sequence[int] | None = None) -> TokenLayout:
         """A layout whose images are windows of these: tokens of two windows do not meet (Swin section 3.2).
 
         `lay` puts tokens that are laid out as here into the order of the windows, and `row_major` puts them back.
@@ -192,23 +192,24 @@ class TokenLayout:
         `coords` are the window's own, `window` and `image_coords` of a segment the image's.
 
         Args:
-            size: of a window in patches, one side an axis, or one for all.
+            size: of a window in patches, one side an axis, or one for all; None for all of each image's side.
             shift: where the first window after the border begins, less than `size`; 0 where None.
 
         Raises:
             InputError: not so, or this layout has prefix tokens (which belong to no window), dropped patches, tiles
                 or windows.
         """
-        size = Grid.checked(size, "windows", axes=self.axes)
+        sides = [size] * self.axes if size is None or isinstance(size, int) else list(size)
+        whole = Grid.checked([1 if side is None else side for side in sides], "windows", axes=self.axes)
         shift = (0,) * self.axes if shift is None else tuple(shift)
         if len(shift) != self.axes:
             raise InputError(f"windows: shift {shift}: expected {self.axes} whole numbers")
-        for first, side in zip(shift, size, strict=True):
-            require_whole(f"windows of {size!r}: shift", first, 0, side - 1)
+        for first, side in zip(shift, whole, strict=True):
+            require_whole(f"windows of {whole!r}: shift", first, 0, side - 1)
         if self.num_prefix_tokens or any(not one.row_major or one.window is not None for one in self.segments):
             raise InputError("windows: expected whole images in row-major order, without prefix tokens")
         # Windows are other images, of which none has a seed.
-        return self._like(windows_of(self.segments, size, shift), seeds=None)
+        return self._like(windows_of(self.segments, sides, shift), seeds=None)
 
     def with_prefix(self, count: int) -> TokenLayout:
         """The same images, each with `count` prefix tokens more, which stand before those that it has."""
@@ -338,7 +339,9 @@ class TokenLayout:
             start = self.num_prefix_tokens
             for segment, length in zip(self.segments, self.lengths, strict=True):
                 # A window's image begins elsewhere; nothing else is in a layout of windows.
-                grid, _, first = segment.window or (segment.grid, None, start)
+                grid, first = segment.grid, start
+                if segment.window is not None:
+                    grid, first = segment.window.grid, segment.window.start
                 if segment.complete:
                     index = row_major_index(segment.image_coords[0], grid)
                     order[start : start + segment.patches] = index + first

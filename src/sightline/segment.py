@@ -48,11 +48,16 @@ def row_major_index(coords: Tensor, grid: Grid) -> Tensor:
 
 
 class Window(NamedTuple):
-    """Where a window was cut from: the grid of its image, its first cell there, and the first slot of that image."""
+    """Where a window was cut from: the grid of its image, its first cell there, and the first slot of that image.
+
+    `size` is that of a whole window: one at an edge is a piece of such a one, and what hangs on displacements is there
+    as it is in the whole.
+    """
 
     grid: Grid
     origin: tuple[int, ...]
     start: int
+    size: Grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +107,12 @@ class Segment:
     @property
     def kind(self) -> object:
         """Equal for images whose patches stand alike."""
-        return (self.grid, self.tile) if self.complete else id(self.coords)
+        return (self.grid, self.tile, self.frame) if self.complete else id(self.coords)
+
+    @property
+    def frame(self) -> Grid:
+        """The grid by which displacements are read: its own, or of a window that of a whole one."""
+        return self.grid if self.window is None else self.window.size
 
     @property
     def patches(self) -> int:
@@ -120,15 +130,16 @@ class Segment:
         return self.coords if self.window is None else self.coords + self.coords.new_tensor(self.window.origin)
 
 
-def windows_of(images: Sequence[Segment], size: Grid, shift: Sequence[int]) -> list[Segment]:
-    """Whole images cut into windows of `size`, smaller at the edges, the first borders at `shift`; those of one shape
-    follow each other."""
+def windows_of(images: Sequence[Segment], sides: Sequence[int | None], shift: Sequence[int]) -> list[Segment]:
+    """Whole images cut into windows of these sides (None: all of an image's), smaller at the edges, the first borders
+    at `shift`; those of one shape follow each other."""
     by_grid: dict[Grid, list[Segment]] = {}
     start = 0
     for image in images:
+        size = Grid(*(own if side is None else side for own, side in zip(image.grid, sides, strict=True)))
         for spans in itertools.product(*map(_spans, image.grid, size, shift)):
             grid = Grid(*(high - low for low, high in spans))
-            window = Window(image.grid, tuple(low for low, _ in spans), start)
+            window = Window(image.grid, tuple(low for low, _ in spans), start, size)
             by_grid.setdefault(grid, []).append(Segment.whole(grid, image.coords.device, window=window))
         start += image.patches
     return [one for alike in by_grid.values() for one in alike]

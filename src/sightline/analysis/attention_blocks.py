@@ -237,7 +237,7 @@ class _Bias:
         whole = len(key.grid) == 2 and key.row_major and query.row_major
         if pattern is None or not whole or pattern.of_images:
             return
-        table, self.by_key = pattern.tables(key.grid, key.coords.device)
+        table, self.by_key = pattern.tables(key.grid, key.coords.device, key.frame)
         self.table = table.detach().clamp(min=_MASKED)
         if self.by_key is not None:
             self.by_key = self.by_key.detach().clamp(min=_MASKED)

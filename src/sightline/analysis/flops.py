@@ -39,7 +39,7 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     if pooled:
         # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
         of_image += dim * config.probe_width + 2 * dim * config.pool_hidden
-    total, pairs = 0, architecture_class(config).pairs
+    total, pairs = 0, architecture_class(config.architecture).pairs
     for count in patches:
         slots = count + config.num_prefix_tokens
         total += of_slot * slots + of_patch * count + of_image + 2 * pairs(config, count) * width

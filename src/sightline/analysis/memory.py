@@ -185,7 +185,7 @@ class _Pass:
         grid = config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
-        keys = -(-architecture_class(config).pairs(config, grid.cells, grid) // (config.depth * tokens))
+        keys = -(-architecture_class(config.architecture).pairs(config, grid.cells, grid) // (config.depth * tokens))
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
         tiled = self.on_cpu and self.bias == "directed" and enough is not None and keys >= enough
         parameters = -(-self.parameters * _FLOAT // self.sharers)

@@ -245,9 +245,10 @@ class Pattern:
         """Whether fields of view and distances say all."""
         return all(isinstance(term, Directed) for term in self.terms)
 
-    def tables(self, grid: Grid, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """The whole bias of patches on a grid: by displacement as `Term.relative`, and by key as `Term.by_key`."""
-        relative = [term.relative(grid, device) for term in self.terms]
+    def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
+        """The whole bias of patches on a grid, a piece of `frame`: by displacement as `Term.relative`, and by key as
+        `Term.by_key`."""
+        relative = [_cut(term.relative(frame or grid, device), frame or grid, grid) for term in self.terms]
         by_key = [one for term in self.terms if (one := term.by_key(grid, device)) is not None]
         total = functools.reduce(torch.add, relative)
         return total, functools.reduce(torch.add, by_key) if by_key else None
@@ -262,11 +263,16 @@ class Pattern:
         """Whether it hangs on what an image shows: images that stand alike have biases of their own."""
         return any(isinstance(term, OfImages) for term in self.terms)
 
+    @property
+    def has_centre(self) -> bool:
+        """Whether a head measures from the centre of the grid."""
+        return any(isinstance(term, Directed) and any(term.from_centre) for term in self.terms)
+
     def spread(self, images: Sequence[Segment], layout: TokenLayout) -> Spread | None:
         """How the biases of images of a layout are read from one table; None where each needs its own: the grid's
         centre or its greatest distance plays a part."""
         terms = [one for one in self.terms if isinstance(one, Directed) and one.outside != "max"]
-        of_grid = len(terms) < len(self.terms) or any(any(one.from_centre) for one in terms)
+        of_grid = len(terms) < len(self.terms) or self.has_centre
         if of_grid or any(len(one.coords) > 1 for one in images):
             return None
         return layout.once("spread", lambda: Spread.of(images, layout))
@@ -295,12 +301,13 @@ class Pattern:
         """
         # A single term is rounded before it is spread over pairs: the same numbers, less memory.
         early = dtype if len(self.terms) == 1 else torch.float32
-        grid, device = keys.grid, keys.coords.device
+        grid, frame, device = keys.grid, keys.frame, keys.coords.device
 
         def rendered(term: Term) -> Tensor:
             if isinstance(term, OfImages):
                 return term.of_image(image, heads, num_prefix_queries, queries.patches)
-            table, by_key, extra = term.relative(grid, device)[heads], term.by_key(grid, device), term.prefix()
+            table, by_key, extra = term.relative(frame, device)[heads], term.by_key(grid, device), term.prefix()
+            table = _cut(table, frame, grid)
             if by_key is None:
                 table = table.to(early)
             if len(grid) != 2 or not (queries.row_major and keys.row_major):
@@ -381,6 +388,14 @@ def _spread_by_rows(table: Tensor, grid: Grid) -> Tensor:
     last = grid.rows - 1
     bias = torch.stack([by_column[:, :, last - row : last - row + grid.rows] for row in range(grid.rows)], dim=1)
     return bias.reshape(1, table.shape[0], grid.cells, grid.cells)
+
+
+def _cut(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
+    """The displacements of a piece, of those of the whole: the middle of the table."""
+    for axis, (whole, side) in enumerate(zip(frame, grid, strict=True), 1):
+        if whole is not side:
+            table = table.narrow(axis, whole - side, 2 * side - 1)
+    return table
 
 
 def _with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:

@@ -19,6 +19,7 @@ from sightline.encodings.create import encoding_options, parts_of
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
+from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.head import ScoreLink
 from sightline.models.kernel_resize import KERNEL_RULES
@@ -294,6 +295,7 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     probe = config.pool == "attention"
     head = config.head if config.num_classes or not config.has_classifier else None
     fields = vars(config) | {
+        "architecture_options": architecture_class(config.architecture).options_of(config),
         "image_size": tuple(config.train_grid),
         "class_token": config.has_class_token,
         "embedder_options": embedder_class(config.embedder).options_of(config),

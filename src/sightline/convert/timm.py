@@ -1,4 +1,4 @@
-"""timm's vision transformers: Model, Eva (EVA-02, RoPE-ViT, DINOv3, PE), Beit and NaFlexVit."""
+"""timm's vision transformers: Model, Eva (EVA-02, RoPE-ViT, DINOv3, PE), Beit and NaFlexVit; and its Swin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from sightline.convert.base import Entry, Project, differences
 from sightline.convert.timm_arguments import arguments_for
 from sightline.convert.timm_build import build, built
-from sightline.convert.timm_reading import read_fields
+from sightline.convert.timm_reading import kind_of, read_fields
+from sightline.convert.timm_swin import read_swin, swin_arguments, swin_tensors
 from sightline.convert.timm_tensors import entries_of
 from sightline.convert.vit_names import deit3_link
 from sightline.errors import InputError
@@ -43,7 +44,8 @@ class Timm(Project):
         return {key: value for key, value in given.items() if key not in _HOW_IT_IS_BUILT}
 
     def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
-        return ViTConfig(**read_fields(built(given)))
+        module = built(given)
+        return ViTConfig(**(read_swin if kind_of(module) == "SwinTransformer" else read_fields)(module))
 
     def score_link(self, config: ViTConfig, given: Mapping[str, Any]) -> ScoreLink:
         architecture, _, tag = given["model"].partition(".")
@@ -57,10 +59,10 @@ class Timm(Project):
             given = {**origin["config"], "num_classes": config.num_classes}
             if not differences(self.vit_config(given, {}), model):
                 return given
-        return self.compared(arguments_for(model), model)
+        return self.compared((swin_arguments if config.architecture == "swin" else arguments_for)(model), model)
 
     def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
-        return entries_of(built(given), config)
+        return swin_tensors(config) if config.architecture == "swin" else entries_of(built(given), config)
 
 
 def published_link(config: ViTConfig, architecture: str, tag: object) -> ScoreLink:

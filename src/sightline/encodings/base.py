@@ -340,7 +340,8 @@ class RotaryEncoding(PositionEncoding):
         shared = self.shares(layer)
 
         def make() -> Rotation:
-            places = [(segment.coords, segment.grid) for segment in layout.segments]
+            # A window's piece is turned as it would be in the whole window.
+            places = [(segment.coords, segment.frame) for segment in layout.segments]
             if not self.reads_grid and not torch.compiler.is_compiling():
                 places = [(torch.cat([coords for coords, _ in places], dim=1), places[0][1])]
             pieces = [self.angles(coords, grid, layer) for coords, grid in places]

@@ -109,7 +109,7 @@ def create_encoding(
     Raises:
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
-    shared, known = _share_options(name, config), registry()
+    shared, known = share_options(name, config), registry()
     axes = next((known[part].axes for part, _ in shared if known[part].axes), 2)
     grid = Grid.checked(train_grid, "train_grid", axes if isinstance(train_grid, int) else None)
     shape = TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim)
@@ -127,7 +127,10 @@ def create_encoding(
 
 
 def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
-    """The encodings that a joined one is made of, or the one that it is."""
+    """The encodings that a joined one is made of, or the one that it is; of one for each stage those of all stages."""
+    if (stages := getattr(encoding, "stages", None)) is not None:
+        embedding = [] if encoding.embedding is None else parts_of(encoding.embedding)  # type: ignore[arg-type]
+        return [*embedding, *(part for stage in stages for part in parts_of(stage))]
     return list(getattr(encoding, "parts", [encoding]))
 
 
@@ -140,8 +143,8 @@ def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
     }
 
 
-def _share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Each part of a joined name, and its own options."""
+def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Each part of a joined name, and its own options; refuses as `create_encoding`."""
     names, known = str(name).split("+"), registry()
     # Every option as it may be written -> which parts have it.
     owners: dict[str, list[int]] = {}

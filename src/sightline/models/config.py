@@ -53,7 +53,8 @@ class ViTConfig:
         pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
         class_token: None has one where `pool` is `cls`.
         num_registers: register tokens beside the CLS token.
-        patch_bias, patch_norm: of the patch embedding: its bias, and norms before and after it (Dual PatchNorm).
+        patch_bias, patch_norm: of the patch embedding: its bias, and norms before and after it (Dual PatchNorm), or
+            `after` alone (Swin).
         qkv_bias: biases of q, k and v; `qv` has none for k (BEiT, EVA).
         block_bias: biases of everything else in blocks and pooling; `mlp` has them in the MLPs alone (ViT-22B).
         qk_norm: q and k are normalised in each head; `heads` has factors for each head, and scores that are not
@@ -110,7 +111,7 @@ class ViTConfig:
     pool_heads: int | None = None
     pool_mlp_ratio: float | None = None
     patch_bias: bool = True
-    patch_norm: bool = False
+    patch_norm: bool | Literal["after"] = False
     qkv_bias: bool | Literal["qv"] = True
     block_bias: bool | Literal["mlp"] = True
     qk_norm: bool | Literal["heads"] = False

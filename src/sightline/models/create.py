@@ -38,6 +38,27 @@ SIZES |= {
 """Model name -> fields of `ViTConfig`."""
 
 
+def _swin(depths: tuple[int, ...], heads: tuple[int, ...], dim: int, window: int, image: int) -> dict[str, Any]:
+    return {
+        **_fields(4, image, dim, sum(depths), heads[0], 4.0),
+        "architecture": "swin",
+        "architecture_options": {"depths": depths, "heads": heads, "window": window},
+        "encoding": "rpe_learned",
+        "pool": "mean",
+        "patch_norm": "after",
+        "norm_eps": 1e-5,
+    }
+
+
+# Swin section 3.3; the smallest is for grids of 8 x 8, which carry two stages and windows of 4.
+SIZES |= {
+    "swin_micro_patch4": _swin((2, 4), (6, 12), 96, 4, 32),
+    "swin_tiny_patch4_window7": _swin((2, 2, 6, 2), (3, 6, 12, 24), 96, 7, 224),
+    "swin_small_patch4_window7": _swin((2, 2, 18, 2), (3, 6, 12, 24), 96, 7, 224),
+    "swin_base_patch4_window7": _swin((2, 2, 18, 2), (4, 8, 16, 32), 128, 7, 224),
+}
+
+
 def list_models() -> list[str]:
     """The registered model names, sorted."""
     return sorted(SIZES)
@@ -54,22 +75,22 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     return configure(ViTConfig, {**SIZES[name], **overrides}, f"model {name}")
 
 
-def architecture_class(config: ViTConfig) -> type[Model]:
-    """The architecture that a configuration names.
-
-    Raises:
-        InputError: there is none of that name; names the nearest.
-    """
-    return registry.find(Model, "sightline.models.architectures", "architecture", config.architecture)
-
-
 def make_model(config: ViTConfig) -> Model:
     """The model that a configuration describes, with new weights.
 
     Raises:
         InputError: there is no architecture of that name; names the nearest.
     """
-    return architecture_class(config)(config)
+    return architecture_class(config.architecture)(config)
+
+
+def architecture_class(name: str) -> type[Model]:
+    """The architecture of that name.
+
+    Raises:
+        InputError: there is none; names the nearest.
+    """
+    return registry.find(Model, "sightline.models.architectures", "architecture", name)
 
 
 def create_model(name: str, **overrides: Any) -> Model:

@@ -87,6 +87,11 @@ class Model(nn.Module):
         return make_encoding(config, config.train_grid)
 
     @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        """`config.architecture_options` with its defaults written out, equal where models are."""
+        return dict(config.architecture_options)
+
+    @classmethod
     def last_stage(cls, config: ViTConfig) -> ViTConfig:
         """The configuration by which norm, pooling and head are made: of another width, where the trunk widens."""
         return config

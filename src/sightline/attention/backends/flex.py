@@ -50,7 +50,9 @@ class Flex(Backend):
             able = _has_triton() and q.dtype in DTYPES and q.shape[-1] >= MIN_HEAD_DIM
         else:
             able = q.device.type == "cpu" and not torch.is_grad_enabled()
-        return able and pattern.directed
+        # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
+        pieces = any(one.frame != one.grid for one in keys.segments)
+        return able and pattern.directed and not (pieces and any(one.outside == "max" for one in pattern.terms))
 
     def runs_on(self, device: torch.device) -> bool:
         return device.type == "cuda" and _has_triton()

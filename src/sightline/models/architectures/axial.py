@@ -48,8 +48,7 @@ def lines(layout: TokenLayout, axis: int) -> TokenLayout:
     """
 
     def make() -> TokenLayout:
-        longest = [max((segment.grid[one] for segment in layout.segments), default=1) for one in (0, 1)]
-        return layout.windows((1, longest[1]) if axis == _ROWS else (longest[0], 1))
+        return layout.windows((1, None) if axis == _ROWS else (None, 1))
 
     return layout.once(("lines", axis), make)
 
@@ -84,6 +83,12 @@ class AxialBlock(Block):
         return f"along={'columns' if self.axis else 'rows'!r}"
 
 
+class Lines(Trunk):
+    """Blocks that cut lines of images that are row-major."""
+
+    takes_tiles = False
+
+
 class AxialTransformer(TimmSurface):
     """Blocks that attend along rows and along columns in turn: "a row-self-attention plus an MLP followed by a
     column-self-attention plus an MLP" in place of each block of a ViT (appendix D.6).
@@ -105,7 +110,7 @@ class AxialTransformer(TimmSurface):
                 "'attention', 'query', or 'first' for token (0, 0))"
             )
         start = _COLUMNS if options.first == "columns" else _ROWS
-        return Trunk(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
+        return Lines(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
 
     @classmethod
     def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
@@ -115,7 +120,3 @@ class AxialTransformer(TimmSurface):
         start = configure(AxialConfig, config.architecture_options, "architecture axial").first == "columns"
         along_rows = (config.depth + (not start)) // 2
         return round(patches * (along_rows * cols + (config.depth - along_rows) * rows))
-
-    def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
-        """Row-major as they are: lines are cut of that order."""
-        return rows, layout

@@ -36,7 +36,8 @@ class PatchEmbed(Embedder):
 
     Attributes:
         proj: the linear layer, weight [dim, channels * patch_size**2] over (channel, y, x).
-        norm_input, norm: of the flat patch and of its token (Dual PatchNorm; vit-pytorch's NaViT), or identities.
+        norm_input, norm: of the flat patch and of its token (Dual PatchNorm; vit-pytorch's NaViT; Swin
+            has the second alone), or identities.
     """
 
     name = "patches"
@@ -45,9 +46,9 @@ class PatchEmbed(Embedder):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         self.options = configure(self.Options, config.embedder_options, "embedder_options")
-        self.norm_input = make_norm(config, self.cutter.values, there=config.patch_norm)
+        self.norm_input = make_norm(config, self.cutter.values, there=config.patch_norm is True)
         self.proj = nn.Linear(self.cutter.values, config.dim, bias=config.patch_bias)
-        self.norm = make_norm(config, config.dim, there=config.patch_norm)
+        self.norm = make_norm(config, config.dim, there=config.patch_norm is not False)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         return self.norm(self.proj(self.norm_input(rows)))

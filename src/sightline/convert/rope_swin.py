@@ -1,0 +1,138 @@
+"""RoPE-ViT's Swin (naver-ai/rope-vit, SwinTransformer): the official one with its table, and rotary ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.convert.base import Entry, Project, buffer
+from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
+from sightline.encodings.create import parts_of
+from sightline.grid import Grid
+from sightline.models import Model, ViTConfig
+from sightline.models.architectures.swin import SwinOptions
+from sightline.models.merging import merged_grid
+
+_THETA = {True: 10.0, False: 50.0}
+_ENCODINGS = ("rpe_learned", "rpe_learned+learned_1d", "rope_axial", "rope_mixed",
+              "rope_axial+rpe_learned", "rope_mixed+rpe_learned")  # fmt: skip
+
+
+class RopeSwin(Project):
+    """The classes `swin_transformer.SwinTransformer` (no `rope_theta`) and `swin_transformer_rope.RoPESwinTransformer`.
+
+    Tables are resized by bicubic interpolation without antialiasing. Frequencies are counted in cells of any window.
+    Masks (`attn_mask`) follow from the sizes and are passed over. There every size must be filled by whole windows;
+    `window_size` of a size is the project's rule, image size / 32, for which `window_grows` stands.
+    """
+
+    name = "rope_swin"
+    source = "https://github.com/naver-ai/rope-vit"
+    example = "embed_dim=96"
+    arguments: ClassVar = {
+        "img_size": 224, "patch_size": 4, "in_chans": 3, "num_classes": 1000, "embed_dim": 96,
+        "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": 7, "mlp_ratio": 4.0, "qkv_bias": True,
+        "drop_path_rate": 0.1, "ape": False, "patch_norm": True, "rope_theta": None, "rope_mixed": False,
+        "use_rpb": False,
+    }  # fmt: skip
+    plain: ClassVar = {
+        "img_size": "image_size",
+        "patch_size": "patch_size",
+        "in_chans": "channels",
+        "num_classes": "num_classes",
+        "mlp_ratio": "mlp_ratio",
+        "qkv_bias": "qkv_bias",
+    }
+    only = ("patch_norm",)
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        first = "layers.0.blocks.0.attn."
+        turned = given["rope_theta"] is not None or f"{first}rope_freqs" in state
+        parts, options = [], {}
+        if turned:
+            rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
+            theta = _THETA[bool(given["rope_mixed"])] if given["rope_theta"] is None else given["rope_theta"]
+            parts.append(rotation)
+            options[f"{rotation}.theta"] = float(theta)
+        if not turned or given["use_rpb"] or f"{first}relative_position_bias_table" in state:
+            parts.append("rpe_learned")
+            options["rpe_learned.interpolation"] = "bicubic"
+        if given["ape"] and not turned:
+            parts.append("learned_1d")
+            options |= {"learned_1d.interpolation": "bicubic", "learned_1d.prefix": False}
+        depths, heads = list(given["depths"]), list(given["num_heads"])
+        return ViTConfig(
+            **{**self.plain_fields(given), **swin_fields(depths, heads, given["embed_dim"])},  # type: ignore[arg-type]
+            architecture_options={"depths": depths, "heads": heads, "window": given["window_size"]},
+            drop_path=(0.0, float(given["drop_path_rate"])),
+            encoding="+".join(parts),
+            encoding_options=options,
+        )
+
+    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {name: tensor for name, tensor in state.items() if not name.endswith(".attn_mask")}
+
+    def given(self, model: Model) -> dict[str, Any]:
+        self.check_encoding(model, *_ENCODINGS)
+        config, options = model.config, SwinOptions.of(model.config)
+        parts: dict[str, Any] = {part.name: part for part in parts_of(model.encoding)}
+        turned = next((part for name, part in parts.items() if name.startswith("rope")), None)
+        window: Any = options.window if options.table_window is None else options.table_window
+        theta = None
+        if turned is not None:
+            theta = float(turned.config.theta if turned.name == "rope_mixed" else turned.theta)
+        given = {
+            **self.plain_arguments(config),
+            "embed_dim": config.dim,
+            "depths": list(options.depths),
+            "num_heads": list(options.heads),
+            "window_size": window if isinstance(window, int) or len(set(window)) > 1 else window[0],
+            "rope_theta": theta,
+            "rope_mixed": "rope_mixed" in parts,
+            "use_rpb": turned is not None and "rpe_learned" in parts,
+            "ape": "learned_1d" in parts,
+        }
+        return self.compared(given, model)
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        options = SwinOptions.of(config)
+        entries = swin_entries(config, merging=lambda stage: f"layers.{stage - 1}.downsample", head="head")
+        for stage, (layers, heads) in enumerate(zip(layers_of(options), options.heads, strict=True)):
+            window = options.fitted(options.window, merged_grid(config.train_grid, stage))[0]
+            y, x = torch.meshgrid(*(torch.arange(side) for side in window), indexing="ij")
+            for layer in layers:
+                if "rpe_learned" in config.encoding:
+                    entries.append(buffer((f"{layer}.attn.relative_position_index",), _index(window)))
+                if "rope" in config.encoding:
+                    names = (f"{layer}.attn.rope_t_x", f"{layer}.attn.rope_t_y")
+                    entries.append(buffer(names, x.flatten().float(), y.flatten().float()))
+                if "rope_axial" in config.encoding:
+                    freqs = _axial(config.dim * 2**stage // heads, heads, _theta(config))
+                    entries.append(buffer((f"{layer}.attn.rope_freqs",), freqs))
+        return entries
+
+
+def _theta(config: ViTConfig) -> float:
+    options = config.encoding_options
+    return options.get("rope_axial.theta", options.get("theta", 100.0))
+
+
+def _index(window: Grid) -> Tensor:
+    """The entry of the table of each pair, query - key row-major: int64 [cells, cells]."""
+    coords = torch.stack(torch.meshgrid(*(torch.arange(side) for side in window), indexing="ij")).flatten(1)
+    apart = coords.unsqueeze(2) - coords.unsqueeze(1)
+    return (apart[0] + window.rows - 1) * (2 * window.cols - 1) + apart[1] + window.cols - 1
+
+
+def _axial(width: int, heads: int, theta: float) -> Tensor:
+    """The frequencies of both axes as the project makes them, float32 [2, heads, width / 2]: mixed ones of the angle 0,
+    of which half are 0 but for the rounding of a right angle."""
+    magnitude = 1 / (theta ** (torch.arange(0, width, 4).float() / width))
+    angle = torch.zeros(1)
+    quarter = torch.pi / 2 + angle
+    x = torch.cat((magnitude * angle.cos(), magnitude * quarter.cos()))
+    y = torch.cat((magnitude * angle.sin(), magnitude * quarter.sin()))
+    return torch.stack((x, y)).unsqueeze(1).repeat(1, heads, 1)

@@ -1,0 +1,271 @@
+"""Swin (Liu et al., 2021): attention in windows, shifted in every other layer, and patches that are merged between
+stages; with rotary positions as RoPE-ViT has it (Heo et al., 2024, section 4), or any other encoding inside windows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from sightline.checks import configure, require, require_bool, require_list, require_whole
+from sightline.encodings.base import PositionEncoding, TrunkShape
+from sightline.encodings.stages import create_staged
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
+from sightline.models.block import Attention, Block
+from sightline.models.config import ViTConfig
+from sightline.models.merging import PatchMerging, merged, merged_grid
+from sightline.models.timm_surface import TimmSurface
+from sightline.models.trunk import Trunk
+from sightline.models.windows import Cut, windows_of
+
+
+@dataclass(frozen=True)
+class SwinOptions:
+    """`architecture_options` of a Swin.
+
+    Attributes:
+        depths, heads: layers and attention heads of each stage; a stage is twice as wide as the one before.
+        window: (rows, cols) or side of a window in patches of its stage.
+        table_window: the window that the position encoding was made for, where it was trained in another; None is
+            `window`.
+        edges: what is left over where the window does not divide an image. `smaller` makes a smaller window of it, and
+            where a side of a stage's grid is no longer than the window, the window becomes the shorter side and is not
+            shifted (the official rule). `padded` rolls, and fills the last window with zeros that are attended to;
+            windows are those for `image_size` at any size (timm).
+        window_grows: windows grow with the image, as the root of its patches over those in training; `window` is that
+            of an image of the training grid.
+    """
+
+    depths: tuple[int, ...] = (2, 2, 6, 2)
+    heads: tuple[int, ...] = (3, 6, 12, 24)
+    window: int | tuple[int, int] = 7
+    table_window: int | tuple[int, int] | None = None
+    edges: Literal["smaller", "padded"] = "smaller"
+    window_grows: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("depths", "heads"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
+            require_list(f"architecture_options.{name}", list(value) if isinstance(value, tuple) else value)
+            for one in value:
+                require_whole(f"architecture_options.{name}", one, 1, 4096)
+        if len(self.depths) != len(self.heads) or not self.depths:
+            given = f"{list(self.depths)} for {len(self.heads)} stages of heads"
+            raise InputError(f"architecture_options.depths {given} (expected as many)")
+        for name in ("window", "table_window"):
+            value = getattr(self, name)
+            if value is not None:
+                Grid.checked(value, f"architecture_options.{name}")
+        require("architecture_options.edges", self.edges, ("smaller", "padded"))
+        require_bool("architecture_options.window_grows", self.window_grows)
+        if self.window_grows and self.edges == "padded":
+            raise InputError("architecture_options.window_grows: needs edges 'smaller' (timm's windows do not change)")
+
+    @classmethod
+    def of(cls, config: ViTConfig) -> SwinOptions:
+        """The checked options of a configuration.
+
+        Raises:
+            InputError: an unknown option (names the nearest), a value out of range, or one that contradicts `depth`,
+                `heads` or `dim`.
+        """
+        options = configure(cls, config.architecture_options, "architecture swin")
+        for name, said in (("depth", sum(options.depths)), ("heads", options.heads[0])):
+            if getattr(config, name) != said:
+                raise InputError(
+                    f"{name} {getattr(config, name)}: architecture swin has {said} by architecture_options (depths "
+                    f"{list(options.depths)}, heads {list(options.heads)})"
+                )
+        return options
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first layer of each stage."""
+        return list(itertools.accumulate([0, *self.depths[:-1]]))
+
+    def stage_of(self, layer: int) -> int:
+        """The stage of a layer, that of the embedding being the first."""
+        return max(stage for stage, first in enumerate(self.firsts) if first <= max(layer, 0))
+
+    def fitted(self, window: Sequence[int] | int, grid: Grid) -> tuple[Grid, tuple[int, int]]:
+        """The window of a stage, and what odd layers shift it by, where its images' grid is this one."""
+        window = Grid.checked(window)
+        small = [side <= width for side, width in zip(grid, window, strict=True)]
+        shift = [width // 2 for width in window]
+        if self.edges == "padded":
+            window = Grid(map(min, grid, window))
+            shift = [0 if one else width for one, width in zip(small, shift, strict=True)]
+        elif any(small):
+            square = window.rows == window.cols
+            window, shift = Grid(*([min(grid)] * 2 if square else map(min, grid, window))), [0, 0]
+        return window, (shift[0], shift[1])
+
+    def frame(self, stage: int, trained: Grid) -> Grid:
+        """The window that the encoding of a stage is made for, of the grid of the embedding in training."""
+        window = self.window if self.table_window is None else self.table_window
+        return self.fitted(window, merged_grid(trained, stage))[0]
+
+    def cut(self, grid: Grid, trained: Grid, *, shifted: bool) -> Cut:
+        """How an image is cut in a stage, of its grid there and that of the training images there."""
+        window: Any = Grid.checked(self.window)
+        if self.window_grows:
+            growth = math.sqrt(grid.cells / trained.cells)
+            # What is left over is a window too: rounded up, there are no thin ones.
+            window = [math.ceil(round(side * growth, 6)) for side in window]
+        padded = self.edges == "padded"
+        size, shift = self.fitted(tuple(window), trained if padded else grid)
+        return Cut(size, shift if shifted else (0, 0), padded)
+
+
+class WindowAttention(Attention):
+    """Attention of each window of an image over its own tokens (Swin section 3.2).
+
+    Attributes:
+        shifted: borders lie half a window further.
+        trained: the grid of the training images in this stage.
+    """
+
+    def __init__(self, config: ViTConfig, options: SwinOptions, *, shifted: bool, trained: Grid) -> None:
+        super().__init__(config)
+        self.options, self.shifted, self.trained = options, shifted, trained
+
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """[rows, slots, dim] of whole images in row-major order -> the same shape."""
+        cuts = [self.options.cut(one.grid, self.trained, shifted=self.shifted) for one in layout.segments]
+        windows = windows_of(layout, cuts)
+        return windows.back(super().forward(windows.lay(x), layer, windows.layout, encoding))
+
+    def extra_repr(self) -> str:
+        return f"window={self.options.window}, shifted={self.shifted}, edges={self.options.edges!r}"
+
+
+class SwinBlock(Block):
+    """A block with attention in windows; the first of a stage merges patches before.
+
+    Attributes:
+        merge: of what the stage before gave; None where there was none, or the layer is not the first.
+    """
+
+    def __init__(self, config: ViTConfig, options: SwinOptions, layer: int) -> None:
+        stage = options.stage_of(layer)
+        own, place = stage_config(config, stage), layer - options.firsts[stage]
+        super().__init__(own, layer)
+        # Which windows there are at timm's edges hangs on the image's size, how they grow on the trained grid.
+        there = config.grid_of(config.image_size) if options.edges == "padded" else config.train_grid
+        trained = merged_grid(there, stage)
+        self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
+        self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
+
+    def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """[rows, slots, dim] -> the same shape, or merged patches."""
+        if self.merge is not None:
+            x, layout = self.merge(x, layout)
+        return super().forward(x, layer, layout, encoding)
+
+
+class SwinTrunk(Trunk):
+    """Blocks in stages."""
+
+    takes_tiles: ClassVar[bool] = False
+
+    def __init__(self, blocks: Sequence[nn.Module], options: SwinOptions) -> None:
+        super().__init__(blocks)
+        self.options = options
+
+    def layout_after(self, layer: int, layout: TokenLayout) -> TokenLayout:
+        if any(not one.complete for one in layout.segments):
+            raise InputError("architecture swin: windows are of whole images (expected no dropped patches)")
+        for _ in range(self.options.stage_of(layer)):
+            layout = merged(layout)
+        return layout
+
+
+class Swin(TimmSurface):
+    """A Swin at any resolution and aspect ratio: no prefix tokens, one encoding a stage, made for the stage's window.
+
+    `forward_intermediates`, and timm's `features_only`, give the outputs of stages, as timm's own.
+    """
+
+    name = "swin"
+
+    def __init__(self, config: ViTConfig) -> None:
+        options = SwinOptions.of(config)
+        if config.num_prefix_tokens or config.pool_prefix:
+            said = "a class token" if config.has_class_token else f"num_registers {config.num_registers}"
+            raise InputError(
+                f"architecture swin: {said}: windows have no prefix tokens (expected pool 'mean', and none)"
+            )
+        if config.pool != "mean":
+            raise InputError(f"architecture swin: pool {config.pool!r}: expected 'mean'")
+        if not config.has_classifier:
+            raise InputError(
+                f"architecture swin: head {config.head!r} reads patches of {config.patch_size} px, which are merged "
+                "here (expected linear or mlp)"
+            )
+        if config.mask_token:
+            raise InputError("architecture swin: mask_token: expected false")
+        super().__init__(config)
+        last = [first + depth - 1 for first, depth in zip(options.firsts, options.depths, strict=True)]
+        self.feature_info = [
+            {
+                "module": f"blocks.{layer}",
+                "num_chs": config.dim * 2**stage,
+                "reduction": config.patch_size * 2**stage,
+            }
+            for stage, layer in enumerate(last)
+        ]
+        self.stage_ends = last
+
+    @classmethod
+    def options_of(cls, config: ViTConfig) -> dict[str, Any]:
+        options = SwinOptions.of(config)
+        window = Grid.checked(options.window)
+        table = window if options.table_window is None else Grid.checked(options.table_window)
+        return vars(options) | {"window": window, "table_window": table}
+
+    @classmethod
+    def last_stage(cls, config: ViTConfig) -> ViTConfig:
+        return stage_config(config, len(SwinOptions.of(config).depths) - 1)
+
+    def make_trunk(self, config: ViTConfig) -> Trunk:
+        options = SwinOptions.of(config)
+        return SwinTrunk([SwinBlock(config, options, layer) for layer in range(config.depth)], options)
+
+    def make_positions(self, config: ViTConfig) -> PositionEncoding:
+        options, trained = SwinOptions.of(config), config.train_grid
+        image = TrunkShape(config.depth, config.heads, config.dim, trained, 0, config.head_dim)
+        shapes = [
+            replace(
+                image,
+                depth=depth,
+                heads=heads,
+                dim=config.dim * 2**stage,
+                train_grid=options.frame(stage, trained),
+            )
+            for stage, (depth, heads) in enumerate(zip(options.depths, options.heads, strict=True))
+        ]
+        return create_staged(config.encoding, shapes, image, config.encoding_options)
+
+    def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
+        """The last layers of the stages that `indices` mean."""
+        stages = len(self.stage_ends)
+        if isinstance(indices, int):
+            if not 0 < indices <= stages:
+                raise InputError(f"indices {indices!r}: expected 1 to {stages} last stages")
+            return self.stage_ends[-indices:]
+        asked = range(stages) if indices is None else indices
+        if not asked or any(not -stages <= index < stages for index in asked):
+            raise InputError(f"indices {indices!r}: expected one or more stages from {-stages} to {stages - 1}")
+        return [self.stage_ends[stage] for stage in sorted({index % stages for index in asked})]
+
+
+def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
+    """The width and heads of a stage; the depth stays that of all, by which drop path rises."""
+    return config.replace(dim=config.dim * 2**stage, heads=SwinOptions.of(config).heads[stage]) if stage else config
