@@ -82,7 +82,7 @@ def test_there_and_back(options: dict[str, Any], tmp_path) -> None:
     images = torch.randn(2, 3, 12, 20)
     assert torch.equal(read(images), model(images))
     assert model(images).std() > 0.05
-    # Every table shows in the answers. (Of the last layer the CLS token alone is read, whose scores one of k moves alike.)
+    # Every table shows in the answers. (Of the last layer the CLS token is read, all of whose scores k moves alike.)
     for name, tensor in state.items():
         if "lookup_table" in name and name.startswith("blocks.0"):
             other = import_weights("irpe", {**state, name: torch.zeros_like(tensor)}, given)

@@ -22,7 +22,7 @@ def convert(
     The checkpoint keeps where it came from and what it gave on fixed images; `sightline verify` compares both.
 
     Args:
-        project: lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, navit; with heads of
+        project: lookhere, rope_vit, timm, big_vision, vision_transformer, dinov3, deit, irpe, navit; with heads of
             dense tasks segmenter, eomt, owlvit.
         source: Its weights: .safetensors, .pth, .npz; or a folder that timm saved for the Hub.
         dest: The folder to write.
