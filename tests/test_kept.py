@@ -71,7 +71,7 @@ def test_a_function_is_called_once_for_what_is_kept():
     STORES.pop(f"{__name__}.double")
 
 
-@pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial"])
+@pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
 def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     """With bounds that a few sizes fill; the real ones are a few megabytes each."""
     for module in pkgutil.walk_packages(sightline.attention.__path__, "sightline.attention."):
@@ -93,7 +93,9 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     assert "coordinates" in filled
     elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
     elsewhere |= {"inverses of patch resizes"}
-    assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere
+    of_buckets = {"buckets of displacements", "buckets of pairs"}
+    assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere - of_buckets
+    assert encoding != "irpe" or of_buckets <= filled
     for store in STORES.values():
         store.clear()
 

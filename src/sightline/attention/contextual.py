@@ -22,8 +22,8 @@ from sightline.grid import Grid
 from sightline.kept import Kept
 from sightline.segment import Segment, row_major_index
 
-_TABLES = Kept("buckets of displacements", 1 << 20)
-_PAIRS = Kept("buckets of pairs", 4 << 20)
+_TABLES = Kept("buckets of displacements", 1 << 19)
+_PAIRS = Kept("buckets of pairs", 3 << 19)
 
 
 class Buckets(ABC):

@@ -153,7 +153,7 @@ class Directed(Term):
 
 
 # Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells.
-_TABLES = Kept("tables of displacements", 12 << 20)
+_TABLES = Kept("tables of displacements", 10 << 20)
 _KEPT_ELEMENTS, _COVER_STEP = 2**18, 16
 _PLACES = Kept("places in tables of displacements", 4 << 20)
 

@@ -48,7 +48,7 @@ class CreamIrpe(VitNames):
         require("irpe: method", given["method"], METHODS)
         require("irpe: mode", given["mode"], MODES)
         on = "".join(sorted(given["rpe_on"], key=(_ON + given["rpe_on"]).index))
-        if not on or any(letter not in _ON for letter in on):
+        if not on or any(letter not in _ON for letter in on) or len(set(on)) < len(on):
             raise InputError(f"irpe: rpe_on {given['rpe_on']!r}: expected some of the letters q, k and v")
         options = {
             "irpe.method": METHODS[given["method"]],
