@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from sightline import analysis, load_model, save_model
@@ -243,5 +244,9 @@ def test_by_the_command_line(tmp_path, capsys) -> None:
     settings = [word for one in options for word in ("--set", f"model_options.{one}")]
     made = ["--data", "digits", "--encoding", "rope_axial", "--resolution", "16", "--images", "64"]
     assert app.main(["train", *made, *settings, "--set", "validation=null", "--out", where]) == 0
-    assert app.main(["analyse", where, "--images", "2", "--out", str(tmp_path / "inside")]) == 0
+    looked = ["analyse", where, "--images", "2", "--resolutions", "16", "--out", str(tmp_path / "inside"), "--measures"]
+    assert app.main([*looked, "attention_distance,entropy"]) == 0
+    assert app.main([*looked, "attention_rollout"]) == 2
     assert "attends inside parts of an image" in capsys.readouterr().err
+    Image.new("RGB", (24, 16)).save(tmp_path / "wide.png")
+    assert app.main(["predict", where, str(tmp_path / "wide.png"), "--resolution", "native"]) == 0
