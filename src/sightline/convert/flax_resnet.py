@@ -39,8 +39,6 @@ def resnet_fields(project: str, given: Mapping[str, Any], state: Mapping[str, Te
     fields = {
         "embedder": "resnet",
         "embedder_options": options,
-        # Its convolutions take any size.
-        "fit": "crop",
         "channels": 3 if root is None or root.dim() != 4 else root.shape[2],
     }
     return fields, ResNetOptions(**options).stride

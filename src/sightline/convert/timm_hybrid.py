@@ -6,7 +6,7 @@ from typing import Any
 
 from sightline.errors import InputError
 from sightline.models import ViTConfig
-from sightline.models.embedders.resnet import resnet_options
+from sightline.models.embedders.resnet import resnet_options, stem_fit
 
 # Layers -> a name of timm's whose stem has them.
 _STEMS = {
@@ -47,12 +47,13 @@ def hybrid_fields(embed: Any) -> dict[str, Any]:
     rows, cols = embed.patch_size
     if rows != cols or not hasattr(embed.proj, "kernel_size"):
         raise _refusal("its stem's map has no projection of square patches")
+    stride = 4 * 2 ** max(len(stages) - 1, 0)
     return {
-        "patch_size": rows * 4 * 2 ** max(len(stages) - 1, 0),
+        "patch_size": rows * stride,
         "channels": root.conv.in_channels,
         "image_size": tuple(embed.img_size),
         "patch_bias": embed.proj.bias is not None,
-        "fit": "pad" if embed.dynamic_img_pad else "crop",
+        "fit": "pad" if embed.dynamic_img_pad else stem_fit(embed.img_size, rows * stride, stride),
         "embedder": "resnet",
         "embedder_options": {
             "layers": [len(stage.blocks) for stage in stages],

@@ -12,6 +12,7 @@ from sightline.convert.base import Entry, Project, prefixed, same, unbatched
 from sightline.convert.flax_names import dense, image_fields, kernel_like, numbered_together, trunk
 from sightline.convert.flax_resnet import flat_norms, resnet_arguments, resnet_fields, stem
 from sightline.models import Model, ViTConfig
+from sightline.models.embedders.resnet import stem_fit
 
 _TRANSFORMER = ("num_layers", "num_heads", "mlp_dim")
 
@@ -46,6 +47,8 @@ class GoogleVit(Project):
         token = fields["pool"] == "cls"
         hybrid, stride = resnet_fields(self.name, given, state)
         images = image_fields(self.name, given, state, given["patches"].get("size"), _TABLE, int(token), stride)
+        if hybrid:
+            hybrid["fit"] = stem_fit(images["image_size"], images["patch_size"], stride)
         return ViTConfig(
             **{**images, **fields, **hybrid},
             depth=trunk["num_layers"],
