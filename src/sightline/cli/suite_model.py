@@ -54,8 +54,8 @@ class Asked:
         Raises:
             InputError: there is no such model, or what was asked of it goes with `timm:` alone.
         """
-        model, identity, *rest = self._as_it_is(suite, device)
-        return model, replace(identity, patch_size=self._with_patches(model)), *rest
+        model, identity, skip, pixels = self._as_it_is(suite, device)
+        return model, replace(identity, patch_size=self._with_patches(model)), skip, pixels
 
     def _with_patches(self, model: Model) -> int | None:
         """Give a model the patches that were asked for; their side where it is not its own."""

@@ -91,7 +91,7 @@ def _pair(project: str, name: str, value: Any) -> tuple[int, int]:
         raise InputError(f"{project}: {name} {value!r}: expected two sides")
     for side in sides:
         require_whole(f"{project}: {name}", side, 1)
-    return sides
+    return sides[0], sides[1]
 
 
 def _kernel_like(config: ViTConfig, base: int) -> Tensor:

@@ -84,7 +84,9 @@ class Embedder(nn.Module):
         if getattr(self, "options", None) is None or not hasattr(self.options, "rule"):
             raise InputError(f"embedder {self.name}: has patches of one size (expected embedder patches or flexible)")
         square = size[0] == size[1]
-        self.cutter = self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, tuple(size))
+        self.cutter = (
+            self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, (size[0], size[1]))
+        )
         self.patch_size = (size[0], size[1])
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -105,9 +105,10 @@ def with_plain_patches(model: Model) -> Model:
         return model
     config = model.config.replace(embedder="patches", embedder_options={})
     plain, embedder = copy.deepcopy(model), embedder_class("patches")(config)
-    weights = {"proj.weight": kernel_for(model.patch_embed.proj.weight, model.config, config)}
-    if model.patch_embed.proj.bias is not None:
-        weights["proj.bias"] = model.patch_embed.proj.bias
+    proj: Any = model.patch_embed.proj
+    weights = {"proj.weight": kernel_for(proj.weight, model.config, config)}
+    if proj.bias is not None:
+        weights["proj.bias"] = proj.bias
     embedder.load_state_dict({name: value.detach().clone() for name, value in weights.items()}, assign=True)
     plain.config, plain.patch_embed = config, embedder.train(model.training)
     return plain

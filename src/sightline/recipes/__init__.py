@@ -7,7 +7,7 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import dense, embedded, folders, papers, self_supervised
+from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised
 from sightline.training.config import TrainConfig
 
 _LABELLED = ("imagefolder", "hf", "wds")
@@ -21,6 +21,8 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "deit3_400ep": (_LABELLED, papers.deit3_400ep),
     "detect_scenes": (("scenes",), dense.detect_scenes),
     "digits": (("digits",), embedded.digits),
+    "flexi_scenes": (("scenes",), flexible.flexi_scenes),
+    "flexivit": (_LABELLED, flexible.flexivit),
     "imagefolder": (_LABELLED, folders.imagefolder),
     "images": (("images",), self_supervised.images),
     "lookhere_150ep": (_LABELLED, papers.lookhere_150ep),

@@ -324,7 +324,7 @@ class _Uniform(TrainingPlan):
         for number in range(first, plan.steps):
             place = stages.place(begins, number)
             patch, cells = sizes[place % len(sizes)], stages.cells[place]
-            side = (stages.sides[place // len(sizes)],) * 2
+            side = stages.sides[place // len(sizes)], stages.sides[place // len(sizes)]
             epoch, inside = plan.locate(number)
             places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
