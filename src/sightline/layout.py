@@ -333,7 +333,7 @@ class TokenLayout:
             start = self.num_prefix_tokens
             for segment, length in zip(self.segments, self.lengths, strict=True):
                 # A window's image begins elsewhere; nothing else is in a layout of windows.
-                grid, _, first = segment.window or (segment.grid, None, start)
+                grid, _, first, _ = segment.window or (segment.grid, None, start, None)
                 if segment.complete:
                     index = row_major_index(segment.image_coords[0], grid)
                     order[start : start + segment.patches] = index + first

@@ -15,6 +15,7 @@ from sightline.analysis.images import Images, Normalised, Size, Sizes, looked_at
 from sightline.analysis.measures.base import Measure
 from sightline.attention.dispatch import Recorded, recording
 from sightline.data.batch import Batch, normalised
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from sightline.models import Model
 from sightline.models.model import evaluation_mode
@@ -57,6 +58,9 @@ def analysed_together(
     Raises:
         InputError: a measure is not for this model, or as `looked_at`; before anything is computed.
     """
+    if model.num_features != model.embed_dim:
+        heads = "stages have other heads and grids, which no measure shows"
+        raise InputError(f"analyse: architecture {model.name}: its {heads} (expected a trunk without stages)")
     make = measures if isinstance(measures, Mapping) else {one.name: one for one in measures}
     for one in make.values():
         if isinstance(one, type):

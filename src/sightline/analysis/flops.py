@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sightline.grid import Grid
 from sightline.models import ViTConfig
+from sightline.models.architectures.swin import SwinOptions, stage_config
 
 
 def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
@@ -16,6 +18,8 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
     """
+    if config.architecture == "swin":
+        return sum(_of_stages(config, count) for count in patches)
     dim, width = config.dim, config.attention_width
     pooled = config.has_probe and config.has_classifier
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
@@ -37,6 +41,24 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
         if pooled:
             seen = slots if config.pool_prefix else count
             total += 2 * seen * (dim + 1) * config.probe_width
+    return 2 * total
+
+
+def _of_stages(config: ViTConfig, patches: int) -> int:
+    """As `forward_flops`, of a square image that whole windows fill (Swin equations 1 and 2, and the merging)."""
+    options, total = SwinOptions.of(config), config.channels * config.patch_size**2 * config.dim * patches
+    cells = Grid.checked(options.window).cells
+    for stage, depth in enumerate(options.depths):
+        one, slots = stage_config(config, stage), -(-patches // 4**stage)
+        mlp = one.mlp_hidden * (3 if one.mlp == "swiglu" else 2)
+        total += (
+            depth * slots * (one.dim * (4 * one.attention_width + mlp) + 2 * min(cells, slots) * one.attention_width)
+        )
+        # Four patches of half the width to one.
+        total += 2 * one.dim * one.dim * slots if stage else 0
+    hidden = (config.head_hidden or one.dim) if config.head == "mlp" else 0
+    if config.num_classes:
+        total += one.dim * (hidden or config.num_classes) + hidden * config.num_classes
     return 2 * total
 
 

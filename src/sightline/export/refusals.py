@@ -10,6 +10,7 @@ from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
 from sightline.models import Model
+from sightline.models.architectures.swin import Swin
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 """What a model is exported to, and how such files' names end."""
@@ -56,6 +57,11 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
     check_target(to, opset=opset, int8=int8)
     if not isinstance(model, Model):
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
+    if isinstance(model, Swin):
+        raise InputError(
+            "export: architecture swin: how many windows there are hangs on an image's size, and one program is for "
+            "every size (expected a vit)"
+        )
     if to == "torch":
         return
     encoding = model.encoding
