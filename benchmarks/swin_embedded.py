@@ -4,14 +4,16 @@
 
 `swin_micro_patch4` (two stages, windows of 4) is trained with each encoding as the demonstration trains (48,000 glyphs
 at 32 px, one seed) and tested on the same scenes at 32, 64 and 148 px (1, 2 and 4.6 times). The same weights are tested
-again with windows that grow as the image does: frequencies are counted on, the table of displacements is resized (BEiT's
-rule). A row of `top1` has its interval; the figure is `reports.plots.by_resolution`. With two jobs at once about 15
+again with windows that grow as the image does: frequencies are counted on, the table of displacements is resized by
+BEiT's rule. A row of `top1` has its interval; the figure is `reports.plots.by_resolution`. Both at once take about 15
 minutes on two idle cores. `--quick` shows 640 images and tests on 60.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,6 @@ def grown(runs: Path, encoding: str) -> Path:
 
 def measured(folder: Path, *, quick: bool, threads: int) -> list[ResultRow]:
     """The rows of a model that was not trained as it is tested, by the command."""
-    import subprocess
-    import sys
-
     rows = folder / RESULTS
     words = ["--data", "scenes", "--images", "6" if quick else "300", "--threads", str(threads), "--overwrite"]
     command = [sys.executable, "-m", "sightline", "evaluate", str(folder), "--resolutions", ",".join(map(str, SIDES))]
@@ -77,10 +76,21 @@ def main() -> None:
         named += [(job.name, "grows", row) for row in measured(folder, quick=asked.quick, threads=asked.threads)]
     top1 = [(name, window, row) for name, window, row in named if row.metric == "top1" and row.split == "test"]
     rows: list[dict[str, Any]] = [
-        {"benchmark": "swin_embedded", "model": "swin_micro_patch4", "encoding": name, "window": window, "seed": 0,
-         "resolution": row.resolution, "top1": row.value, "images": row.count, "hardware": runtime.hardware(), "commit": runtime.commit()}
+        {
+            "benchmark": "swin_embedded",
+            "model": "swin_micro_patch4",
+            "encoding": name,
+            "window": window,
+            "seed": 0,
+            "resolution": row.resolution,
+            "top1": row.value,
+            "interval": row.limits(),
+            "images": row.count,
+            "hardware": runtime.hardware(),
+            "commit": runtime.commit(),
+        }
         for name, window, row in top1
-    ]  # fmt: skip
+    ]
     parser.save(rows)
     print_table(("encoding", "window", "resolution", "top1", "images"), rows)
     figure = asked.figure or asked.runs / "swin_embedded.svg"

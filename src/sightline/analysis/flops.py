@@ -56,6 +56,7 @@ def _of_stages(config: ViTConfig, patches: int) -> int:
         )
         # Four patches of half the width to one.
         total += 2 * one.dim * one.dim * slots if stage else 0
+    one = stage_config(config, len(options.depths) - 1)
     hidden = (config.head_hidden or one.dim) if config.head == "mlp" else 0
     if config.num_classes:
         total += one.dim * (hidden or config.num_classes) + hidden * config.num_classes

@@ -100,7 +100,7 @@ class SwinOptions:
         small = [side <= width for side, width in zip(grid, window, strict=True)]
         shift = [width // 2 for width in window]
         if self.edges == "padded":
-            window = Grid(map(min, grid, window))
+            window = Grid(*map(min, grid, window))
             shift = [0 if one else width for one, width in zip(small, shift, strict=True)]
         elif any(small):
             square = window.rows == window.cols
@@ -172,6 +172,8 @@ class SwinTrunk(Trunk):
     """Blocks in stages."""
 
     takes_tiles: ClassVar[bool] = False
+
+    options: Any
 
     def __init__(self, blocks: Sequence[nn.Module], options: SwinOptions) -> None:
         super().__init__(blocks)
@@ -268,18 +270,20 @@ class Swin(TimmSurface):
             InputError: a size that is none; the model is as it was.
         """
         config, options = self.config, SwinOptions.of(self.config)
-        size = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
+        size: Any = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
         before, window = config.grid_of(config.image_size), Grid.checked(options.window)
         if window_size is not None:
             window = Grid.checked(window_size, "window_size")
         elif options.edges == "padded":
             grid = config.grid_of(size)
-            window = Grid(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True))
+            window = Grid(*(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True)))
         table = options.window if options.table_window is None else options.table_window
         own = {**config.architecture_options, "window": tuple(window), "table_window": table}
         config = config.replace(image_size=size, table_grid=tuple(config.train_grid), architecture_options=own)
         options = SwinOptions.of(config)
-        self.config, self.blocks.options = config, options
+        self.config, blocks = config, self.blocks
+        assert isinstance(blocks, SwinTrunk)
+        blocks.options = options
         for layer, block in enumerate(self.blocks):
             attn: Any = block.attn
             attn.options, attn.trained = options, trained_grid(config, options, options.stage_of(layer))
