@@ -20,7 +20,7 @@ from typing import Any
 
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
-from sightline.models import VisionTransformer, ViTConfig, list_models, model_config
+from sightline.models import ViTConfig, list_models, make_model, model_config
 from sightline.models.timm_names import TIMM_POOLS, arguments_of, timm_cfg
 from sightline.runtime import import_timm
 
@@ -125,7 +125,7 @@ def _build(
     unpooled = arguments.get("global_pool") == ""
     if unpooled:
         del arguments["global_pool"]
-    model = VisionTransformer(model_config(size, **fields_of(**arguments))).to(device, dtype)
+    model: Any = make_model(model_config(size, **fields_of(**arguments))).to(device, dtype)
     if unpooled:
         model.reset_classifier(model.num_classes, "")
     # Weights from elsewhere say how their images were prepared; without them the model does.

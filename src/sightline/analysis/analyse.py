@@ -58,6 +58,9 @@ def analysed_together(
     Raises:
         InputError: a measure is not for this model, or as `looked_at`; before anything is computed.
     """
+    if model.num_features != model.embed_dim:
+        heads = "stages have other heads and grids, which no measure shows"
+        raise InputError(f"analyse: architecture {model.name}: its {heads} (expected a trunk without stages)")
     make = measures if isinstance(measures, Mapping) else {one.name: one for one in measures}
     for one in make.values():
         if isinstance(one, type):

@@ -11,6 +11,7 @@ import torch
 from sightline.encodings.create import create_encoding
 from sightline.grid import Grid
 from sightline.models import ViTConfig
+from sightline.models.architectures.swin import SwinOptions, stage_config
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 
@@ -25,6 +26,8 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     Args:
         patches: of each image, those that were not dropped; prefix tokens are the model's.
     """
+    if config.architecture == "swin":
+        return sum(_of_stages(config, count) for count in patches)
     dim, width = config.dim, config.attention_width
     pooled = config.has_probe and config.has_classifier
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
@@ -72,6 +75,25 @@ def _counted(name: str, options: str, sizes: tuple[int, int, int, int], train_gr
             **json.loads(options),
         )
     return encoding.products_of_slot()
+
+
+def _of_stages(config: ViTConfig, patches: int) -> int:
+    """As `forward_flops`, of a square image that whole windows fill (Swin equations 1 and 2, and the merging)."""
+    options, total = SwinOptions.of(config), config.channels * config.patch_size**2 * config.dim * patches
+    cells = Grid.checked(options.window).cells
+    for stage, depth in enumerate(options.depths):
+        one, slots = stage_config(config, stage), -(-patches // 4**stage)
+        mlp = one.mlp_hidden * (3 if one.mlp == "swiglu" else 2)
+        total += (
+            depth * slots * (one.dim * (4 * one.attention_width + mlp) + 2 * min(cells, slots) * one.attention_width)
+        )
+        # Four patches of half the width to one.
+        total += 2 * one.dim * one.dim * slots if stage else 0
+    one = stage_config(config, len(options.depths) - 1)
+    hidden = (config.head_hidden or one.dim) if config.head == "mlp" else 0
+    if config.num_classes:
+        total += one.dim * (hidden or config.num_classes) + hidden * config.num_classes
+    return 2 * total
 
 
 def training_flops(config: ViTConfig, patches: Iterable[int]) -> int:

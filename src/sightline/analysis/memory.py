@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from sightline import runtime
+from sightline.analysis.memory_stages import kept_of_stages, parameters_of, plain_stages
 from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
@@ -104,7 +105,7 @@ def estimate_memory(
     require("dtype", dtype, DTYPES)
     require_whole("batch", batch, 1)
     require_whole("sharers", sharers, 1)
-    one = _Pass(config, batch, dtype, training, ema, saves, sharers, device)
+    one = _pass_of(config, batch, dtype, training, ema, saves, sharers, device)
     return one.at(Grid.checked(image_size, "image_size"))
 
 
@@ -116,7 +117,7 @@ def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-class _Pass:
+class PlainPass:
     """A pass, or a training step, whatever the size of its images.
 
     Attributes:
@@ -188,20 +189,26 @@ class _Pass:
         keys = -(-architecture_class(config.architecture).pairs(config, grid.cells, grid) // (config.depth * tokens))
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
         tiled = self.on_cpu and self.bias == "directed" and enough is not None and keys >= enough
+        of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
+        moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
+        kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
+        stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
+        return self.sum(size, tokens, moment, kept, self._workspace(tokens, keys, tiled), stored)
+
+    def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
+        """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
+        config, grid = self.config, self.config.grid_of((size.rows, size.cols))
         parameters = -(-self.parameters * _FLOAT // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
-        activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
-        of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
-        activations += (batch * grid.cells * of_patch + of_pass) * _FLOAT
-        activations += batch * tokens * self._moment_bytes()
+        activations = self.batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
+        activations += moment
         if self.sharers > 1:
             # With its gradient.
             activations += 2 * self.gathered * _FLOAT
         if self.training:
             # Autocast's copies of the weights are kept for the backward pass.
-            activations += (parameters // 2 if self.low else 0) + self._kept(grid.cells, tokens, keys, tiled)
-        attention = self._workspace(tokens, keys, tiled)
+            activations += (parameters // 2 if self.low else 0) + kept
         return MemoryEstimate(
             tokens=tokens,
             parameters=parameters,
@@ -210,7 +217,7 @@ class _Pass:
             activations=activations,
             attention=attention,
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
-            stored_bias=0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT,
+            stored_bias=stored,
             saved=parameters + moments if self.saves and self.on_cpu else 0,
             built=self.parameters * _FLOAT,
         )
@@ -236,7 +243,7 @@ class _Pass:
         # The bias by displacement becomes one by pairs, and that one a copy with the prefix slots' rows and columns.
         return 2 * bias
 
-    def _kept(self, cells: int, tokens: int, keys: int, tiled: bool) -> int:
+    def kept(self, cells: int, tokens: int, keys: int, tiled: bool) -> int:
         """Bytes that all layers keep for the backward pass."""
         config, batch = self.config, self.batch
         # Sine and cosine of each angle, for q and for k.
@@ -278,7 +285,7 @@ class _Pass:
         masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
         return _FLOAT * (4 * self.batch * tokens * width + masks)
 
-    def _moment_bytes(self) -> int:
+    def moment_bytes(self) -> int:
         """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
         config, element = self.config, self.element
         dim, width = config.dim, config.attention_width
@@ -291,6 +298,27 @@ class _Pass:
         pooling = 4 * width * element if config.has_probe else 0
         mlp = element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
         return before + max(attention, mlp, pooling)
+
+
+class _StagedPass(PlainPass):
+    """A pass of a trunk of stages."""
+
+    def __init__(self, config: ViTConfig, *given: Any) -> None:
+        plain = plain_stages(config)
+        self.stages = [PlainPass(one, *given) for one in plain]
+        super().__init__(plain[0], *given)
+        self.config, self.parameters = config, parameters_of(config)
+        # No more than the last stage at once.
+        self.gathered = self.stages[-1].gathered
+
+    def at(self, size: Grid) -> MemoryEstimate:
+        kept, moment, attention, stored = kept_of_stages(self.config, self.stages, size)
+        tokens = self.config.grid_of((size.rows, size.cols)).cells
+        return self.sum(size, tokens, moment, kept if self.training else 0, attention, stored)
+
+
+def _pass_of(config: ViTConfig, *given: Any) -> PlainPass:
+    return (_StagedPass if config.architecture == "swin" else PlainPass)(config, *given)
 
 
 def refuse_what_cannot_fit(
@@ -324,7 +352,7 @@ def refuse_what_cannot_fit(
     size = Grid.checked(image_size, "image_size")
     try:
         # Who trains saves.
-        one = _Pass(config, batch, dtype, training, ema, training, sharers, device)
+        one = _pass_of(config, batch, dtype, training, ema, training, sharers, device)
     except _UncountableError:
         # What cannot be estimated may still run.
         return

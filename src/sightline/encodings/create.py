@@ -136,11 +136,11 @@ def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:
 
 def encoding_options(encoding: PositionEncoding) -> dict[str, Any]:
     """The whole configuration of an encoding as `create_encoding` takes it, its defaults written out."""
-    if not isinstance(encoding, Combined):
-        return dataclasses.asdict(encoding.config)
-    return {
-        f"{part.name}.{key}": value for part in encoding.parts for key, value in dataclasses.asdict(part.config).items()
-    }
+    parts = parts_of(encoding)
+    if len(parts) == 1:
+        return dataclasses.asdict(parts[0].config)
+    # The parts of all stages have one configuration.
+    return {f"{part.name}.{key}": value for part in parts for key, value in dataclasses.asdict(part.config).items()}
 
 
 def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -13,6 +13,7 @@ from sightline.data.source import Source
 from sightline.data.views import View
 from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import parts_of
+from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.evaluation.predict import plan_split, predict_split
 from sightline.models import Model
@@ -84,7 +85,8 @@ def printed_start(encoding: PositionEncoding, view: int | View, patch_size: int)
         view: of `native`, whose images are of any size, there is none.
     """
     part = next((one for one in parts_of(encoding) if one.knob is not None), None)
-    if part is None or (isinstance(view, View) and view.kind == "native"):
+    # Of heads that look over the whole image, which those of windows do not.
+    if part is None or isinstance(encoding, StagedEncoding) or (isinstance(view, View) and view.kind == "native"):
         return None
     patches = view.patches if isinstance(view, View) else (view / patch_size) ** 2
     ratio, knob = math.sqrt(patches / part.shape.train_grid.cells), part.knob

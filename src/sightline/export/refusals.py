@@ -60,6 +60,8 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
     if isinstance(model.head, TokenHead) and model.head.unexported:
         raise InputError(f"export: head {model.head.name}: {model.head.unexported}")
+    if model.unexported:
+        raise InputError(f"export: architecture {model.name}: {model.unexported}")
     if to == "torch":
         return
     encoding = model.encoding

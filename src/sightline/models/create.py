@@ -42,7 +42,7 @@ def _swin(depths: tuple[int, ...], heads: tuple[int, ...], dim: int, window: int
     return {
         **_fields(4, image, dim, sum(depths), heads[0], 4.0),
         "architecture": "swin",
-        "architecture_options": {"depths": depths, "heads": heads, "window": window},
+        "architecture_options": {"depths": list(depths), "heads": list(heads), "window": window},
         "encoding": "rpe_learned",
         "pool": "mean",
         "patch_norm": "after",

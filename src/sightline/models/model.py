@@ -50,10 +50,12 @@ class Model(nn.Module):
         head: of the pooled vector, or a `TokenHead`.
         num_prefix_tokens: tokens of each image before those of its patches.
         num_classes: outputs of the classifier, 0 for features.
+        unexported: why no program for every size is made of it, and what is expected; "" where one is.
         started_anew: names of weights that were not those of the checkpoint it began with (`create_model(init_from=)`).
     """
 
     name: ClassVar[str]
+    unexported: ClassVar[str] = ""
     takes_parts: ClassVar[bool] = True
     encoding: PositionEncoding
     attn_pool: Pooling | None

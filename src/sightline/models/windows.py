@@ -35,11 +35,11 @@ class _Band(NamedTuple):
 
     first: int
     width: int
-    count: int
+    windows: int
 
     @property
     def cells(self) -> int:
-        return self.width * self.count
+        return self.width * self.windows
 
 
 class _Image(NamedTuple):
@@ -72,7 +72,7 @@ class _Image(NamedTuple):
         found = []
         for high, strip in zip(self.bands[0], _parts(x, self.bands[0], 1), strict=True):
             for wide, part in zip(self.bands[1], _parts(strip, self.bands[1], 2), strict=True):
-                inner = part.unflatten(2, (wide.count, wide.width)).unflatten(1, (high.count, high.width))
+                inner = part.unflatten(2, (wide.windows, wide.width)).unflatten(1, (high.windows, high.width))
                 found.append(inner.transpose(2, 3).flatten(1, 4))
         return found
 
@@ -82,7 +82,7 @@ class _Image(NamedTuple):
         for high in self.bands[0]:
             row = []
             for wide in self.bands[1]:
-                inner = next(at).unflatten(1, (high.count, wide.count, high.width, wide.width))
+                inner = next(at).unflatten(1, (high.windows, wide.windows, high.width, wide.width))
                 row.append(inner.transpose(2, 3).flatten(3, 4).flatten(1, 2))
             strips.append(row[0] if len(row) == 1 else torch.cat(row, dim=2))
         x = strips[0] if len(strips) == 1 else torch.cat(strips, dim=1)
@@ -100,8 +100,8 @@ class _Image(NamedTuple):
                 grid = Grid(high.width, wide.width)
                 firsts = [
                     (high.first + down * high.width, wide.first + across * wide.width)
-                    for down in range(high.count)
-                    for across in range(wide.count)
+                    for down in range(high.windows)
+                    for across in range(wide.windows)
                 ]
                 found.append(
                     [

@@ -52,7 +52,11 @@ class Flex(Backend):
             able = q.device.type == "cpu" and not torch.is_grad_enabled()
         # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
         pieces = any(one.frame != one.grid for one in keys.segments)
-        return able and pattern.directed and not (pieces and any(one.outside == "max" for one in pattern.terms))
+        return (
+            able
+            and pattern.directed
+            and not (pieces and any(isinstance(one, Directed) and one.outside == "max" for one in pattern.terms))
+        )
 
     def runs_on(self, device: torch.device) -> bool:
         return device.type == "cuda" and _has_triton()

@@ -100,7 +100,7 @@ class SwinOptions:
         small = [side <= width for side, width in zip(grid, window, strict=True)]
         shift = [width // 2 for width in window]
         if self.edges == "padded":
-            window = Grid(map(min, grid, window))
+            window = Grid(*map(min, grid, window))
             shift = [0 if one else width for one, width in zip(small, shift, strict=True)]
         elif any(small):
             square = window.rows == window.cols
@@ -157,9 +157,7 @@ class SwinBlock(Block):
         stage = options.stage_of(layer)
         own, place = stage_config(config, stage), layer - options.firsts[stage]
         super().__init__(own, layer)
-        # Which windows there are at timm's edges hangs on the image's size, how they grow on the trained grid.
-        there = config.grid_of(config.image_size) if options.edges == "padded" else config.train_grid
-        trained = merged_grid(there, stage)
+        trained = trained_grid(config, options, stage)
         self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
         self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
 
@@ -174,6 +172,8 @@ class SwinTrunk(Trunk):
     """Blocks in stages."""
 
     takes_tiles: ClassVar[bool] = False
+
+    options: Any
 
     def __init__(self, blocks: Sequence[nn.Module], options: SwinOptions) -> None:
         super().__init__(blocks)
@@ -194,6 +194,9 @@ class Swin(TimmSurface):
     """
 
     name = "swin"
+    unexported: ClassVar[str] = (
+        "how many windows there are hangs on an image's size, and one program is for every size (expected a vit)"
+    )
 
     def __init__(self, config: ViTConfig) -> None:
         options = SwinOptions.of(config)
@@ -206,8 +209,8 @@ class Swin(TimmSurface):
             raise InputError(f"architecture swin: pool {config.pool!r}: expected 'mean'")
         if not config.has_classifier:
             raise InputError(
-                f"architecture swin: head {config.head!r} reads patches of {config.patch_size} px, which are merged "
-                "here (expected linear or mlp)"
+                f"architecture swin: head {config.head!r} reads patches of one size, which are merged here (expected "
+                "linear or mlp)"
             )
         if config.mask_token:
             raise InputError("architecture swin: mask_token: expected false")
@@ -253,6 +256,41 @@ class Swin(TimmSurface):
         ]
         return create_staged(config.encoding, shapes, image, config.encoding_options)
 
+    def set_input_size(
+        self,
+        img_size: Sequence[int] | int | None = None,
+        window_size: Sequence[int] | int | None = None,
+    ) -> None:
+        """Another size of images, or of windows; tables of displacements stay as they were trained, and are resized by
+        their own rule where they are used.
+
+        Args:
+            img_size: (height, width) or one side in pixels. At timm's edges (`padded`) windows are those of this size,
+                and without `window_size` keep their share of the grid (as timm); at ours any size runs as it is.
+            window_size: (rows, cols) or one side in patches.
+
+        Raises:
+            InputError: a size that is none; the model is as it was.
+        """
+        config, options = self.config, SwinOptions.of(self.config)
+        size: Any = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
+        before, window = config.grid_of(config.image_size), Grid.checked(options.window)
+        if window_size is not None:
+            window = Grid.checked(window_size, "window_size")
+        elif options.edges == "padded":
+            grid = config.grid_of(size)
+            window = Grid(*(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True)))
+        table = options.window if options.table_window is None else options.table_window
+        own = {**config.architecture_options, "window": tuple(window), "table_window": table}
+        config = config.replace(image_size=size, table_grid=tuple(config.train_grid), architecture_options=own)
+        options = SwinOptions.of(config)
+        self.config, blocks = config, self.blocks
+        assert isinstance(blocks, SwinTrunk)
+        blocks.options = options
+        for layer, block in enumerate(self.blocks):
+            attn: Any = block.attn
+            attn.options, attn.trained = options, trained_grid(config, options, options.stage_of(layer))
+
     def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
         """The last layers of the stages that `indices` mean."""
         stages = len(self.stage_ends)
@@ -269,3 +307,10 @@ class Swin(TimmSurface):
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
     """The width and heads of a stage; the depth stays that of all, by which drop path rises."""
     return config.replace(dim=config.dim * 2**stage, heads=SwinOptions.of(config).heads[stage]) if stage else config
+
+
+def trained_grid(config: ViTConfig, options: SwinOptions, stage: int) -> Grid:
+    """The grid of a stage by which its windows are found: at timm's edges of images of `image_size`, else of those that
+    the encoding was made for."""
+    there = config.grid_of(config.image_size) if options.edges == "padded" else config.train_grid
+    return merged_grid(there, stage)
