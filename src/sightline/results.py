@@ -31,7 +31,7 @@ _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # What a row of 0.1 lacks, which knew accuracies alone.
 _OLD = {"unit": FRACTION, "better": "higher"}
 # What a file does not say where it is so.
-_UNSAID = {"shrunk": None, "picture": "", "ranks": 1, "tuning": (), "preparation": "", "classes": None}
+_UNSAID = {"shrunk": None, "picture": "", "ranks": 1, "tuning": (), "preparation": "", "classes": None, "frames": None}
 # Its names of accuracies of a part of the images.
 _OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
 
@@ -102,6 +102,7 @@ class ResultRow(Origin, Measured):
     search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
     which candidates, and the value found. `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
+    `frames` is how many frames of each clip were shown (None: images, to a model of images).
     `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
     the answers were, where a suite says it.
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images.
@@ -120,6 +121,7 @@ class ResultRow(Origin, Measured):
     ranks: int = 1
     preparation: str = ""
     classes: int | None = None
+    frames: int | None = None
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -160,8 +162,10 @@ class ResultRow(Origin, Measured):
 
     @property
     def shown(self) -> str:
-        """How images were shown, in words: "64 px", or the view where that is no square."""
+        """How images were shown, in words: "64 px", or the view where that is no square; of clips also how many frames."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
+        if self.frames is not None:
+            size = f"{self.frames} frames of {size}"
         return size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
 
     @property
@@ -175,7 +179,7 @@ class ResultRow(Origin, Measured):
     @property
     def measured(self) -> tuple[object, ...]:
         """What tells its measurement from others: rows of one pass over the same images share it."""
-        looked = self.slices.get(INFERENCE), self.preparation
+        looked = self.slices.get(INFERENCE), self.preparation, self.frames
         return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, *looked
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.augmenting import make_augmentations
+from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
@@ -33,6 +34,7 @@ _DECIDED_BY = {
     "encoding": "encoding",
     "encoding_options": "encoding_options",
     "image_size": "resolution",
+    "clip_frames": "frames",
     "table_grid": "encoding",
     "num_classes": "data",
     "class_names": "data",
@@ -82,6 +84,9 @@ class TrainConfig:
         resolution: side of the training images in pixels; None takes the model's.
         progressive: sides in pixels of the training images before `resolution`, rising, each for an equal part of the
             run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
+        frames: of each clip that are shown; None takes those of `init_from`, else 8; of a model of clips alone, which
+            takes an image as a clip of one frame. frame_stride: from one to the next, in frames of the clip; None
+            spreads them over it (`data.frames.FrameSampling`).
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
@@ -126,6 +131,8 @@ class TrainConfig:
     encoding_options: dict[str, Any] = field(default_factory=dict)
     resolution: int | None = None
     progressive: tuple[int, ...] = ()
+    frames: int | None = None
+    frame_stride: int | None = None
     images: int | None = None
     epochs: float | None = None
     tokens: int | None = None
@@ -190,6 +197,9 @@ class TrainConfig:
                 "packing.resolutions)"
             )
         check_skip(self.skip_unreadable)
+        for name in ("frames", "frame_stride"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name), 1, MOST_FRAMES)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1, MAX_SEED)
