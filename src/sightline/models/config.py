@@ -260,6 +260,16 @@ class ViTConfig:
         return {"frames": frames or self.clip_frames or 1} if self._cutter.axes == 3 else {}
 
     @property
+    def tubelet(self) -> int | None:
+        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
+        return getattr(self._cutter, "tubelet", 1) if self.takes_clips else None
+
+    @property
+    def takes_clips(self) -> bool:
+        """Whether the embedder cuts clips, of which an image is one; else images alone."""
+        return self._cutter.axes == 3
+
+    @property
     def _cutter(self) -> Cutter:
         return embedder_class(self.embedder).cutter_of(self)
 

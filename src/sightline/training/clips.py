@@ -53,12 +53,22 @@ def decided_frames(config: TrainConfig, model: ViTConfig, source: Source) -> int
             f"task {config.task}: says {' and '.join(needs)} of an image, and embedder {model.embedder!r} cuts clips "
             "(expected task classification, or an embedder of images)"
         )
-    if not source.of_clips:
-        frames = config.frames or 1
-    else:
-        frames = config.frames or model.clip_frames or DEFAULT_FRAMES
+    frames = config.frames or clip_frames(model, source)
+    assert frames is not None
     source.showing_frames(FrameSampling(frames, config.frame_stride))
     return frames
+
+
+def clip_frames(model: ViTConfig, source: Source, trained: int | None = None) -> int | None:
+    """How many frames of each clip of a data set a model is shown unless others are asked for: those of its training,
+    else 8; of images one. None for a model of images.
+
+    Args:
+        trained: of its last training, where that says it.
+    """
+    if not model.takes_clips:
+        return None
+    return (trained or model.clip_frames or DEFAULT_FRAMES) if source.of_clips else 1
 
 
 def showing_frames(source: Source, frames: int | None, stride: int | None, *, packed: bool) -> Source:
