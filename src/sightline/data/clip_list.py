@@ -10,7 +10,7 @@ from typing import BinaryIO
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
 from sightline.data.encoded import Contents, Encoded
-from sightline.data.image_list import Entry, Listed, entries_of, list_images, natural_order
+from sightline.data.image_list import Entry, Listed, entries_of, list_images, natural_order, stamp_of
 from sightline.errors import InputError
 
 
@@ -71,6 +71,13 @@ def _stamp(folder: Path, frames: Sequence[os.DirEntry[str]]) -> tuple[int, int, 
     except (OSError, ValueError):
         return -1, -1, -1
     return size, modified, changed
+
+
+def clip_stamp(path: str) -> tuple[int, int, int]:
+    """What tells a clip at a path from another one that was there: as a listing keeps it."""
+    if not os.path.isdir(path):
+        return stamp_of(Path(path))
+    return _stamp(Path(path), [entry for entry in entries_of(Path(path)) if is_frame(entry.name)])
 
 
 def list_clips(given: Sequence[str], stdin: BinaryIO | None = None) -> list[str | Encoded | Unreadable]:

@@ -185,7 +185,9 @@ def scan(
     below = below or images_below
     found: dict[str, dict[str, list[Entry]]] = {}
     for split, folder in splits.items():
-        skipped += [Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not entry.is_dir()]
+        skipped += [
+            Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not entry.is_dir()
+        ]
         part = {name: list(below(folder / name, skipped)) for name in _folders(folder)}
         if not part:
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things})")

@@ -215,7 +215,9 @@ class Source(ABC):
             InputError: it has images alone, and more frames than one are asked for.
         """
         if not self.of_clips and sampling.count > 1:
-            raise InputError(f"data {self.name}: is of images, of one frame each (expected frames 1, not {sampling.count})")
+            raise InputError(
+                f"data {self.name}: is of images, of one frame each (expected frames 1, not {sampling.count})"
+            )
         made = copy.copy(self)
         made.sampling = sampling
         return made

@@ -201,7 +201,9 @@ def evaluate(
                 here: Any = {"what": str(model), "device": where}
                 # The largest alone: no smaller one is hopeless where it is not.
                 if config.sides:
-                    refuse_what_cannot_fit(for_frames(run.model.config, lengths), max(config.sides), loaded=True, **here)
+                    refuse_what_cannot_fit(
+                        for_frames(run.model.config, lengths), max(config.sides), loaded=True, **here
+                    )
                 for view in config.views:
                     refuse_patches_that_cannot_fit(
                         run.model.config, view.patches, asked=f"resolution {view.name}", **here
@@ -231,9 +233,7 @@ def evaluate(
             if logits is not None:
                 with ranks.agreeing():
                     names = [
-                        name
-                        for one in sources
-                        for name in measure.planned_logits(one, run.model, config, run.identity)
+                        name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
                     ]
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
