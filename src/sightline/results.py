@@ -162,7 +162,7 @@ class ResultRow(Origin, Measured):
 
     @property
     def shown(self) -> str:
-        """How images were shown, in words: "64 px", or the view where that is no square; of clips also how many frames."""
+        """How images were shown, in words: "64 px", or the view where that is no square; of clips how many frames."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
         if self.frames is not None:
             size = f"{self.frames} frames of {size}"

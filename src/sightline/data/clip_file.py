@@ -168,13 +168,13 @@ class FrameFolder(Clip):
                 size = read_image_size(path, max_pixels=None)
                 if size != first:
                     raise UnreadableDataError(
-                        f"{path}: {_by(size[::-1])}, where the first frame, {os.path.basename(paths[0])}, is "
-                        f"{_by(first[::-1])} (expected: frames of one size)"
+                        f"{path}: {size[1]}x{size[0]}, where the first frame, {os.path.basename(paths[0])}, is "
+                        f"{first[1]}x{first[0]} (expected: frames of one size)"
                     )
                 if path.lower().endswith(ANIMATIONS) and (count := ClipFile(path).header().frames) > 1:
                     raise UnreadableDataError(
-                        f"{path}: an animation of {count} frames among frames (expected: stills; an animation is a clip "
-                        "of its own, and stands in no folder of frames)"
+                        f"{path}: an animation of {count} frames among frames (expected: stills; an animation is a "
+                        "clip of its own, and stands in no folder of frames)"
                     )
         return ClipHeader(*first, len(paths))
 
@@ -191,8 +191,8 @@ class FrameFolder(Clip):
                 size = size or picture.size
                 if picture.size != size:
                     raise UnreadableDataError(
-                        f"{paths[place]}: {_by(picture.size)}, where a frame before it is {_by(size)} (expected: frames "
-                        "of one size)"
+                        f"{paths[place]}: {_by(picture.size)}, where a frame before it is {_by(size)} (expected: "
+                        "frames of one size)"
                     )
             yield picture
 

@@ -95,7 +95,7 @@ def list_clips(given: Sequence[str], stdin: BinaryIO | None = None) -> list[str 
     return [clip_at(one) if isinstance(one, str) else one for one in found]
 
 
-def _clips_in(folder: str) -> list[str | Encoded | Unreadable]:
+def _clips_in(folder: str) -> list[str]:
     clips: list[str] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -67,7 +67,8 @@ def frames_of(source: Source, model: Model) -> int | None:
 def plan_split(
     model: Model, source: Source, split: str, indices: Sequence[int], view: int | View, aspect: Aspect = "native"
 ) -> list[list[Planned]]:
-    """Every image, or clip, once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of squares.
+    """Every image, or clip, once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of
+    squares.
 
     In a batch of many grids attention goes image by image: this took a sixth (16 tokens) to half (256) of its time
     (`vit_micro_patch4`, lookhere_90, bfloat16, one core).

@@ -43,8 +43,8 @@ def decided_frames(config: TrainConfig, model: ViTConfig, source: Source) -> int
         for name in ("frames", "frame_stride"):
             if (value := getattr(config, name)) is not None:
                 raise InputError(
-                    f"{name} {value}: embedder {model.embedder!r} cuts images (expected none, or model_options.embedder "
-                    "tubelets)"
+                    f"{name} {value}: embedder {model.embedder!r} cuts images (expected none, or "
+                    "model_options.embedder tubelets)"
                 )
         return None
     needs = task_class(config.task).needs

@@ -117,7 +117,8 @@ def evaluate(
     runtime.set_threads(threads)
     others = {
         "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
-        "--frames": frames, "--predictions": predictions, "--logits": logits, "--measures": measures, "--temperature": temperature,
+        "--frames": frames, "--predictions": predictions, "--logits": logits, "--measures": measures,
+        "--temperature": temperature,
     }  # fmt: skip
     own = {"--preparation": preparation, "--limit": limit}
     asked = Asked(str(model), not no_pretrained, num_classes, weights)
