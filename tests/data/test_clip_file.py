@@ -155,7 +155,10 @@ def test_folders_without_frames_and_files_that_are_gone(tmp_path: Path) -> None:
 
 def test_length_and_pixels_are_bounded() -> None:
     assert too_long(ClipHeader(1, 1, MOST_FRAMES), 10_000) is None
-    assert too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9) == f"{MOST_FRAMES + 1} frames are too many (allowed: {MOST_FRAMES})"
+    assert (
+        too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9)
+        == f"{MOST_FRAMES + 1} frames are too many (allowed: {MOST_FRAMES})"
+    )
     assert too_long(ClipHeader(10, 10, 16), 100) is None
     assert too_long(ClipHeader(10, 10, 17), 100) == (
         "17 frames of 10x10 = 1700 pixels are too large (allowed: 1600, 16 times an image; --max-pixels N takes more)"
