@@ -17,21 +17,27 @@ Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_an
 
 
 def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:
-    """Resize a table of vectors over a grid, in float32.
+    """Resize a table of vectors over a grid, in float32; over (frames, rows, cols) first in each frame, then in time,
+    so that `bilinear` is linear along all three.
 
     Args:
-        table: [old.rows * old.cols, dim], row-major.
+        table: [old.cells, dim], row-major.
         interpolation: `bilinear` (LookHere's baselines; a single column makes it linear along one axis, as for
             factorised tables), `bilinear_antialias` (SigLIP 2's NaFlex models), `bicubic` (RoPE-ViT's APE) and
             `bicubic_antialias` (timm), all with half-pixel centres; `corner_aligned` linear from corner to corner
             (big_vision's zoom of order 1).
 
     Returns:
-        float32 [new.rows * new.cols, dim]; the table itself where the grids are equal.
+        float32 [new.cells, dim]; the table itself where the grids are equal.
     """
     # An exported program serves every size, so it takes no short cut that holds for one; the result is the same.
     if not torch.compiler.is_exporting() and old == new:
         return table
+    if len(old) == 3:
+        frames = table.unflatten(0, (old[0], -1)).unbind(0)
+        stills = torch.stack([resize_table(one, Grid(*old[1:]), Grid(*new[1:]), interpolation) for one in frames])
+        in_time = resize_table(stills.flatten(1), Grid(old[0], 1), Grid(new[0], 1), interpolation)
+        return in_time.reshape(new.cells, table.shape[-1])
     image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
     resized = F.interpolate(
         image,

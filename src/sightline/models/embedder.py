@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -42,6 +42,14 @@ class Embedder(nn.Module):
     def cutter_of(cls, config: ViTConfig) -> Cutter:
         """Images to rows: pure, pickled to workers, and known without a model."""
         return Cutter(config.patch_size, config.channels, config.fit)
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of this embedder, which cuts clips, from those of one of images.
+
+        Args:
+            state: by name, relative to this module.
+        """
+        return dict(state)
 
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
