@@ -54,11 +54,19 @@ def test_frames_that_change_a_part_of_the_picture_are_whole(tmp_path: Path) -> N
 
 
 def refused(path: Path, places: list[int] | None = None) -> str:
-    with pytest.raises(UnreadableDataError) as raised:
-        clip = clip_at(str(path))
-        clip.header() if places is None else list(clip.frames(places))
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+    said = attempt(path, places)
+    assert isinstance(said, str)
+    assert "\n" not in said
+    return said
+
+
+def attempt(path: Path, places: list[int] | None) -> object:
+    """What reading a clip gives, its header or some frames, or the line of its fault; every other fault is raised."""
+    clip = clip_at(str(path))
+    try:
+        return clip.header() if places is None else list(clip.frames(places))
+    except UnreadableDataError as error:
+        return str(error)
 
 
 def test_a_truncated_gif_is_told_by_its_header(tmp_path: Path) -> None:
@@ -77,17 +85,13 @@ def test_no_byte_of_a_gif_that_is_cut_raises_anything_else(tmp_path: Path) -> No
     for count in range(len(whole)):
         path.write_bytes(whole[:count])
         for places in (None, [0], [2]):
-            try:
-                clip = clip_at(str(path))
-                found = clip.header() if places is None else list(clip.frames(places))
-            except UnreadableDataError as error:
-                assert "\n" not in str(error)
-            else:
-                assert found
+            found = attempt(path, places)
+            assert found
+            assert "\n" not in str(found)
 
 
 @pytest.mark.parametrize("make", [save_gif, save_webp])
-def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:  # noqa: ANN001
+def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:
     path = make(tmp_path / ("a.gif" if make is save_gif else "a.webp"), frames_of(2, 6))
     content = bytearray(path.read_bytes())
     draws = np.random.default_rng(0)
@@ -96,12 +100,11 @@ def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:  # noqa: ANN
         for place in draws.integers(20, len(content), 6):
             damaged[place] = draws.integers(256)
         path.write_bytes(bytes(damaged))
-        try:
-            clip = clip_at(str(path))
-            list(clip.frames(list(range(clip.header().frames))))
-        except UnreadableDataError as error:
-            assert str(error).startswith(f"{path}: ")
-            assert "\n" not in str(error)
+        header = attempt(path, None)
+        found = attempt(path, list(range(header.frames))) if isinstance(header, ClipHeader) else header
+        if isinstance(found, str):
+            assert found.startswith(f"{path}: ")
+            assert "\n" not in found
 
 
 def test_frames_of_other_sizes_are_refused_by_header_and_by_pixels(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders of clips: the layout, the labels, what is shown of them, and every way in which such a folder can be wrong."""
+"""Folders of clips: the layout, the labels, what is shown of them, and every way in which one can be wrong."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_twins_and_splits_are_as_of_images(folder: Path) -> None:
     assert (held.length("train"), held.length("minival")) == (6, 2)
 
 
-def test_fingerprint_is_of_every_frame_and_is_kept(folder: Path, tmp_path: Path, monkeypatch) -> None:  # noqa: ANN001
+def test_fingerprint_is_of_every_frame_and_is_kept(folder: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
     before = Clips(folder).fingerprint()
     assert before.digest == Clips(shutil.copytree(folder, tmp_path / "copy")).fingerprint().digest
@@ -235,7 +235,7 @@ def test_a_frame_that_is_damaged_is_found_when_it_is_decoded(folder: Path) -> No
     path.write_bytes(bytes(content))
     source, _ = Clips(folder).check_readable("train", skip_unreadable=1)
     source = source.showing_frames(FrameSampling(5))
-    with pytest.raises(UnreadableDataError, match="frame12.png"):
+    with pytest.raises(UnreadableDataError, match=r"frame12\.png"):
         source.example("train", 0, (8, 8))
     make_batch = Maker(source, "train", ROWS, labelling(2).targets)
     batch = make_batch([Planned(index, 0, (8, 8), 8) for index in range(2)])
@@ -271,7 +271,7 @@ def test_clips_are_bounded(folder: Path) -> None:
         (lambda root: save_still(root / "test" / "sit" / "a.png", frames_of(0, 1)[0]), "class folders that"),
     ],
 )
-def test_folders_that_are_otherwise_are_refused(folder: Path, spoil, said: str) -> None:  # noqa: ANN001
+def test_folders_that_are_otherwise_are_refused(folder: Path, spoil, said: str) -> None:
     spoil(folder)
     with pytest.raises(InputError) as raised:
         Clips(folder)

@@ -15,7 +15,7 @@ from sightline.data.sources.moving import DIRECTIONS, SPEED
 from sightline.errors import InputError
 
 
-def shown(count: int, stride: int | None = None, size: tuple[int, int] = (32, 32)):  # noqa: ANN201
+def shown(count: int, stride: int | None = None, size: tuple[int, int] = (32, 32)):
     source = open_source("moving").showing_frames(FrameSampling(count, stride))
     return lambda split, index, **given: source.example(split, index, size, **given)
 
@@ -44,7 +44,7 @@ def places_of(count: int, indices: range) -> tuple[np.ndarray, np.ndarray]:
 
     places, labels = [], []
 
-    def noted(scene, image_size, at):  # noqa: ANN001, ANN202
+    def noted(scene, image_size, at):
         places.append(at / image_size)
         return np.zeros((len(at), *image_size, 3), np.uint8)
 
@@ -96,7 +96,7 @@ def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -
         moving = render_moving(scene, size, centre)[0]
         assert np.abs(moving.astype(int) - still.image).max() <= 1
         # The image has no edges: a whole turn is where it began.
-        turned = render_moving(scene, size, centre + [3 * size[0], -size[1]])[0]
+        turned = render_moving(scene, size, centre + np.array([3 * size[0], -size[1]]))[0]
         assert np.abs(turned.astype(int) - moving).max() <= 1
 
 
