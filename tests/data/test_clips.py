@@ -20,9 +20,10 @@ from sightline.data.mixing import MixingConfig, read_example
 from sightline.data.packs import by_frames, by_grid, plan
 from sightline.data.sampling import ConstantDrop, SizeSampler
 from sightline.data.sources.clips import Clips
-from sightline.data.transforms import cut, eval_crop
+from sightline.data.transforms import cut, eval_crop, whole_crop
 from sightline.data.views import View
 from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.shrunk import shrunk
 from sightline.grid import Grid
 from sightline.patchify import ImageRows
 from sightline.tubelets import TubeletCutter
@@ -312,3 +313,19 @@ def test_images_have_one_frame_and_no_more() -> None:
 def test_a_command_line_names_clips_of_a_data_set(folder: Path) -> None:
     found = list_images([f"clips:{folder}"])
     assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png"] * 4
+
+
+def test_a_clip_is_shrunk_frame_by_frame(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(3))
+    clip = source.example("test", 0, (12, 16)).image
+    small = shrunk(source, 8).example("test", 0, (12, 16)).image
+    assert small.shape == (3, 8, 8, 3)
+    for frame, little in zip(clip, small, strict=True):
+        assert np.array_equal(little, cut(frame, whole_crop((12, 16), (8, 8))))
+
+
+def test_a_page_shows_the_frame_in_the_middle(folder: Path) -> None:
+    example = Clips(folder).showing_frames(FrameSampling(5)).example("test", 0, SIZE)
+    assert np.array_equal(example.still, example.image[2])
+    still = Clips(folder).example("test", 0, SIZE)
+    assert still.still is still.image

@@ -38,6 +38,11 @@ class Example:
     name: str = ""
     slices: Mapping[str, str | float] = field(default_factory=dict)
 
+    @property
+    def still(self) -> np.ndarray:
+        """uint8 [height, width, 3], what a page shows of it: the image, or the frame in the middle of a clip."""
+        return self.image if self.image.ndim == 3 else self.image[len(self.image) // 2]
+
 
 class Source(ABC):
     """A data set with named splits.

@@ -112,7 +112,8 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
             f"resolution of {resolution}, which comes after them"
         )
     precision = runtime.chosen_precision(config.precision, device)
-    made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution)
+    made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
+    # Without the frames that were asked for, which a model of images would refuse in words of its own.
     frames = decided_frames(config, vit_config(made, source), source)
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
