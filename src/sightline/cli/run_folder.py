@@ -126,6 +126,9 @@ def _split_of(source: Source) -> str:
 
 
 def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
+    if len(model.config.train_grid) != 2:
+        # A clip has no one figure of rows and columns.
+        return []
     # Odd, so that the centre query stands in the middle.
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))
     weights = {layer: field_of_view(model, layer, grid) for layer in (0, model.config.depth - 1)}
