@@ -25,7 +25,7 @@ ONE_EACH = {project: file for file, project in reversed(FILES.items())}
 
 
 def test_every_project_has_tests() -> None:
-    assert list_projects() == sorted({*ONE_EACH, *DENSE, "deit", "dinov3", "vision_transformer"})
+    assert list_projects() == sorted({*ONE_EACH, *DENSE, "deit", "dinov3", "vision_transformer", "vivit"})
 
 
 @pytest.mark.parametrize("file", FILES)

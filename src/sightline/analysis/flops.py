@@ -21,7 +21,7 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     mlp = config.mlp_hidden * (3 if config.mlp == "swiglu" else 2)
     # Multiplications of one slot, of one patch and of one image.
     of_slot = config.depth * dim * (4 * width + mlp)
-    of_patch = config.channels * config.patch_size**2 * dim
+    of_patch = config.cutter.values * dim
     of_image = 0
     if config.has_classifier and config.num_classes:
         # What a head of all tokens computes is its own.

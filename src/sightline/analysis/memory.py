@@ -154,13 +154,14 @@ class _Pass:
                 block |= {"class_token": config.has_class_token, "final_norm": norm}
             with torch.device("meta"):
                 trunk = make_model(config.replace(**block))
-                encoding = make_encoding(config, Grid(1, 1))
+                ones = Grid(*(1,) * len(config.train_grid))
+                encoding = make_encoding(config, ones)
                 self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
                 self.parameters += 0 if config.has_classifier else _count(make_head(config))
                 self.parameters += _count(make_encoding(config, config.train_grid))
                 # Of the block that is computed, and of the rest of the model.
                 self.gathered = self.parameters - (config.depth - 1) * _count(trunk.blocks[0])
-            cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
+            cell = TokenLayout.uniform(ones, 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):
                 pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
         # What torch raises for a size beyond its own whole numbers.
@@ -179,11 +180,12 @@ class _Pass:
         grid = config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
-        tiled = self.on_cpu and self.bias == "directed" and enough is not None and tokens >= enough
+        tiled = self.on_cpu and len(grid) == 2 and self.bias == "directed" and enough is not None and tokens >= enough
         parameters = -(-self.parameters * _FLOAT // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
-        activations = batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
+        of_patches = grid.cells * config.cutter.values // config.channels
+        activations = batch * config.channels * _FLOAT * ((config.clip_frames or 1) * size[0] * size[1] + of_patches)
         activations += batch * tokens * self._moment_bytes()
         if self.sharers > 1:
             # With its gradient.

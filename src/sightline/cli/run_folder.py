@@ -126,8 +126,8 @@ def _split_of(source: Source) -> str:
 
 
 def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
-    if model.config.takes_clips:
-        # A page shows planes.
+    if len(model.config.train_grid) != 2:
+        # A clip has no one figure of rows and columns.
         return []
     # Odd, so that the centre query stands in the middle.
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))

@@ -19,6 +19,7 @@ from sightline.encodings.create import encoding_options, parts_of
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
+from sightline.models.embedder import embedder_class
 from sightline.models.head import ScoreLink
 
 State = dict[str, Tensor]
@@ -243,8 +244,8 @@ def _check_kind(name: str, default: Any, value: Any, *, may_be_zero: bool) -> No
 # Not of what a model computes: how it is prepared, trained and named.
 _ASIDE = (
     "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
-    # What counts of it is `train_grid`.
-    "table_grid",
+    # What counts of them is `train_grid`.
+    "table_grid", "clip_frames",
     # A project with heads of all tokens reads them off the head itself.
     "head_options",
 )  # fmt: skip
@@ -292,6 +293,7 @@ def _canonical(config: ViTConfig) -> dict[str, Any]:
     head = config.head if config.num_classes or not config.has_classifier else None
     fields = vars(config) | {
         "image_size": tuple(config.train_grid),
+        "embedder_options": embedder_class(config.embedder).computed_by(config),
         "class_token": config.has_class_token,
         # Other names of one encoding are options of it, which are looked at apart.
         "encoding": "+".join(next(iter(registry()[part].names)) for part in config.encoding.split("+")),

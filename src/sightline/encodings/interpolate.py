@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -33,20 +34,25 @@ def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolati
     # An exported program serves every size, so it takes no short cut that holds for one; the result is the same.
     if not torch.compiler.is_exporting() and old == new:
         return table
-    if len(old) == 3:
-        frames = table.unflatten(0, (old[0], -1)).unbind(0)
-        stills = torch.stack([resize_table(one, Grid(*old[1:]), Grid(*new[1:]), interpolation) for one in frames])
-        in_time = resize_table(stills.flatten(1), Grid(old[0], 1), Grid(new[0], 1), interpolation)
-        return in_time.reshape(new.cells, table.shape[-1])
-    image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
+    if len(old) == 2:
+        return _resize_plane(table.float(), old, new, interpolation)
+    # In float64 where there is one, as scipy, by which scenic does it.
+    wide = table.float() if table.device.type == "mps" else table.double()
+    stills = [_resize_plane(one, old[1:], new[1:], interpolation) for one in wide.unflatten(0, (old[0], -1)).unbind(0)]
+    in_time = _resize_plane(torch.stack(stills).flatten(1), (old[0], 1), (new[0], 1), interpolation)
+    return in_time.reshape(new.cells, table.shape[-1]).float()
+
+
+def _resize_plane(table: Tensor, old: Sequence[int], new: Sequence[int], interpolation: Interpolation) -> Tensor:
+    image = table.reshape(1, *old, -1).permute(0, 3, 1, 2)
     resized = F.interpolate(
         image,
-        size=(new.rows, new.cols),
+        size=tuple(new),
         mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
         align_corners=interpolation == "corner_aligned",
         antialias=interpolation.endswith("_antialias"),
     )
-    return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)
+    return resized.permute(0, 2, 3, 1).reshape(new[0] * new[1], -1)
 
 
 def longer_side(one: int, other: int) -> int:

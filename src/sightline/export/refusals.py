@@ -56,6 +56,10 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
     check_target(to, opset=opset, int8=int8)
     if not isinstance(model, Model):
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
+    if len(model.config.train_grid) != 2:
+        raise InputError(
+            "export: a model of clips; programs are made for sizes of images alone (expected one of images)"
+        )
     if to == "torch":
         return
     encoding = model.encoding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,11 @@ class Embedder(nn.Module):
     def cutter_of(cls, config: ViTConfig) -> Cutter:
         """Images to rows: pure, pickled to workers, and known without a model."""
         return Cutter(config.patch_size, config.channels, config.fit)
+
+    @classmethod
+    def computed_by(cls, config: ViTConfig) -> Mapping[str, Any]:
+        """Those of its options that say what it computes, the defaults written out where it can."""
+        return config.embedder_options
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights of this embedder, which cuts clips, from those of one of images.

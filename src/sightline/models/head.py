@@ -34,12 +34,14 @@ class TokenHead(nn.Module):
         takes_parts: it says something of the patches that are there where others were dropped.
         values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
             once; 0 where they are not.
+        axes: of the grids that it is for; None for any number.
         done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
             the way.
     """
 
     name: ClassVar[str]
     takes_parts: ClassVar[bool] = True
+    axes: ClassVar[int | None] = 2
     values: int = 0
     done: float = 0.0
 
@@ -111,6 +113,8 @@ def make_head(config: ViTConfig) -> nn.Module:
     if config.head not in CLASSIFIERS:
         kind = head_class(config.head)
         check_head_options(kind, config.head_options)
+        if kind.axes not in (None, given := len(config.train_grid)):
+            raise InputError(f"head {config.head}: a grid of {given} axes (expected {kind.axes})")
         return kind(config, **config.head_options)
     if config.num_classes == 0:
         return nn.Identity()

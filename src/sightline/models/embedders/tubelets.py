@@ -52,6 +52,10 @@ class Tubelets(PatchEmbed):
         """Clips, and images, to rows."""
         return TubeletCutter(config.patch_size, config.channels, config.fit, options_of(config).frames)
 
+    @classmethod
+    def computed_by(cls, config: ViTConfig) -> dict[str, int]:
+        return {"frames": options_of(config).frames}
+
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame."""
         patch, frames = self.cutter.patch_size**2, self._options.frames
