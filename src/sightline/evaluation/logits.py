@@ -43,7 +43,7 @@ _FORMAT, _SCORED = 1, 2
 # Images that are looked at together: of a thousand classes as much as a processor keeps near.
 _TOGETHER = 512
 # Fields of rows that came after files did.
-_LATER = {"tuning", "preparation", "classes"}
+_LATER = {"tuning", "preparation", "classes", "frames"}
 # What may differ where a measurement is made again.
 _OF_ONE_TIME = ("seconds", "commit", "hardware", "ranks")
 _TEXTS = ("names", "slices", "task", "measured", "work")

@@ -348,7 +348,7 @@ def evaluate(
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
                 "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
-                "tuning": tuple(tuning) if tuned else (), "frames": frames,
+                "tuning": tuple(tuning) if tuned else (), **({} if frames is None else {"frames": frames}),
             }  # fmt: skip
             made = rows_of(counted.metrics, measured)
             if keep is not None and counted.scores:
