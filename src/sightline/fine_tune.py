@@ -6,6 +6,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sightline import models
 from sightline.checkpoint import check_state
 from sightline.encodings.base import without_knobs
@@ -19,6 +21,8 @@ from sightline.models.patch_size import kernel_for, kernel_side, resized_config
 
 _LOG = logging.getLogger("sightline")
 _KERNEL = "patch_embed.proj.weight"
+# What says how images and clips are cut.
+_CUTS = ("embedder", "embedder_options", "clip_frames", "image_size", "patch_size", "fit")
 
 
 def create_model(name: str | None = None, *, init_from: str | Path | Model | None = None, **options: Any) -> Model:
@@ -74,6 +78,8 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
         changed |= {"attn_pool.": True, "fc_norm.": True}
     elsewhere = tuple(part for part, anew in changed.items() if anew)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
+    if from_images(before, config):
+        theirs = _inflated(model, theirs, changed["encoding."])
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
     if _KERNEL in found:
@@ -86,13 +92,36 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
     return model
 
 
+def from_images(before: ViTConfig, config: ViTConfig) -> bool:
+    """Whether a model of clips begins with one of images."""
+    return len(before.train_grid) == 2 and len(config.train_grid) == 3
+
+
+def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> dict[str, Tensor]:
+    """The weights of a model of images as those of `model`, which is one of clips (ViViT section 3.4)."""
+    parts = {"patch_embed.": model.patch_embed.inflated}
+    if not encoding_anew:
+        parts["encoding."] = model.encoding.inflated
+    for start, inflated in parts.items():
+        own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
+        state = {name: one for name, one in state.items() if not name.startswith(start)}
+        state |= {start + name: one for name, one in inflated(own).items()}
+    return state
+
+
 def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
     changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    if options.get("embedder", trained.embedder) != trained.embedder:
+        changes = {"embedder_options": {}, "table_grid": None}
+        bare = trained.replace(**changes | {key: options[key] for key in _CUTS if key in options})
+        frames = bare.train_grid[:-2]
+        # An image's tables are kept, for each frame.
+        changes["table_grid"] = (*frames, *trained.train_grid[-2:])
     if options.get("encoding", trained.encoding) != trained.encoding:
         # The options were the old encoding's.
-        changes = {"encoding_options": {}, "table_grid": None}
+        changes |= {"encoding_options": {}, "table_grid": None}
     if options.get("num_classes", trained.num_classes) != trained.num_classes:
         changes["class_names"] = None
     if options.get("task", trained.task) != trained.task and not trained.has_classifier:

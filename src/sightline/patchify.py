@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -138,9 +138,11 @@ class Cutter:
     """The half of an embedder that workers run: images to flat rows of values, without weights, and small to pickle.
 
     This one cuts patches; a plug-in's may do otherwise. The values of a row stand channel by channel, so that a
-    channel's mean and deviation hold for an equal run of them.
+    channel's mean and deviation hold for an equal run of them. Its grids have so many `axes`: 3 where it cuts clips too
+    (`tubelets`).
     """
 
+    axes: ClassVar[int] = 2
     patch_size: int
     channels: int = 3
     fit: Fit = "exact"
@@ -225,12 +227,19 @@ class ImageRows:
         return self if patch_size is None else replace(self, cutter=replace(self.cutter, patch_size=patch_size))
 
     def __call__(self, image: np.ndarray) -> tuple[Tensor, Grid]:
-        """uint8 [height, width, 3] to [cells, values], uint8, or float32 where the image had to be fitted."""
-        pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).unsqueeze(0)
+        """uint8 [height, width, 3], or a clip [frames, height, width, 3], to [cells, values], uint8, or float32 where
+        the image had to be fitted.
+
+        Raises:
+            InputError: a clip for an embedder of images; or as the cutter.
+        """
+        if image.ndim > 3 and self.cutter.axes < 3:
+            raise InputError(f"clip of {len(image)} frames: this model's embedder cuts images (expected tubelets)")
+        pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, 0))).unsqueeze(0)
         side = self.cutter.patch_size
-        if self.cutter.fit in ("exact", "crop") or not (image.shape[0] % side or image.shape[1] % side):
+        if self.cutter.fit in ("exact", "crop") or not (image.shape[-3] % side or image.shape[-2] % side):
             rows, grid = self.cutter(pixels)
             return rows[0], grid
         shift = 255 * torch.tensor(self.mean).view(-1, 1)
-        rows, grid = self.cutter(pixels - shift.unsqueeze(-1))
+        rows, grid = self.cutter(pixels - shift.view(-1, *(1,) * (pixels.dim() - 2)))
         return (rows[0].unflatten(-1, (len(self.mean), -1)) + shift).flatten(-2), grid

@@ -39,6 +39,7 @@ _UNSAID = {
     "preparation": "",
     "classes": None,
     "patch_size": None,
+    "frames": None,
 }
 # Its names of accuracies of a part of the images.
 _OLD_SLICE = re.compile(r"top1_(?:group_(.+)|size_q([1-5]))")
@@ -110,6 +111,7 @@ class ResultRow(Origin, Measured):
     search that a tuned row rests on what was searched, by which criterion, on how many images of which split, among
     which candidates, and the value found. `picture` is the name of
     a PNG beside the rows' file that shows some of the answers, "" where there is none.
+    `frames` is how many frames of each clip were shown (None: images, to a model of images).
     `preparation` names how a suite's images were prepared, "" as the model does; `classes` is among how many classes
     the answers were, where a suite says it. `patch_size` is the side of the patches in pixels where the model was
     measured with others than its own (`--patch-size`).
@@ -130,6 +132,7 @@ class ResultRow(Origin, Measured):
     preparation: str = ""
     classes: int | None = None
     patch_size: int | None = None
+    frames: int | None = None
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -170,8 +173,10 @@ class ResultRow(Origin, Measured):
 
     @property
     def shown(self) -> str:
-        """How images were shown, in words: "64 px", or the view where that is no square."""
+        """How images were shown, in words: "64 px", or the view where that is no square; of clips how many frames."""
         size = self.view if self.resolution is None else f"{self.resolution} px"
+        if self.frames is not None:
+            size = f"{self.frames} frames of {size}"
         size = size if self.shrunk is None else f"{size} shrunk to {self.shrunk} px"
         return size if self.patch_size is None else f"{size} in patches of {self.patch_size} px"
 
@@ -186,7 +191,7 @@ class ResultRow(Origin, Measured):
     @property
     def measured(self) -> tuple[object, ...]:
         """What tells its measurement from others: rows of one pass over the same images share it."""
-        looked = self.slices.get(INFERENCE), self.preparation
+        looked = self.slices.get(INFERENCE), self.preparation, self.frames
         return self.data, self.split, self.view, self.resolution, self.tuned, self.shrunk, self.patch_size, *looked
 
 

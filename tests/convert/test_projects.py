@@ -25,7 +25,7 @@ ONE_EACH = {project: file for file, project in reversed(FILES.items())}
 
 
 def test_every_project_has_tests() -> None:
-    others = {"big_vision_flexi", "deit", "dinov3", "irpe", "scenic", "vision_transformer"}
+    others = {"big_vision_flexi", "deit", "dinov3", "irpe", "scenic", "vision_transformer", "vivit"}
     assert list_projects() == sorted({*ONE_EACH, *DENSE, *others})
 
 

@@ -50,7 +50,7 @@ class Said:
         pixels may have; `seen`: (height, width) in pixels of each picture before it was fitted to patches; `missing`:
         as above. What is not known of this data set is not there."""
         said: Any = [example.target for example in examples]
-        found: dict[str, Any] = {"seen": [example.image.shape[:2] for example in examples], "missing": self.missing}
+        found: dict[str, Any] = {"seen": [example.image.shape[-3:-1] for example in examples], "missing": self.missing}
         if self.labels is not None:
             found["label"] = torch.from_numpy(self.labels[[one.label for one in said]].reshape(-1))
         if self.pixels is not None:

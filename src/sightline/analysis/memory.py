@@ -159,13 +159,14 @@ class PlainPass:
                 block |= {"class_token": config.has_class_token, "final_norm": norm}
             with torch.device("meta"):
                 trunk = make_model(config.replace(**block))
-                encoding = make_encoding(config, Grid(1, 1))
+                ones = Grid(*(1,) * len(config.train_grid))
+                encoding = make_encoding(config, ones)
                 self.parameters = _count(trunk) + (config.depth - 1) * _count(trunk.blocks[0])
                 self.parameters += 0 if config.has_classifier else _count(make_head(config))
                 self.parameters += _count(make_encoding(config, config.train_grid))
                 # Of the block that is computed, and of the rest of the model.
                 self.gathered = self.parameters - (config.depth - 1) * _count(trunk.blocks[0])
-            cell = TokenLayout.uniform(Grid(1, 1), 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
+            cell = TokenLayout.uniform(ones, 1, num_prefix_tokens=config.num_prefix_tokens, device="meta")
             with torch.device("meta"):
                 pattern, rotation = encoding.pattern(0, cell), encoding.rotation(0, cell)
         # What torch raises for a size beyond its own whole numbers.
@@ -188,7 +189,7 @@ class PlainPass:
         # Keys that a query meets: all tokens, or those of its row or column.
         keys = -(-architecture_class(config.architecture).pairs(config, grid.cells, grid) // (config.depth * tokens))
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
-        tiled = self.on_cpu and self.bias == "directed" and enough is not None and keys >= enough
+        tiled = self.on_cpu and len(grid) == 2 and self.bias == "directed" and enough is not None and keys >= enough
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
         moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
@@ -201,8 +202,9 @@ class PlainPass:
         parameters = -(-self.parameters * _FLOAT // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
-        activations = self.batch * config.channels * _FLOAT * (size[0] * size[1] + grid.cells * config.patch_size**2)
-        activations += moment
+        of_patches = grid.cells * config.cutter.values // config.channels
+        pixels = (config.clip_frames or 1) * size[0] * size[1]
+        activations = self.batch * config.channels * _FLOAT * (pixels + of_patches) + moment
         if self.sharers > 1:
             # With its gradient.
             activations += 2 * self.gathered * _FLOAT

@@ -50,16 +50,19 @@ def save_converted(model: Model, path: str | Path) -> None:
 
 
 def fixed_images(model: Model) -> list[Tensor]:
-    """One image of the training size, and one of a size that is not square and not it.
+    """One image of the training size, and one of a size that is not square and not it; of clips likewise, the second
+    one of another number of frames.
 
     Their values are normal, from a generator of each size's own.
     """
-    rows, cols = model.config.train_grid
+    *time, rows, cols = model.config.train_grid
     images = []
     for grid in ((rows, cols), (max(rows // 2, 1) + 1, cols // 2 + 3)):
         height, width = (side * model.config.patch_size for side in grid)
         generator = torch.Generator().manual_seed(height * 100_003 + width)
-        images.append(torch.randn(1, model.config.channels, height, width, generator=generator))
+        tubelet = model.config.cutter.values // (model.config.channels * model.config.patch_size**2)
+        frames = [side * tubelet + len(images) for side in time]
+        images.append(torch.randn(1, model.config.channels, *frames, height, width, generator=generator))
     return images
 
 
@@ -68,7 +71,7 @@ def fingerprint(model: Model) -> list[dict[str, Any]]:
     """Some outputs on the fixed images in evaluation mode, as plain values."""
     with evaluation_mode(model):
         return [
-            {"size": list(image.shape[-2:]), "outputs": _some(model(image)).tolist()} for image in fixed_images(model)
+            {"size": list(image.shape[2:]), "outputs": _some(model(image)).tolist()} for image in fixed_images(model)
         ]
 
 
@@ -147,4 +150,4 @@ def _against_fingerprint(model: Model, record: Mapping[str, Any]) -> list[Compar
 def _outputs(size: Sequence[int], against: str, found: Tensor, expected: Tensor) -> Comparison:
     difference = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
     spread = float(expected.std()) if expected.numel() > 1 else 0.0
-    return Comparison(f"outputs at {size[0]}x{size[1]}", against, difference, TOLERANCE, spread)
+    return Comparison(f"outputs at {'x'.join(map(str, size))}", against, difference, TOLERANCE, spread)

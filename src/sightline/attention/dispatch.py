@@ -133,7 +133,7 @@ def dispatch(pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q
 def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
     """The order, as `Segment.tile`, in which attention with this pattern wants the tokens of a row-major layout."""
     # A compiled or exported program takes `dense`, for which the order is nothing but work.
-    if torch.compiler.is_compiling() or not layout.segments:
+    if torch.compiler.is_compiling() or not layout.segments or layout.axes != 2:
         return None
     forced = _forced()
     if forced is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.view import View as View
+from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import Kept, may_keep
 from sightline.layout import TokenLayout
@@ -45,7 +48,7 @@ class Term(ABC):
         """
 
     def by_key(self, grid: Grid, device: torch.device) -> Tensor | None:
-        """A bias that depends on where the key stands alone: float32 [heads, rows, cols], or None."""
+        """A bias that depends on where the key stands alone: float32 [heads, *grid], or None."""
         return None
 
     def prefix(self) -> Tensor | None:
@@ -55,24 +58,6 @@ class Term(ABC):
         keys (the order of BEiT's three extra table rows).
         """
         return None
-
-
-@dataclass(frozen=True)
-class View:
-    """A field of view: up to two closed half-planes a * dy + b * dx >= 0, joined by all or any.
-
-    Attributes:
-        planes: integer normals (a, b); none means that everything is seen.
-        join: `all` is their intersection, `any` their union.
-    """
-
-    planes: tuple[tuple[int, int], ...] = ()
-    join: Literal["all", "any"] = "all"
-
-    def visible(self, dy: Tensor, dx: Tensor) -> Tensor:
-        """Whether a key at displacement (dy, dx) is seen: bool, the broadcast shape of `dy` and `dx`."""
-        seen = [a * dy + b * dx >= 0 for a, b in self.planes] or [torch.ones_like(dy + dx, dtype=torch.bool)]
-        return functools.reduce(torch.logical_and if self.join == "all" else torch.logical_or, seen)
 
 
 @dataclass(frozen=True)
@@ -89,6 +74,7 @@ class Directed(Term):
             always linearly.
         scale: global slope times the layer's slope, at least 0.
         distance: f, of the Euclidean distance in cells.
+        steps: how far a cell is along each axis; None is 1 along all.
         outside: `inf` masks, `max` puts the penalty of the grid's greatest distance, `zero` none.
         rounding: `official` computes in float64, rounds the product once to bfloat16, and masks with the smallest
             bfloat16, as the public LookHere code; `exact` does not round and masks with -inf.
@@ -101,31 +87,37 @@ class Directed(Term):
     distance: Distance = "linear"
     outside: Outside = "inf"
     rounding: Rounding = "exact"
+    steps: tuple[float, ...] | None = None
 
     def relative(self, grid: Grid, device: torch.device) -> Tensor:
         """As `Term.relative`, to be read and not written: cut from a table that covers many grids, and is kept."""
-        keeps = type(grid.planar("a directed pattern").cells) is int and may_keep(device)
+        for view in self.views:
+            for normal in (*view.planes, *view.within):
+                if len(normal) != len(grid):
+                    raise InputError(
+                        f"a directed pattern: views of {len(normal)} axes for a grid of {len(grid)}, {grid!r}"
+                    )
+        keeps = type(grid.cells) is int and may_keep(device)
         cover = covering([grid]) if keeps and self.outside != "max" else grid
-        if not keeps or len(self.views) * (2 * cover.rows - 1) * (2 * cover.cols - 1) > _KEPT_ELEMENTS:
+        if not keeps or len(self.views) * math.prod(2 * side - 1 for side in cover) > _KEPT_ELEMENTS:
             return self._relative(grid, device)
         table = _TABLES.tensor((self, cover, device), device, lambda: self._relative(cover, device))
-        top, left = cover.rows - grid.rows, cover.cols - grid.cols
-        return table[:, top : top + 2 * grid.rows - 1, left : left + 2 * grid.cols - 1]
+        inner = (slice(most - side, most + side - 1) for most, side in zip(cover, grid, strict=True))
+        return table[(slice(None), *inner)]
 
     def _relative(self, grid: Grid, device: torch.device) -> Tensor:
         where = _float64_device(device)
-        dy = torch.arange(1 - grid.rows, grid.rows, device=where).unsqueeze(1)
-        dx = torch.arange(1 - grid.cols, grid.cols, device=where).unsqueeze(0)
-        distance = (dy.square() + dx.square()).double().sqrt()
+        shift = _along_axes([torch.arange(1 - side, side, device=where) for side in grid])
+        distance = self._distance(shift)
         penalty = {"linear": distance, "sqrt": distance**0.5, "square": distance**2}[self.distance]
         # A head that measures from the centre has its penalty by key; here it has only its view.
         inside = torch.stack([slope * penalty for slope in self._slopes(from_centre=False)])
-        unseen = ~torch.stack([view.visible(dy, dx) for view in self.views])
+        unseen = ~torch.stack([view.visible(*shift) for view in self.views])
         if self.outside == "inf":
             bias = self._rounded(inside)
             bias = bias.masked_fill(unseen, -BFLOAT16_MAX if self.rounding == "official" else -torch.inf)
         elif self.outside == "max":
-            bias = self._rounded(torch.where(unseen, inside.amax((1, 2), keepdim=True), inside))
+            bias = self._rounded(torch.where(unseen, inside.amax(tuple(range(1, inside.dim())), keepdim=True), inside))
         else:
             bias = self._rounded(inside.masked_fill(unseen, 0.0))
         return bias.to(device)
@@ -139,10 +131,15 @@ class Directed(Term):
         if not any(self.from_centre):
             return None
         where = _float64_device(device)
-        y, x = (torch.arange(side, device=where).double() for side in grid)
-        y, x = (y - y[-1] / 2).unsqueeze(1), (x - x[-1] / 2).unsqueeze(0)
-        distance = (y.square() + x.square()).sqrt()
+        places = [torch.arange(side, device=where).double() for side in grid]
+        distance = self._distance(_along_axes([place - place[-1] / 2 for place in places]))
         return self._rounded(torch.stack([slope * distance for slope in self._slopes(from_centre=True)])).to(device)
+
+    def _distance(self, shift: Sequence[Tensor]) -> Tensor:
+        """The Euclidean length of displacements in cells, float64."""
+        if self.steps is not None:
+            shift = [step * one.double() for step, one in zip(self.steps, shift, strict=True)]
+        return functools.reduce(torch.add, [one.square() for one in shift]).double().sqrt()
 
     def _rounded(self, penalty: Tensor) -> Tensor:
         bias = self.scale * penalty
@@ -152,15 +149,24 @@ class Directed(Term):
         return -bias.float()
 
 
-# Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells.
+def _along_axes(values: Sequence[Tensor]) -> list[Tensor]:
+    """Values along each axis of a grid, as tensors that broadcast over all of it."""
+    last = len(values) - 1
+    return [one.view(*(1,) * axis, -1, *(1,) * (last - axis)) for axis, one in enumerate(values)]
+
+
+# Tables of displacements by (term, grid, device), of no more than 1 MiB each, of grids of a multiple of so many cells,
+# or frames.
 _TABLES = Kept("tables of displacements", 10 << 20)
-_KEPT_ELEMENTS, _COVER_STEP = 2**18, 16
+_KEPT_ELEMENTS, _COVER_STEP, _COVER_FRAMES = 2**18, 16, 4
 _PLACES = Kept("places in tables of displacements", 4 << 20)
 
 
 def covering(grids: Iterable[Grid]) -> Grid:
     """A grid whose table of displacements holds those of all these in its middle, the same one for neighbours."""
-    return Grid(*(-(-max(sides) // _COVER_STEP) * _COVER_STEP for sides in zip(*grids, strict=True)))
+    most = [max(sides) for sides in zip(*grids, strict=True)]
+    steps = [_COVER_FRAMES] * (len(most) - 2) + [_COVER_STEP] * 2
+    return Grid(*(-(-side // step) * step for side, step in zip(most, steps, strict=True)))
 
 
 def _float64_device(device: torch.device) -> torch.device:
@@ -317,7 +323,7 @@ class Pattern:
             else:
                 bias = _spread_by_rows(table, grid)
             if by_key is not None:
-                at_keys = by_key[heads, keys.coords[..., 0], keys.coords[..., 1]].transpose(0, 1).unsqueeze(2)
+                at_keys = by_key[(heads, *keys.coords.unbind(-1))].transpose(0, 1).unsqueeze(2)
                 bias = (bias + at_keys).to(early)
             return _with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
 

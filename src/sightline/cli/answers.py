@@ -15,6 +15,8 @@ from typing import Any, TextIO
 from sightline import __version__, runtime, signals
 from sightline.cli.drawings import Drawings
 from sightline.data.allowance import Unreadable
+from sightline.data.clip_file import Clip
+from sightline.data.clip_list import clip_stamp
 from sightline.data.encoded import Encoded
 from sightline.data.preprocessing import Resolution
 from sightline.evaluation.parts import kept_beside
@@ -27,7 +29,7 @@ from sightline.tasks.base import Task
 # Of a part: what a kill costs of each rank, and, where images are few, a small share of all.
 _MOST_IMAGES = 256
 _PARTS = 64
-_OF_THE_IMAGE = ("image", "size", "seen_size", "grid", "precision")
+_OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
 Advance = Callable[[int], None]
 Images = Sequence[str | Encoded | Unreadable]
 
@@ -43,12 +45,13 @@ class Asked:
     precision: str
     max_pixels: int
     topk: int
+    frames: int | None = None
 
     def outcomes(self, images: Images) -> Iterator[list[Predicted | Unpredicted]]:
         """As `predict_images`."""
         return predict_images(
             self.model, self.task, images, self.resolution, self.max_tokens, precision=self.precision,
-            max_pixels=self.max_pixels,
+            max_pixels=self.max_pixels, frames=self.frames,
         )  # fmt: skip
 
     def record(self, outcome: Predicted | Unpredicted, drawings: Drawings | None = None) -> dict[str, Any]:
@@ -59,7 +62,8 @@ class Asked:
         said = self.task.answer(decoded, outcome.size, self.topk)
         if drawings is not None:
             said["pictures"] = drawings.add(outcome.image, decoded)
-        sizes = {"size": outcome.size, "seen_size": outcome.seen_size, "grid": outcome.grid}
+        shown = {} if outcome.frames is None else {"frames": outcome.frames}
+        sizes = {"size": outcome.size, **shown, "seen_size": outcome.seen_size, "grid": outcome.grid}
         return {"image": outcome.image, **sizes, "precision": self.precision, **said}
 
 
@@ -106,7 +110,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
         options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
         return {
             "command": f"predict {__version__} {runtime.commit()}",
-            "options": [*options, asked.model.anchor.device.type],
+            "options": [*options, *([] if asked.frames is None else [asked.frames]), asked.model.anchor.device.type],
             "images": _digest(images),
         }
 
@@ -149,8 +153,12 @@ def _digest(images: Images) -> str:
         stamp = image.stamp if isinstance(image, Encoded) else (0, 0)
         # What cannot be read is answered with the reason; what is no file of its own has none to ask.
         with contextlib.suppress(OSError, ValueError):
-            status = os.stat(name)
-            stamp = status.st_size, status.st_mtime_ns
+            if isinstance(image, Clip):
+                # A folder's own times say nothing of the files in it.
+                stamp = clip_stamp(name)
+            else:
+                status = os.stat(name)
+                stamp = status.st_size, status.st_mtime_ns
         seen.update(f"{name}\0{stamp}\n".encode("utf-8", "surrogatepass"))
     return seen.hexdigest()
 
@@ -159,8 +167,11 @@ def _in_words(record: dict[str, Any], task: Task) -> str:
     """An answer in a line for people."""
     # A line rather than a table: paths are long, and a narrow column would cut the answers.
     # For people width x height; the JSON has (height, width), as everything inside.
-    size, seen, grid = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size", "grid")))
-    about = f"{size} px, seen at {seen} as {grid} patches, {record['precision']}"
+    size, seen = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
+    *thick, rows, cols = record["grid"]
+    frames = f" {record['frames']} frames of it" if "frames" in record else ""
+    grid = "x".join(map(str, (cols, rows, *thick)))
+    about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
     said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
     return f"{record['image']} ({about}): {task.words(said)}"
 

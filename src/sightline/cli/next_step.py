@@ -65,8 +65,9 @@ def first_look(config: TrainConfig, count: int) -> int | None:
     assert config.model is not None
     assert config.resolution is not None
     assert config.epochs is not None
-    model = model_config(config.model)
-    images = round(_FIRST_LOOK / training_flops(model, [model.grid_of(config.resolution).cells]), -2)
+    own = {name: value for name, value in config.model_options.items() if name.startswith("embedder")}
+    model = model_config(config.model, **own)
+    images = round(_FIRST_LOOK / training_flops(model, [model.grid_of(config.resolution, config.frames).cells]), -2)
     return None if torch.cuda.is_available() or images >= config.epochs * count else int(images)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, TypeVar
 
+from sightline.data.frames import MOST_FRAMES
 from sightline.data.views import View
 from sightline.errors import InputError, nearest
 
@@ -31,6 +32,20 @@ def parse_numbers(option: str, given: Iterable[str], kind: type[T], expected: st
             found.append(kind(word if kind is not int or re.fullmatch(r"[0-9]{1,9}", word) else ""))
         except ValueError:
             raise InputError(f"{option} {word}: expected {expected}") from None
+    return tuple(found)
+
+
+def parse_frames(given: Iterable[str]) -> tuple[int, ...]:
+    """Numbers of frames from "4,8,16" or several words, in rising order, each once.
+
+    Raises:
+        InputError: a word is no whole number from 1 to `MOST_FRAMES`.
+    """
+    expected = f"whole numbers of frames from 1 to {MOST_FRAMES}, as 4,8,16"
+    found = sorted(set(parse_numbers("--frames", given, int, expected)))
+    for one in found:
+        if not 1 <= one <= MOST_FRAMES:
+            raise InputError(f"--frames {one}: expected {expected}")
     return tuple(found)
 
 

@@ -222,12 +222,15 @@ def largest_pass(
         return model.image_size, -(-step // parts)
     cells = packing.sampler(model.patch_size, model.num_prefix_tokens).most_tokens
     assert cells is not None
+    # Of a clip, which is so many patches thick, those of a frame.
+    thick = model.grid_of(model.image_size)[0] if model.takes_clips else 1
+    cells = max(cells // thick, 1)
     if packing.resolutions is not None:
         cells = min(cells, (packing.resolutions[1] // model.patch_size + 1) ** 2)
     # As a square: what a pass takes hangs on the number of patches.
     side = math.isqrt(cells - 1) + 1
     slots = max(packing.tokens, *(packing.padded or (0,)))
-    return side * model.patch_size, -(-slots // (side**2 * parts))
+    return side * model.patch_size, -(-slots // (side**2 * thick * parts))
 
 
 def save_config(resolved: TrainConfig, folder: Path) -> None:

@@ -95,7 +95,7 @@ def _samples(source: Source, resolutions: Sequence[int]) -> list[content.SampleR
 
     def sample(index: int, side: int) -> content.Sample:
         found = source.example(split, index, (side, side))
-        return content.Sample(found.image, found.target.words(source.classes))
+        return content.Sample(found.still, found.target.words(source.classes))
 
     return [content.SampleRow(side, [sample(index, side) for index in indices]) for side in resolutions]
 
@@ -126,6 +126,9 @@ def _split_of(source: Source) -> str:
 
 
 def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
+    if len(model.config.train_grid) != 2:
+        # A clip has no one figure of rows and columns.
+        return []
     # Odd, so that the centre query stands in the middle.
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))
     weights = {layer: field_of_view(model, layer, grid) for layer in (0, model.config.depth - 1)}
@@ -343,5 +346,5 @@ def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None
         except SightlineError:
             continue
         if as_written(found.name) == one.name and found.target.words(source.classes) == one.label:
-            pictures.append(content.Sample(found.image, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
+            pictures.append(content.Sample(found.still, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
     return pictures

@@ -247,8 +247,8 @@ def _check_kind(name: str, default: Any, value: Any, *, may_be_zero: bool) -> No
 # Not of what a model computes: how it is prepared, trained and named.
 _ASIDE = (
     "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
-    # What counts of it is `train_grid`.
-    "table_grid",
+    # What counts of them is `train_grid`.
+    "table_grid", "clip_frames",
     # A project with heads of all tokens reads them off the head itself.
     "head_options",
 )  # fmt: skip

@@ -55,12 +55,17 @@ def make_augmentations(options: Mapping[str, Mapping[str, Any]]) -> Augmentation
 def augmented(
     image: np.ndarray, augmentations: Sequence[Augmentation], *, seed: int, epoch: int, index: int
 ) -> np.ndarray:
-    """An image after all of them, in their order: a function of its arguments alone. What each draws hangs on no other.
+    """An image after all of them, in their order: a function of its arguments alone. What each draws hangs on no other,
+    and is the same for every frame of a clip.
 
     Args:
-        image: uint8 [height, width, 3]; the same is returned.
+        image: uint8 [height, width, 3], or a clip [frames, height, width, 3]; the same is returned.
         seed, epoch, index: as `Source.example`.
     """
+    if image.ndim > 3:
+        # Each frame with generators of its own that begin alike, so that all are changed alike.
+        frames = (augmented(frame, augmentations, seed=seed, epoch=epoch, index=index) for frame in image)
+        return np.stack(list(frames)) if augmentations else image
     for one in augmentations:
         image = one(image, generator(f"augment/{one.name}/1", seed, index, epoch=epoch))
     return image

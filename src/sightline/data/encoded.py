@@ -34,6 +34,14 @@ class Encoded(ABC):
             OSError: the system does not let them be read.
         """
 
+    def header(self) -> tuple[int, int, int] | None:
+        """(height, width) in pixels and the number of frames of a clip; None of an image, whose bytes say it.
+
+        Raises:
+            UnreadableDataError: it cannot be read.
+        """
+        return None
+
 
 Stored = str | os.PathLike[str] | Encoded
 """Where the encoded bytes of an image are: a file of its own, or a part of something."""

@@ -57,6 +57,7 @@ class FileListing:
         contents: where the bytes of rows are that are no files of their own; None: `paths` are files.
         sizes: int32 [files, 2], (height, width) upright; 0 where it is not known.
         samples: uint8 [files, 16], a digest of a sample of the content.
+        frames: row -> how many it has, of clips (`Encoded.header`).
         read: bool [files], whether the header was read.
         faults: row -> why its header cannot be read; passing: those of them that are not the file's own.
         damaged: row -> why its pixels cannot be decoded, where that was tried.
@@ -72,6 +73,7 @@ class FileListing:
     sizes: np.ndarray = field(init=False)
     samples: np.ndarray = field(init=False)
     read: np.ndarray = field(init=False)
+    frames: dict[int, int] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
     passing: set[int] = field(default_factory=set)
     damaged: dict[int, str] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class FileListing:
         for column in ("sizes", "samples", "read"):
             getattr(self, column)[rows] = getattr(before, column)[olds]
         now = dict(zip(olds.tolist(), rows.tolist(), strict=True))
-        for told in ("faults", "damaged", "digests"):
+        for told in ("frames", "faults", "damaged", "digests"):
             known = getattr(before, told).items()
             setattr(self, told, {now[old]: value for old, value in known if old in now})
         self.notes = dict(before.notes)
@@ -125,7 +127,9 @@ class FileListing:
             progress(known, len(wanted))
         headers = side_by_side(lambda row: read_header(self.image(row)), unknown, _THREADS)
         for done, (row, (size, sample, fault, lasting)) in enumerate(headers, start=known + 1):
-            self.sizes[row], self.samples[row] = size, np.frombuffer(sample, np.uint8)
+            self.sizes[row], self.samples[row] = size[:2], np.frombuffer(sample, np.uint8)
+            if len(size) > 2:
+                self.frames[row] = size[2]
             self.read[row] = self.changed = True
             if fault is not None:
                 self.faults[row] = fault
@@ -182,12 +186,13 @@ def side_by_side(
             yield from zip(part, pool.map(function, part), strict=True)
 
 
-def read_header(path: Stored) -> tuple[tuple[int, int], bytes, str | None, bool]:
-    """What a file's header and a sample of its bytes say: (height, width), the sample, and why the header cannot be
-    read, or None; last whether such a fault is the file's own. Never raises."""
+def read_header(path: Stored) -> tuple[tuple[int, ...], bytes, str | None, bool]:
+    """What a file's header and a sample of its bytes say: (height, width), of a clip with the number of frames, the
+    sample, and why the header cannot be read, or None; last whether such a fault is the file's own. Never raises."""
     sample = b"\0" * _DIGEST
     try:
-        return read_image_size(path, max_pixels=None), content_sample(path), None, True
+        size = path.header() if isinstance(path, Encoded) else None
+        return size or read_image_size(path, max_pixels=None), content_sample(path), None, True
     except (UnreadableDataError, OSError) as error:
         lasting = isinstance(error, UnreadableDataError) and not isinstance(error, InaccessibleDataError)
         try:
@@ -280,6 +285,7 @@ def recall(root: Path) -> FileListing | None:
             setattr(listing, column, values)
         for name in ("faults", "damaged", "digests"):
             setattr(listing, name, {int(row): str(value) for row, value in about[name].items()})
+        listing.frames = {int(row): int(count) for row, count in about.get("frames", {}).items()}
         listing.notes = dict(about["notes"])
     # As for `recall_columns`.
     except Exception:
@@ -297,6 +303,7 @@ def keep(root: Path, listing: FileListing) -> None:
         "damaged": listing.damaged,
         "digests": listing.digests,
         "notes": listing.notes,
+        **({"frames": listing.frames} if listing.frames else {}),
     }
     columns = {column: getattr(listing, column) for column in _COLUMNS} | {"read": known}
     if keep_columns(root, about, listing.names, columns):

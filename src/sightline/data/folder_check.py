@@ -11,7 +11,7 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import side_by_side
-from sightline.data.image_file import MAX_PIXELS, read_image
+from sightline.data.image_file import MAX_PIXELS
 from sightline.data.stored import StoredImages
 from sightline.data.summary import Summary
 from sightline.errors import InaccessibleDataError, UnreadableDataError
@@ -81,7 +81,7 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
         height, width = files.sizes[row].tolist()
         try:
             with room.taken(height * width):
-                source.target_of(row, read_image(files.image(row), max_pixels=source.max_pixels).shape[:2])
+                source.target_of(row, source.decoded_size(row))
             # What a run compares where only times differ; just read, it is in memory.
             files.digest(row)
         except UnreadableDataError as error:

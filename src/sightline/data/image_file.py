@@ -60,7 +60,7 @@ def read_image(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int, 
         UnreadableDataError: the file is missing, not a readable image in one of `FORMATS`, damaged, too large, or of
             a kind without a known range (floating point). One line: "PATH: reason".
     """
-    with _opened(path, max_pixels) as image:
+    with opened_image(path, max_pixels) as image:
         _draft(image, least)
         return rgb_pixels(image, path)
 
@@ -71,7 +71,7 @@ def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int
     Returns:
         An RGB image, which is loaded.
     """
-    with _opened(path, max_pixels) as image:
+    with opened_image(path, max_pixels) as image:
         _draft(image, least)
         plain = _orientation(image) == 1
         image.load()
@@ -98,7 +98,7 @@ def read_numbers(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) 
     Raises:
         UnreadableDataError: as `read_image`; or it is no PNG (a lossy format would change the numbers), or has colours.
     """
-    with _opened(path, max_pixels) as image:
+    with opened_image(path, max_pixels) as image:
         if image.format != "PNG" or image.mode not in ("1", "L", "P", *_SIXTEEN_BIT):
             raise UnreadableDataError(
                 f"{path}: {image.format} with {image.mode} pixels (expected: a PNG with one number a pixel)"
@@ -126,14 +126,14 @@ def read_image_size(path: Stored, *, max_pixels: int | None = MAX_PIXELS) -> tup
     Raises:
         UnreadableDataError: as `read_image`, where the header shows it.
     """
-    with _opened(path, max_pixels) as image:
+    with opened_image(path, max_pixels) as image:
         width, height = image.size
         # From 5 on, the stored image lies on its side.
         return (width, height) if _orientation(image) >= 5 else (height, width)
 
 
 @contextlib.contextmanager
-def _opened(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
+def opened_image(path: Stored, max_pixels: int | None) -> Iterator[Image.Image]:
     """An image file whose header was checked; whatever goes wrong inside is one line."""
     if not isinstance(path, Encoded) and (reason := not_a_file(path)):
         raise UnreadableDataError(f"{path}: {reason}")

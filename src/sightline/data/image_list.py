@@ -7,9 +7,9 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -145,10 +145,26 @@ def natural_order(path: str) -> tuple[list[str | int], str]:
     return [int(part) if index % 2 else part for index, part in enumerate(re.split("([0-9]+)", path))], path
 
 
-def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...]]:
+class Listed(NamedTuple):
+    """What is listed and is no file of its own, as a folder of frames; `stamp` as a `FileListing` keeps it."""
+
+    path: str
+    stamp: tuple[int, int, int]
+
+
+Entry = os.DirEntry[str] | Listed
+
+
+def scan(
+    root: Path, below: Callable[[Path, list[Unreadable]], Iterable[Entry]] | None = None, things: str = "images"
+) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
     The classes are those of `train`, or where there is no `train` those of all splits together.
+
+    Args:
+        below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
+            they are called.
 
     Returns:
         The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
@@ -160,22 +176,25 @@ def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unr
         UnreadableDataError: a folder may not be read.
     """
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/images or CLASS/images in it)")
+        raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
     top = _folders(root)
     splits = {name: root / name for name in SPLIT_FOLDERS if name in top} or {"test": root}
     skipped = []
     if root not in splits.values():
         skipped += [Unreadable(str(root / name), "not a split") for name in top if name not in splits]
-    found: dict[str, dict[str, list[os.DirEntry[str]]]] = {}
+    below = below or images_below
+    found: dict[str, dict[str, list[Entry]]] = {}
     for split, folder in splits.items():
-        skipped += [Unreadable(entry.path, "not in a class folder") for entry in _entries(folder) if not entry.is_dir()]
-        part = {name: list(images_below(folder / name, skipped)) for name in _folders(folder)}
+        skipped += [
+            Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not entry.is_dir()
+        ]
+        part = {name: list(below(folder / name, skipped)) for name in _folders(folder)}
         if not part:
-            raise InputError(f"{folder}: no class folders in it (expected: CLASS/images)")
+            raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things})")
         empty = [name for name, entries in part.items() if not entries]
         if empty:
             raise InputError(
-                f"{folder / empty[0]}: no images in this class folder ({len(empty)} of {len(part)} class folders are "
+                f"{folder / empty[0]}: no {things} in this class folder ({len(empty)} of {len(part)} class folders are "
                 f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
             )
         found[split] = part
@@ -193,7 +212,13 @@ def scan(root: Path) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unr
         for name, entries in part.items():
             above = len(str(splits[split] / name))
             listed += [
-                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], stamp_of(entry)) for entry in entries
+                (
+                    entry.path,
+                    f"{split}/{name}{entry.path[above:]}",
+                    labels[name],
+                    entry.stamp if isinstance(entry, Listed) else stamp_of(entry),
+                )
+                for entry in entries
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
@@ -211,7 +236,8 @@ def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else _NOT_A_FILE
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, sorted by name; raises UnreadableDataError where it may not be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -220,7 +246,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _folders(folder: Path) -> list[str]:
-    return [entry.name for entry in _entries(folder) if entry.is_dir() and not entry.name.startswith(".")]
+    return [entry.name for entry in entries_of(folder) if entry.is_dir() and not entry.name.startswith(".")]
 
 
 def images_below(
@@ -234,7 +260,7 @@ def images_below(
     Raises:
         UnreadableDataError: a folder may not be read.
     """
-    for entry in _entries(folder):
+    for entry in entries_of(folder):
         if entry.name.startswith("."):
             skipped.append(Unreadable(entry.path, "hidden"))
         # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.

@@ -72,7 +72,7 @@ def read_example(
         UnreadableDataError: one cannot be read, and the source has no allowance for that.
     """
 
-    def one(at: int) -> Example:
+    def one(at: int, source: Source = source) -> Example:
         found = source.example(split, at, image_size, seed=seed, epoch=epoch)
         return replace(found, image=augmented(found.image, augment, seed=seed, epoch=epoch, index=at))
 
@@ -93,7 +93,7 @@ def read_example(
     if not happens:
         return alone, None
     try:
-        other = one(partner)
+        other = one(partner, _of_as_many_frames(source, example.image))
     except UnreadableDataError as error:
         return alone, _left_out(source, split, partner, error)
     if cuts:
@@ -104,6 +104,13 @@ def read_example(
     return replace(example, image=image, target=example.target.mixed(other.target, share)), None
 
 
+def _of_as_many_frames(source: Source, image: np.ndarray) -> Source:
+    """A data set that shows what an image is mixed with, of a clip with as many frames, whatever it has itself."""
+    if source.sampling is None or not source.of_clips:
+        return source
+    return source.showing_frames(replace(source.sampling, count=len(image), exact=True))
+
+
 def _left_out(source: Source, split: str, index: int, error: UnreadableDataError) -> Unreadable:
     if source.allowance is None:
         raise error
@@ -112,13 +119,14 @@ def _left_out(source: Source, split: str, index: int, error: UnreadableDataError
 
 
 def _cut(image: np.ndarray, other: np.ndarray, share: float, centre: np.ndarray) -> tuple[np.ndarray, float]:
-    """The image with a box of the other one, of about 1 - share of its area, and the share that is left."""
-    height, width = image.shape[:2]
+    """The image with a box of the other one, of about 1 - share of its area, and the share that is left; of a clip the
+    same box of every frame."""
+    height, width = image.shape[-3:-1]
     side = math.sqrt(1 - share)
     (top, bottom), (left, right) = (
         (round(max((at - side / 2), 0.0) * length), round(min((at + side / 2), 1.0) * length))
         for at, length in zip(centre.tolist(), (height, width), strict=True)
     )
     result = image.copy()
-    result[top:bottom, left:right] = other[top:bottom, left:right]
+    result[..., top:bottom, left:right, :] = other[..., top:bottom, left:right, :]
     return result, 1 - (bottom - top) * (right - left) / (height * width)

@@ -90,8 +90,8 @@ class PackingConfig:
         # Whatever they refuse is refused here, before any image is read.
         self.sampler(1)
 
-    def sampler(self, patch_size: int, num_prefix_tokens: int = 0) -> SizeSampler:
-        """What decides how an image is shown to a model of these patches and prefix tokens.
+    def sampler(self, patch_size: int, num_prefix_tokens: int = 0, tubelet: int | None = None) -> SizeSampler:
+        """What decides how an image is shown to a model of these patches (of so many frames) and prefix tokens.
 
         Raises:
             InputError: a value is out of range, or a drop's field is not known; names it.
@@ -105,7 +105,7 @@ class PackingConfig:
         if room < 1:
             raise InputError(f"packing.tokens {self.tokens}: no room beside {num_prefix_tokens} prefix tokens")
         most = min(self.most_tokens or room, room)
-        return SizeSampler(patch_size, sampling if self.resolutions else None, drop, most, self.aspect)
+        return SizeSampler(patch_size, sampling if self.resolutions else None, drop, most, self.aspect, tubelet)
 
 
 def _is_count(value: object) -> bool:
@@ -188,7 +188,8 @@ class PackPlan:
         if self.patch_sizes is not None:
             patch = self.patch_sizes.sizes[self.patch_sizes.of_image(self.seed, epoch, index)]
             sampler = replace(sampler, patch_size=patch)
-        grid, kept = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number)
+        frames = self.source.frames_shown(self.split, index)
+        grid, kept = sampler.sample(size, seed=self.seed, index=index, epoch=epoch, seen=number, frames=frames)
         sides = grid.rows * sampler.patch_size, grid.cols * sampler.patch_size
         return Planned(index, epoch, sides, grid.cells if kept is None else len(kept), kept, patch)
 
@@ -238,12 +239,20 @@ def size_of(source: Source, split: str, index: int, seed: int) -> tuple[int, int
 
 
 def by_grid(
-    source: Source, split: str, indices: Sequence[int], view: View, patch_size: int, aspect: Aspect = "native"
+    source: Source,
+    split: str,
+    indices: Sequence[int],
+    view: View,
+    patch_size: int,
+    aspect: Aspect = "native",
+    tubelet: int | None = None,
 ) -> dict[Grid, list[int]]:
     """The images of a split by the grid that each is shown as, smaller grids first, in their order within one.
 
     Args:
         aspect: `square` shows them as squares of as many patches.
+        tubelet: frames of a patch, of a model of clips, whose grids have three sides: of each frame the view says how
+            it is shown; None for images.
 
     Raises:
         UnreadableDataError: the header of an image cannot be read.
@@ -252,7 +261,22 @@ def by_grid(
     for index in indices:
         # Always seed 0: no seed changes what a test split shows, so that runs are comparable.
         size = (1, 1) if aspect == "square" else size_of(source, split, index, 0)
-        found.setdefault(view.grid(size, patch_size), []).append(index)
+        grid = view.grid(size, patch_size)
+        if tubelet is not None:
+            grid = Grid(-(-source.frames_shown(split, index) // tubelet), *grid)
+        found.setdefault(grid, []).append(index)
+    return dict(sorted(found.items()))
+
+
+def by_frames(source: Source, split: str, indices: Sequence[int]) -> dict[int, Sequence[int]]:
+    """The examples of a split by the number of frames that is shown of each, fewer first, in their order within one;
+    all together where all are alike, as images are."""
+    sampling = source.sampling
+    if not source.of_clips or sampling is None or sampling.exact:
+        return {sampling.count if sampling is not None and source.of_clips else 1: indices}
+    found: dict[int, list[int]] = {}
+    for index in indices:
+        found.setdefault(source.frames_shown(split, index), []).append(index)
     return dict(sorted(found.items()))
 
 
@@ -315,6 +339,8 @@ def pack_statistics(
         UnreadableDataError: the header of a file cannot be read.
     """
     source.check(split)
+    if source.of_clips:
+        raise InputError(f"data {source.name}: is of clips; what is counted is of images (expected images)")
     there = source.length(split)
     if there is None and images is not None and images > _MOST_IMAGES:
         raise InputError(f"images {images}: expected at most {_MOST_IMAGES:,} of a split without an end")

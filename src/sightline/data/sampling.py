@@ -132,6 +132,7 @@ class SizeSampler:
         drop: how many tokens are left out; None keeps all.
         most_tokens: patches of an image, before any is dropped; larger ones are shown smaller.
         aspect: `native` keeps each image's own, `square` cuts its longer side.
+        tubelet: frames of a patch, of a model of clips; None for images.
     """
 
     patch_size: int
@@ -139,26 +140,33 @@ class SizeSampler:
     drop: TokenDrop | None = None
     most_tokens: int | None = None
     aspect: Aspect = "native"
+    tubelet: int | None = None
 
     def __post_init__(self) -> None:
         require("aspect", self.aspect, ASPECTS)
 
     def sample(
-        self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0
+        self, image_size: tuple[int, int], *, seed: int, index: int, epoch: int = 0, seen: int = 0, frames: int = 1
     ) -> tuple[Grid, np.ndarray | None]:
         """The patches of one image, and int64 the row-major numbers of those that stay, rising; None for all.
 
         Args:
             image_size: (height, width) of the stored image, in pixels.
             seen: images of the run before this one, for a drop that is scheduled.
+            frames: of a clip, which are shown.
         """
+        thick = 1 if self.tubelet is None else -(-frames // self.tubelet)
+        # Of each frame, so that all together are not more; one at least.
+        most = self.most_tokens and max(self.most_tokens // thick, 1)
         draws = generator("shown/1", seed, index, epoch=epoch)
         if self.aspect == "square":
             image_size = (min(image_size), min(image_size))
         if self.resolutions is None:
-            grid = native_grid(image_size, self.patch_size, self.most_tokens)
+            grid = native_grid(image_size, self.patch_size, most)
         else:
-            grid = grid_at(image_size, self.resolutions.draw(draws), self.patch_size, self.most_tokens)
+            grid = grid_at(image_size, self.resolutions.draw(draws), self.patch_size, most)
+        if self.tubelet is not None:
+            grid = Grid(thick, *grid)
         return grid, None if self.drop is None else self.drop.keep(draws, grid.cells, seen)
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from PIL.Image import Image
 
 from sightline.checks import require
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.fingerprint import Fingerprint
+from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary
-from sightline.data.transforms import SIMPLE, Parts, SimpleCrop, check_image_size, size_of
+from sightline.data.transforms import SIMPLE, Parts, Picture, SimpleCrop, check_image_size, size_of
 from sightline.errors import InputError
 from sightline.targets import Target
 
@@ -26,7 +26,7 @@ class Example:
     """One image, and what is said of it.
 
     Attributes:
-        image: uint8 [height, width, 3], RGB.
+        image: uint8 [height, width, 3], RGB, or a clip [frames, height, width, 3] (`Source.showing_frames`).
         target: as `Label`, whose number is an index into the source's `classes`.
         name: the file it came from, or a name such as "scenes/glyphs/test/17".
         slices: what a measurement may be cut by: `group`, the name of the label's confusable group; `size`, the longest
@@ -37,6 +37,11 @@ class Example:
     target: Target
     name: str = ""
     slices: Mapping[str, str | float] = field(default_factory=dict)
+
+    @property
+    def still(self) -> np.ndarray:
+        """uint8 [height, width, 3], what a page shows of it: the image, or the frame in the middle of a clip."""
+        return self.image if self.image.ndim == 3 else self.image[len(self.image) // 2]
 
 
 class Source(ABC):
@@ -57,6 +62,8 @@ class Source(ABC):
         skipped: the files that were passed over or left out, and why.
         transform: how stored images are shown; None where they are shown in a way of their own.
         still: training images are shown as those that are measured (`as_measured`).
+        drawn: its examples are drawn, and no folder's order tells them apart.
+        of_clips: examples are clips, of which so many frames are shown as `sampling` says; None shows one, as an image.
         allowance: what batches may leave out because it cannot be read; None where that was not asked yet, and an
             image that cannot be read is then refused.
     """
@@ -72,6 +79,9 @@ class Source(ABC):
     skipped: tuple[Unreadable, ...] = ()
     transform: Any = None  # an ImageTransform; a source that has one says so
     still: bool = False
+    drawn: ClassVar[bool] = False
+    of_clips: ClassVar[bool] = False
+    sampling: FrameSampling | None = None
     allowance: Allowance | None = None
 
     @classmethod
@@ -127,7 +137,7 @@ class Source(ABC):
 
     def _seen(
         self,
-        image: np.ndarray | Image,
+        image: Picture,
         target: Target,
         split: str,
         index: int,
@@ -202,6 +212,37 @@ class Source(ABC):
         """
         self.check(split, index)
         return None
+
+    def showing_frames(self, sampling: FrameSampling) -> Self:
+        """The same data set, of whose clips these frames are shown; an image is a clip of one frame.
+
+        Raises:
+            InputError: it has images alone, and more frames than one are asked for.
+        """
+        if not self.of_clips and sampling.count > 1:
+            raise InputError(
+                f"data {self.name}: is of images, of one frame each (expected frames 1, not {sampling.count})"
+            )
+        made = copy.copy(self)
+        made.sampling = sampling
+        return made
+
+    def stored_frames(self, split: str, index: int) -> int | None:
+        """How many frames a clip has, without decoding one; None where it is drawn with as many as are asked for.
+
+        Raises:
+            InputError: no such split or index.
+            UnreadableDataError: as `stored_size`.
+        """
+        self.check(split, index)
+        return None if self.of_clips else 1
+
+    def frames_shown(self, split: str, index: int) -> int:
+        """How many frames of an example are shown; raises as `stored_frames`."""
+        if self.sampling is None or not self.of_clips:
+            return 1
+        stored = self.stored_frames(split, index)
+        return self.sampling.count if stored is None else self.sampling.shown(stored)
 
     def up_to(self, max_pixels: int) -> Self:
         """The same data set, of which images of at most so many pixels are read."""

@@ -6,18 +6,18 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
+from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
-from sightline.data.transforms import ImageTransform, size_of
+from sightline.data.transforms import ImageTransform, Picture, size_of
 from sightline.errors import InputError, UnreadableDataError, choose
 from sightline.targets import Target
 
@@ -161,13 +161,24 @@ class StoredImages(Source):
         path = self.listing.paths[row]
         if row in self.listing.damaged:
             raise UnreadableDataError(f"{path}: {self.listing.damaged[row]}")
-        times = self.transform.most_enlarged
-        # What is measured is decoded whole.
-        part = split == "train" and self.reduced and not self.still
-        least = (times * image_size[0], times * image_size[1]) if part else None
-        picture = read_picture(self.listing.image(row), max_pixels=self.max_pixels, least=least)
+        shown = {"split": split, "index": index, "image_size": image_size, "seed": seed, "epoch": epoch}
+        picture = self._picture(row, self._least(split, image_size), **shown)
         target = self.target_of(row, size_of(picture))
-        return Example(*self._seen(picture, target, split, index, image_size, seed=seed, epoch=epoch), path)
+        return Example(*self._seen(picture, target, **shown), path)
+
+    def _least(self, split: str, image_size: tuple[int, int]) -> tuple[int, int] | None:
+        """As `read_image`: of what is measured none, which is decoded whole."""
+        times = self.transform.most_enlarged
+        part = split == "train" and self.reduced and not self.still
+        return (times * image_size[0], times * image_size[1]) if part else None
+
+    def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
+        """The pixels of a row; `shown` are the arguments of `example`."""
+        return read_picture(self.listing.image(row), max_pixels=self.max_pixels, least=least)
+
+    def decoded_size(self, row: int) -> tuple[int, int]:
+        """(height, width) of a row that is decoded whole, to see whether it can be; raises as `read_image`."""
+        return size_of(read_image(self.listing.image(row), max_pixels=self.max_pixels))
 
     def example_name(self, split: str, index: int) -> str:
         """As `Source.example_name`: its path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,22 @@ def check_image_size(image_size: tuple[int, int]) -> None:
     if min(image_size) < 1:
         size = f"{image_size[0]}x{image_size[1]}"
         raise InputError(f"image size {size} has no pixels (expected: height, width >= 1)")
+
+
+class Frames:
+    """The frames of a clip on their way from files: of one size, each made when it is asked for, once."""
+
+    def __init__(self, frames: Iterator[Image.Image]) -> None:
+        """Raises what making the first of them does."""
+        self.first, self._rest = next(frames), frames
+
+    def __iter__(self) -> Iterator[Image.Image]:
+        yield self.first
+        yield from self._rest
+
+
+Picture = np.ndarray | Image.Image | Frames
+"""uint8 [height, width, 3] or a clip [frames, height, width, 3], an RGB image of Pillow, or a clip of such."""
 
 
 def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 1.0) -> Crop:
@@ -70,15 +87,15 @@ def whole_crop(size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
     return Crop((0, 0, *size), image_size)
 
 
-def cut(image: np.ndarray | Image.Image, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
+def cut(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarray:
     """The part of an image that a crop says; filters reach beyond the part where the image goes on.
 
     Args:
-        image: uint8 [height, width, 3], or an RGB image of Pillow.
+        image: of a clip the same part of each frame is shown.
         interpolation: a filter of Pillow, antialiased; one of `INTERPOLATIONS`.
 
     Returns:
-        uint8 [height, width, 3]; the image itself where it is shown as it is.
+        uint8 [height, width, 3], or with frames before; the image itself where it is shown as it is.
 
     Raises:
         InputError: the interpolation is not known, or the size has no pixels.
@@ -86,8 +103,11 @@ def cut(image: np.ndarray | Image.Image, crop: Crop, interpolation: str = "bicub
     require("interpolation", interpolation, INTERPOLATIONS)
     check_image_size(crop.image_size)
     size = size_of(image)
-    if crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored:
+    unchanged = crop.box == (0, 0, *size) and crop.image_size == size and not crop.mirrored
+    if unchanged and not isinstance(image, Frames):
         return np.asarray(image)
+    if isinstance(image, Frames) or (isinstance(image, np.ndarray) and image.ndim > 3):
+        return np.stack([cut(frame, crop, interpolation) for frame in image])
     (y0, x0, y1, x1), (height, width), (rows, cols) = crop.scaled(size)
     picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     resized = picture.resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
@@ -98,9 +118,10 @@ def cut(image: np.ndarray | Image.Image, crop: Crop, interpolation: str = "bicub
     return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
-def size_of(image: np.ndarray | Image.Image) -> tuple[int, int]:
-    """(height, width) in pixels."""
-    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[0], image.shape[1])
+def size_of(image: Picture) -> tuple[int, int]:
+    """(height, width) in pixels, of a clip those of its frames."""
+    image = image.first if isinstance(image, Frames) else image
+    return (image.height, image.width) if isinstance(image, Image.Image) else (image.shape[-3], image.shape[-2])
 
 
 @dataclass(frozen=True)
@@ -164,8 +185,9 @@ class ImageTransform:
         """Of an image in evaluation."""
         return whole_crop(size, image_size) if self.crop is None else eval_crop(size, image_size, self.crop)
 
-    def cut(self, image: np.ndarray | Image.Image, crop: Crop) -> np.ndarray:
-        """What is shown of an image: [height, width, 3], uint8, or float32 from 0 to 255 where a kind computes so."""
+    def cut(self, image: Picture, crop: Crop) -> np.ndarray:
+        """What is shown of an image: [height, width, 3], of a clip with frames before, uint8, or float32 from 0 to 255
+        where a kind computes so."""
         return cut(image, crop, self.interpolation)
 
     @property

@@ -129,8 +129,9 @@ class PositionEncoding(nn.Module):
     """The field of its configuration that is its knob, which the attribute of that name holds as it is now."""
     resized_by: ClassVar[str | None] = None
     """The field of its configuration that says how its tables are made for another grid."""
-    axes: ClassVar[int | None] = 2
-    """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number."""
+    axes: ClassVar[int | tuple[int, ...] | None] = 2
+    """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number; several where it is made for
+    the number that its training grid has."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A knob is part of the state: where one can be turned, it is kept as torch keeps what is no tensor."""
@@ -153,8 +154,27 @@ class PositionEncoding(nn.Module):
         Raises:
             InputError: it is for so many others.
         """
-        if self.axes is not None and given != self.axes:
-            raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {self.axes})")
+        if isinstance(self.axes, tuple) and len(self.shape.train_grid) not in self.axes:
+            expected = " or ".join(map(str, self.axes))
+        elif self.made_for in (None, given):
+            return
+        else:
+            expected = self.made_for
+        raise InputError(f"encoding {self.name}: a grid of {given} axes (expected {expected})")
+
+    @property
+    def made_for(self) -> int | None:
+        """How many axes the grids have that this one is for; None for any number."""
+        return len(self.shape.train_grid) if isinstance(self.axes, tuple) else self.axes
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of this encoding, made for clips, from those of the same one made for images: what it has of a
+        still image, for each frame alike. Those that hang on no grid are what they were.
+
+        Args:
+            state: by name, relative to this module.
+        """
+        return dict(state)
 
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         """Embeddings added to the tokens before `layer`: [1 or rows, slots, dim], or None."""
@@ -224,12 +244,23 @@ class PositionEncoding(nn.Module):
         if prefix + KNOB_STATE in missing:
             missing.remove(prefix + KNOB_STATE)
 
+    def steps_of(self, time_step: float) -> tuple[float, ...] | None:
+        """How far a cell is along each axis (`Directed.steps`), where a step in time is as far as so many patches.
+
+        Raises:
+            InputError: it is not 1, for images.
+        """
+        axes = len(self.shape.train_grid)
+        if time_step != 1 and axes == 2:
+            raise InputError(f"encoding {self.name}: time_step {time_step}: is of clips (expected 1 for images)")
+        return None if time_step == 1 else (time_step, *(1.0,) * (axes - 1))
+
     def _whole(self, grid: Sequence[int], layer: int) -> Segment:
         """All patches of a grid, for a layer that there is."""
         if not 0 <= layer < self.shape.depth:
             raise InputError(f"layer {layer}: expected 0 to {self.shape.depth - 1}")
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
-        return Segment.whole(Grid.checked(grid, axes=self.axes), device)
+        return Segment.whole(Grid.checked(grid, axes=self.made_for), device)
 
     def products_of_slot(self) -> int:
         """Multiplications a slot in a layer of what tokens hold, beside those of attention itself."""

@@ -80,6 +80,14 @@ class Combined(PositionEncoding):
     def products_of_slot(self) -> int:
         return sum(part.products_of_slot() for part in self.parts)
 
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        made = {}
+        for index, part in enumerate(self.parts):
+            start = f"parts.{index}."
+            own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
+            made |= {start + name: one for name, one in part.inflated(own).items()}
+        return made
+
     def no_weight_decay(self) -> set[str]:
         return {f"parts.{index}.{name}" for index, part in enumerate(self.parts) for name in part.no_weight_decay()}
 
@@ -110,7 +118,8 @@ def create_encoding(
         InputError: an unknown name or option (names the nearest), or a value out of range.
     """
     shared, known = share_options(name, config), registry()
-    axes = next((known[part].axes for part, _ in shared if known[part].axes), 2)
+    fixed = [axes for part, _ in shared if isinstance(axes := known[part].axes, int)]
+    axes = fixed[0] if fixed else 2
     grid = Grid.checked(train_grid, "train_grid", axes if isinstance(train_grid, int) else None)
     shape = TrunkShape(depth, heads, dim, grid, num_prefix_tokens, head_dim)
     parts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -17,30 +18,41 @@ Interpolation = Literal["bilinear", "bilinear_antialias", "bicubic", "bicubic_an
 
 
 def resize_table(table: Tensor, old: Grid, new: Grid, interpolation: Interpolation) -> Tensor:
-    """Resize a table of vectors over a grid, in float32.
+    """Resize a table of vectors over a grid, in float32; over (frames, rows, cols) first in each frame, then in time,
+    so that `bilinear` is linear along all three.
 
     Args:
-        table: [old.rows * old.cols, dim], row-major.
+        table: [old.cells, dim], row-major.
         interpolation: `bilinear` (LookHere's baselines; a single column makes it linear along one axis, as for
             factorised tables), `bilinear_antialias` (SigLIP 2's NaFlex models), `bicubic` (RoPE-ViT's APE) and
             `bicubic_antialias` (timm), all with half-pixel centres; `corner_aligned` linear from corner to corner
             (big_vision's zoom of order 1).
 
     Returns:
-        float32 [new.rows * new.cols, dim]; the table itself where the grids are equal.
+        float32 [new.cells, dim]; the table itself where the grids are equal.
     """
     # An exported program serves every size, so it takes no short cut that holds for one; the result is the same.
     if not torch.compiler.is_exporting() and old == new:
         return table
-    image = table.float().reshape(1, old.rows, old.cols, -1).permute(0, 3, 1, 2)
+    if len(old) == 2:
+        return _resize_plane(table.float(), old, new, interpolation)
+    # In float64 where there is one, as scipy, by which scenic does it.
+    wide = table.float() if table.device.type == "mps" else table.double()
+    stills = [_resize_plane(one, old[1:], new[1:], interpolation) for one in wide.unflatten(0, (old[0], -1)).unbind(0)]
+    in_time = _resize_plane(torch.stack(stills).flatten(1), (old[0], 1), (new[0], 1), interpolation)
+    return in_time.reshape(new.cells, table.shape[-1]).float()
+
+
+def _resize_plane(table: Tensor, old: Sequence[int], new: Sequence[int], interpolation: Interpolation) -> Tensor:
+    image = table.reshape(1, *old, -1).permute(0, 3, 1, 2)
     resized = F.interpolate(
         image,
-        size=(new.rows, new.cols),
+        size=tuple(new),
         mode="bicubic" if interpolation.startswith("bicubic") else "bilinear",
         align_corners=interpolation == "corner_aligned",
         antialias=interpolation.endswith("_antialias"),
     )
-    return resized.permute(0, 2, 3, 1).reshape(new.rows * new.cols, -1)
+    return resized.permute(0, 2, 3, 1).reshape(new[0] * new[1], -1)
 
 
 def longer_side(one: int, other: int) -> int:

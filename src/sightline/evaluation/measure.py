@@ -22,7 +22,7 @@ from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, file_name, rows_of, task_record
 from sightline.evaluation.measures.base import Subject, checked_measures, measure_class
 from sightline.evaluation.parts import Parts
-from sightline.evaluation.predict import is_drawn
+from sightline.evaluation.predict import frames_of, is_drawn
 from sightline.evaluation.shrunk import shrunk
 from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
@@ -161,7 +161,7 @@ def check_sizes(model: Model, config: EvaluateConfig) -> None:
 
 def usual_images(source: Source) -> int | None:
     """How many images of a split are measured unless it is said: 2000 of a drawn one, all of one that was read."""
-    return 2000 if source.name == "scenes" else None
+    return 2000 if source.drawn else None
 
 
 def planned_images(source: Source, model: Model, config: EvaluateConfig, train_resolution: int) -> int:
@@ -291,7 +291,7 @@ def evaluate(
     precision = runtime.chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
-    parts = parts or Parts()
+    parts, frames = parts or Parts(), frames_of(source, model)
     for split, view in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, count_of(source, config, split, view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
@@ -299,15 +299,17 @@ def evaluate(
         if isinstance(view, View):
             place |= {"view": view.name, "resolution": None}
         else:
-            place["grid"] = model.config.grid_of(view)
+            place["grid"] = model.config.grid_of(view, frames)
         shown = (split, place["view"], place["resolution"])
+        # Beside what tells the work on images from others, which keeps its names.
+        clips = () if frames is None else (frames,)
         best: dict[str, float | str] = {}
         tuning: list[dict[str, Any]] = []
         for search in config.searches(model.encoding, split, view, model.config.patch_size):
             searched = some_images(source, "minival", _searched(source, config))
             with tuned_at(model, best):
                 found = parts.once(
-                    json.dumps([search.kind, *shown[1:]]),
+                    json.dumps([search.kind, *shown[1:], *clips]),
                     functools.partial(
                         tune, model, task, source, searched, view, search, precision=precision, advance=advance,
                         ranks=parts.ranks,
@@ -319,14 +321,14 @@ def evaluate(
             chosen = best if tuned else {}
             knob = chosen.get("knob", own)
             if small is not None:
-                place["grid"] = model.config.grid_of(small)
+                place["grid"] = model.config.grid_of(small, frames)
             way = (*shown[1:], tuned, small)
             heats = config.temperature and split == SPLIT
             measuring = tempered(task, None if heats else fitted.get(way))
             with tuned_at(model, chosen):
                 counted = count_split(
                     model, measuring, source if small is None else shrunk(source, small), split, indices, view,
-                    parts=parts, work=json.dumps([*shown, knob, tuned, small]), precision=precision,
+                    parts=parts, work=json.dumps([*shown, knob, tuned, small, *clips]), precision=precision,
                     workers=config.workers, advance=advance,
                     answers=answers is not None and number == 0 and split in config.splits,
                     scores=keep is not None or heats, drawn=pictures is not None and not tuned,
@@ -334,7 +336,7 @@ def evaluate(
                 beside = []
                 for one in measures if small is None and split in config.splits else ():
                     subject = Subject(model, task, source, split, indices, view, precision, config.workers)
-                    work = json.dumps([*shown, knob, tuned, one.name])
+                    work = json.dumps([*shown, knob, tuned, one.name, *clips])
                     beside += one.rows(subject, parts, work, advance)
             if heats:
                 fitted[way] = told_temperature(counted and counted.scores, task, parts.ranks)
@@ -347,12 +349,12 @@ def evaluate(
             measured = where | place | {
                 "encoding": model.encoding.name, "task": source.task, "split": split, "knob": knob, "tuned": tuned,
                 "seconds": counted.seconds, "shrunk": small, "ranks": counted.ranks,
-                "tuning": tuple(tuning) if tuned else (),
+                "tuning": tuple(tuning) if tuned else (), **({} if frames is None else {"frames": frames}),
             }  # fmt: skip
             made = rows_of(counted.metrics, measured)
             if keep is not None and counted.scores:
                 stored = StoredLogits.of(counted.scores, task_record(task), measured)
-                keep(logits_name(identity.data, split, view, tuned=tuned, small=small), stored)
+                keep(logits_name(identity.data, split, view, tuned=tuned, small=small, frames=frames), stored)
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
@@ -360,9 +362,12 @@ def evaluate(
     return rows
 
 
-def logits_name(data: str, split: str, view: int | View, *, tuned: bool, small: int | None) -> str:
+def logits_name(
+    data: str, split: str, view: int | View, *, tuned: bool, small: int | None, frames: int | None = None
+) -> str:
     """Of the file of a measurement's logits."""
     shown = view.name if isinstance(view, View) else f"{view} px"
+    shown += "" if frames is None else f" {frames} frames"
     return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
 
 
@@ -370,21 +375,21 @@ def logits_name_of(row: ResultRow) -> str:
     """Of the file of the logits that a row was computed from, where they were kept."""
     view = row.resolution or View.parse(row.view)
     assert view is not None
-    return logits_name(row.data, row.split, view, tuned=row.tuned, small=row.shrunk)
+    return logits_name(row.data, row.split, view, tuned=row.tuned, small=row.shrunk, frames=row.frames)
 
 
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""
-    side, names = identity.train_resolution, []
+    side, names, frames = identity.train_resolution, [], frames_of(source, model)
     for split, view in measurements(source, config, side):
         for tuned, small in config.settings(split, view, model.encoding, side):
-            names.append(logits_name(identity.data, split, view, tuned=tuned, small=small))
+            names.append(logits_name(identity.data, split, view, tuned=tuned, small=small, frames=frames))
     return names
 
 
 def some_images(source: Source, split: str, count: int) -> Sequence[int]:
     """Indices of so many images of a split, spread over it where it has more: a folder's images are sorted by class."""
     length = source.length(split)
-    if length is None or count >= length or source.name == "scenes":
+    if length is None or count >= length or source.drawn:
         return range(count)
     return [number * length // count for number in range(count)]

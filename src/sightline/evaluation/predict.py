@@ -12,7 +12,7 @@ import torch
 from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, changed, is_finite, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
-from sightline.data.packs import by_grid
+from sightline.data.packs import by_frames, by_grid
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -57,10 +57,18 @@ def is_drawn(source: Source, split: str) -> bool:
         return False
 
 
+def frames_of(source: Source, model: Model) -> int | None:
+    """How many frames of each clip are shown, as rows say it; None of a model of images."""
+    if not model.config.takes_clips:
+        return None
+    return source.sampling.count if source.sampling is not None and source.of_clips else 1
+
+
 def plan_split(
     model: Model, source: Source, split: str, indices: Sequence[int], view: int | View, aspect: Aspect = "native"
 ) -> list[list[Planned]]:
-    """Every image once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of squares.
+    """Every image, or clip, once, in batches of one grid each: nothing is padded, and a batch is as uniform as one of
+    squares.
 
     In a batch of many grids attention goes image by image: this took a sixth (16 tokens) to half (256) of its time
     (`vit_micro_patch4`, lookhere_90, bfloat16, one core).
@@ -69,12 +77,14 @@ def plan_split(
         view: a square side in pixels, or how images are shown at their own aspect.
         aspect: `square` shows them as squares of as many patches.
     """
-    if not isinstance(view, View):
-        cells = model.config.grid_of(view).cells
-        return uniform(indices, (view, view), cells, images_a_batch(model, cells, view))
-    patch = model.config.patch_size
+    patch, config = model.config.patch_size, model.config
     batches = []
-    for grid, members in by_grid(source, split, indices, view, patch, aspect).items():
+    if not isinstance(view, View):
+        for frames, members in by_frames(source, split, indices).items():
+            cells = config.grid_of(view, frames).cells
+            batches += uniform(members, (view, view), cells, images_a_batch(model, cells, view))
+        return batches
+    for grid, members in by_grid(source, split, indices, view, patch, aspect, config.tubelet).items():
         images = images_a_batch(model, grid.cells, view)
         batches += uniform(members, (grid.rows * patch, grid.cols * patch), grid.cells, images)
     return batches

@@ -12,10 +12,12 @@ from torch import Tensor
 from sightline.attention.products import expected_shapes
 from sightline.data.allowance import Unreadable
 from sightline.data.batch import Batch, is_finite, packed
+from sightline.data.clip_file import Clip, clip_at, too_long
 from sightline.data.encoded import Encoded
-from sightline.data.image_file import MAX_PIXELS, read_image
+from sightline.data.frames import FrameSampling
+from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
-from sightline.data.transforms import cut
+from sightline.data.transforms import Frames, cut, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
 from sightline.evaluation.predict import TOKENS_A_PACK, brought
 from sightline.grid import Grid
@@ -34,12 +36,14 @@ class _Seen:
         size: (height, width) in pixels of the upright image.
         crop: what the model saw of it.
         grid: of the patches that the model saw.
+        frames: how many of a clip the model saw; None of a model of images.
     """
 
     image: str
     size: tuple[int, int]
     crop: Crop
     grid: Grid
+    frames: int | None
 
     @property
     def seen_size(self) -> tuple[int, int]:
@@ -80,6 +84,7 @@ def predict_images(
     tokens_a_pack: int = TOKENS_A_PACK,
     precision: str = "float32",
     max_pixels: int = MAX_PIXELS,
+    frames: int | None = None,
 ) -> Iterator[list[Predicted | Unpredicted]]:
     """One outcome for each image, in their order, in lists that come as soon as a pack is done.
 
@@ -92,20 +97,28 @@ def predict_images(
         precision: `float32`, or `bfloat16` for the matrix products.
         tokens_a_pack: the most patches and prefix tokens of a pass; a larger image goes alone.
         max_pixels: of an image that is read.
+        frames: how many of a clip a model of clips sees at most, spread over it; None takes those that it was trained
+            on. It sees an image as a clip of one frame.
     """
     prepare = preprocessing(model)
+    length = frames or model.config.clip_frames or 1
+    sampling = FrameSampling(length, exact=False) if model.config.takes_clips else None
 
     def prepared(image: str | Encoded | Unreadable) -> _Prepared | Unpredicted:
         if isinstance(image, Unreadable):
             return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
         try:
-            pixels = read_image(image, max_pixels=max_pixels)
+            pixels = (
+                read_image(image, max_pixels=max_pixels) if sampling is None else _clip(image, sampling, max_pixels)
+            )
+            size = size_of(pixels)
+            crop = prepare.crop_of(size, resolution, max_tokens)
+            # Of a clip each frame is read here, one after the other.
+            shown = cut(pixels, crop, prepare.interpolation)
         except UnreadableDataError as error:
             return Unpredicted(str(image), str(error).removeprefix(f"{image}: "), UnreadableDataError.exit_code)
-        size = (pixels.shape[0], pixels.shape[1])
-        crop = prepare.crop_of(size, resolution, max_tokens)
-        rows, grid = model.image_rows(cut(pixels, crop, prepare.interpolation))
-        return _Prepared(str(image), size, crop, grid, rows)
+        rows, grid = model.image_rows(shown)
+        return _Prepared(str(image), size, crop, grid, None if sampling is None else len(shown), rows)
 
     pack: list[_Prepared | Unpredicted] = []
     tokens = 0
@@ -123,6 +136,22 @@ def predict_images(
             pack, tokens = [], 0
     if pack:
         yield _answered(model, task, pack, precision)
+
+
+def _clip(image: str | Encoded, sampling: FrameSampling, max_pixels: int) -> Frames:
+    """The frames of a clip that are shown.
+
+    Raises:
+        UnreadableDataError: as `Clip.header` and `Clip.frames`, or the clip is too long.
+    """
+    # What is a part of a larger file is an image, and read as one.
+    if isinstance(image, Encoded) and not isinstance(image, Clip):
+        return Frames(iter([read_picture(image, max_pixels=max_pixels)]))
+    clip = image if isinstance(image, Clip) else clip_at(image)
+    header = clip.header()
+    if reason := too_large(header.height, header.width, max_pixels) or too_long(header, max_pixels):
+        raise UnreadableDataError(f"{image}: {reason}")
+    return Frames(clip.frames(sampling.places(header.frames).tolist(), max_pixels=max_pixels))
 
 
 def _answered(
@@ -145,5 +174,5 @@ def _answered(
         elif not is_finite(output := next(each)):
             answers.append(Unpredicted(one.image, "the logits are not finite", NonFiniteError.exit_code))
         else:
-            answers.append(Predicted(one.image, one.size, one.crop, one.grid, output))
+            answers.append(Predicted(one.image, one.size, one.crop, one.grid, one.frames, output))
     return answers

@@ -62,6 +62,10 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
         raise InputError(f"export: head {model.head.name}: {model.head.unexported}")
     if model.unexported:
         raise InputError(f"export: architecture {model.name}: {model.unexported}")
+    if len(model.config.train_grid) != 2:
+        raise InputError(
+            "export: a model of clips; programs are made for sizes of images alone (expected one of images)"
+        )
     if to == "torch":
         return
     encoding = model.encoding

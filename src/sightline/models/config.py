@@ -13,7 +13,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models.embedder import embedder_class
 from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
-from sightline.patchify import Fit, check_multiples
+from sightline.patchify import Cutter, Fit, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
 Pool = Literal["cls", "mean", "attention", "query", "first"]
@@ -23,7 +23,7 @@ Pool = Literal["cls", "mean", "attention", "query", "first"]
 MOST: dict[str, int] = {
     "patch_size": 4_096, "dim": 65_536, "depth": 512, "heads": 4_096, "head_dim": 65_536, "channels": 65_536,
     "mlp_ratio": 1_000, "head_hidden": 1_000_000, "pool_heads": 4_096, "pool_mlp_ratio": 1_000,
-    "num_classes": 10_000_000, "num_registers": 4_096, "image_size": 1_000_000, "crop": 1,
+    "num_classes": 10_000_000, "num_registers": 4_096, "image_size": 1_000_000, "clip_frames": 1_000_000, "crop": 1,
 }  # fmt: skip
 _MAY_BE_ZERO = ("num_classes", "num_registers")
 
@@ -40,8 +40,8 @@ class ViTConfig:
         head_dim: width of a head; None takes dim / heads.
         mlp_ratio: hidden width of the MLPs over `dim`.
         num_classes: outputs of the head; 0 leaves the pooled features.
-        table_grid: (rows, cols) that the position encoding was made for, where it was trained on another size since;
-            None is that of `image_size`.
+        table_grid: (rows, cols), or (frames, rows, cols) in tubelets, that the position encoding was made for, where it
+            was trained on another size since; None is that of `image_size`.
         channels: of the images.
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
@@ -79,6 +79,7 @@ class ViTConfig:
         fit: what happens to sizes that the patch does not divide.
         image_size: (height, width) or one side in pixels of the images that the model was trained on last, and that are
             prepared for it; any size runs.
+        clip_frames: frames of the clips that it was trained on, where its embedder cuts clips; None for images.
         mean, std: normalisation of [0, 1] values.
         interpolation: the filter of the resize.
         crop: the fraction of the shorter side that the centre crop keeps.
@@ -99,7 +100,7 @@ class ViTConfig:
     head_dim: int | None = None
     mlp_ratio: float = 4.0
     num_classes: int = 1000
-    table_grid: tuple[int, int] | None = None
+    table_grid: tuple[int, ...] | None = None
     channels: int = 3
     encoding: str = "learned_1d"
     encoding_options: dict[str, Any] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class ViTConfig:
     head_bias: float | Literal[False] | None = None
     fit: Fit = "exact"
     image_size: int | tuple[int, int] = 224
+    clip_frames: int | None = None
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
@@ -197,10 +199,16 @@ class ViTConfig:
                 raise InputError(f"class_names {names!r}: expected a list of texts")
             if len(names) != self.num_classes:
                 raise InputError(f"class_names: {len(names)} names for {self.num_classes} classes")
-        for name in ("image_size", "table_grid"):
-            if name == "image_size" or getattr(self, name) is not None:
-                for side in Grid.checked(getattr(self, name), name):
-                    require_whole(name, side, 1, MOST["image_size"])
+        sides = {"image_size": Grid.checked(self.image_size, "image_size")}
+        if self.table_grid is not None:
+            sides["table_grid"] = Grid.checked(self.table_grid, "table_grid", self.cutter.axes)
+        for name, grid in sides.items():
+            for side in grid:
+                require_whole(name, side, 1, MOST["image_size"])
+        if self.clip_frames is not None and self.cutter.axes < 3:
+            raise InputError(
+                f"clip_frames {self.clip_frames}: embedder {self.embedder!r} cuts images alone (expected 'tubelets')"
+            )
         if self.fit == "exact":
             check_multiples("image_size {}", Grid.checked(self.image_size), self.patch_size)
 
@@ -231,21 +239,42 @@ class ViTConfig:
     @property
     def table_size(self) -> int | tuple[int, int]:
         """(height, width) or one side in pixels of an image of `train_grid`."""
-        height, width = (side * self.patch_size for side in self.train_grid)
+        height, width = (side * self.patch_size for side in self.train_grid[-2:])
         if Grid.checked(self.image_size) == (height, width):
             return self.image_size
         return height if height == width else (height, width)
 
-    def grid_of(self, image_size: int | tuple[int, int]) -> Grid:
+    def grid_of(self, image_size: int | tuple[int, int], frames: int | None = None) -> Grid:
         """The grid that the model makes of an image of this size under its `fit`, as its embedder cuts it.
 
         Args:
             image_size: (height, width) or one side in pixels.
+            frames: of a clip, where the embedder cuts clips: None for those that it was trained on, an image being one.
 
         Raises:
             InputError: as `fit_to_patches`.
         """
-        return embedder_class(self.embedder).cutter_of(self).grid_of(*Grid.checked(image_size, "image_size"))
+        sides = Grid.checked(image_size, "image_size")
+        return self.cutter.grid_of(*sides, **self._frames(frames))
+
+    def _frames(self, frames: int | None) -> dict[str, int]:
+        """How long a clip is, for a cutter of clips."""
+        return {"frames": frames or self.clip_frames or 1} if self.cutter.axes == 3 else {}
+
+    @property
+    def tubelet(self) -> int | None:
+        """Frames of a patch, where the embedder cuts clips; None where it cuts images."""
+        return getattr(self.cutter, "tubelet", 1) if self.takes_clips else None
+
+    @property
+    def takes_clips(self) -> bool:
+        """Whether the embedder cuts clips, of which an image is one; else images alone."""
+        return self.cutter.axes == 3
+
+    @property
+    def cutter(self) -> Cutter:
+        """The half of the embedder that has no weights."""
+        return embedder_class(self.embedder).cutter_of(self)
 
     def drop_path_of(self, layer: int) -> float:
         """The rate of a layer's residual branches."""

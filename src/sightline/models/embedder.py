@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -60,7 +59,7 @@ class Embedder(nn.Module):
     @classmethod
     def multiplications(cls, config: ViTConfig) -> int:
         """Of a patch, each with its addition."""
-        return math.prod(cls.kernel_of(config))
+        return config.dim * cls.cutter_of(config).values
 
     @classmethod
     def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:
@@ -88,6 +87,14 @@ class Embedder(nn.Module):
             self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, (size[0], size[1]))
         )
         self.patch_size = (size[0], size[1])
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of this embedder, which cuts clips, from those of one of images.
+
+        Args:
+            state: by name, relative to this module.
+        """
+        return dict(state)
 
     @abstractmethod
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:

@@ -35,6 +35,7 @@ class TokenHead(nn.Module):
         unexported: why a model with it is not exported, in words; "" where it is.
         values: of its outputs for each patch, where they are so many that memory bounds how many images are measured at
             once; 0 where they are not.
+        axes: of the grids that it is for; None for any number.
         done: how much of its training lies behind it, 0 to 1, as the loop says before each step: for what changes on
             the way.
     """
@@ -42,6 +43,7 @@ class TokenHead(nn.Module):
     name: ClassVar[str]
     takes_parts: ClassVar[bool] = True
     unexported: ClassVar[str] = ""
+    axes: ClassVar[int | None] = 2
     values: int = 0
     done: float = 0.0
 
@@ -113,6 +115,8 @@ def make_head(config: ViTConfig) -> nn.Module:
     if config.head not in CLASSIFIERS:
         kind = head_class(config.head)
         check_head_options(kind, config.head_options)
+        if kind.axes not in (None, given := len(config.train_grid)):
+            raise InputError(f"head {config.head}: a grid of {given} axes (expected {kind.axes})")
         return kind(config, **config.head_options)
     if config.num_classes == 0:
         return nn.Identity()

@@ -151,7 +151,9 @@ class Model(nn.Module):
         """Images to flat rows [rows, patches, values] and where they stand.
 
         Args:
-            images: [batch, channels, height, width], or a list of [channels, height, width].
+            images: [batch, channels, height, width], or a list of [channels, height, width]; where the embedder cuts
+                clips, also [batch, channels, frames, height, width], or clips [channels, frames, height, width] and
+                images, which are clips of one frame, in one list.
 
         Raises:
             InputError: wrong dimensions or channels, an empty image, a size that the patch does not divide while
@@ -185,9 +187,17 @@ class Model(nn.Module):
     def _checked(self, image: object, what: str, axes: str) -> Tensor:
         """Refuse what is no normalised image, or batch of them, for this model."""
         channels, dims = self.config.channels, len(axes.split())
-        if not isinstance(image, Tensor) or image.dim() != dims or image.shape[-3] != channels:
+        clips = self.patch_embed.cutter.axes == 3
+        # Of a clip the channels stand before its frames.
+        place = dims - 3 - getattr(image, "ndim", dims) if clips else -3
+        if (
+            not isinstance(image, Tensor)
+            or image.dim() - dims not in range(1 + clips)
+            or image.shape[place] != channels
+        ):
             got = list(image.shape) if isinstance(image, Tensor) else type(image).__name__
-            raise InputError(f"{what}: expected [{axes}] with {channels} channels, got {got}")
+            longer = f" or [{axes.replace('channels,', 'channels, frames,')}]" if clips else ""
+            raise InputError(f"{what}: expected [{axes}]{longer} with {channels} channels, got {got}")
         if not image.is_floating_point():
             raise InputError(f"{what}: expected normalised floating point values, got {image.dtype}")
         _check_kind(image, self.anchor, what)

@@ -104,6 +104,8 @@ class TimmSurface(Model):
         if attn_mask is not None or is_causal:
             name = "is_causal" if attn_mask is None else "attn_mask"
             raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")
+        if output_fmt == "NCHW" and len(self.config.train_grid) != 2:
+            raise InputError("output_fmt 'NCHW': of clips there are no maps of rows and columns (expected NLC)")
         wanted = self._layers_taken(indices)
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1

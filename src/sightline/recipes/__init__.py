@@ -7,17 +7,18 @@ from typing import Any
 
 from sightline.data.summary import Summary
 from sightline.errors import InputError, choose
-from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised
+from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
 from sightline.training.config import TrainConfig
 
 _LABELLED = ("imagefolder", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
-_SIZED_BY_DATA = ("imagefolder", "images", "navit_imagefolder")
+_SIZED_BY_DATA = ("clips", "imagefolder", "images", "navit_imagefolder")
 # Those that need a model to begin with.
 FINE_TUNING = ("lookhere_highres", "vit_finetune")
 # The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
 # of stored images before their recipe chooses, no other one asks.
 _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    "clips": (("clips",), video.clips),
     "deit3_400ep": (_LABELLED, papers.deit3_400ep),
     "detect_scenes": (("scenes",), dense.detect_scenes),
     "digits": (("digits",), embedded.digits),
@@ -28,6 +29,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "lookhere_150ep": (_LABELLED, papers.lookhere_150ep),
     "lookhere_highres": (_LABELLED, papers.lookhere_highres),
     "masked_patches": (("scenes",), self_supervised.masked_patches),
+    "moving": (("moving",), video.moving),
     "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
     "navit_pretrain": (_LABELLED, papers.navit_pretrain),
     "navit_scenes": (("scenes",), embedded.navit_scenes),
@@ -47,7 +49,9 @@ def is_for(name: str, data: str) -> bool:
 
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
-    return any(is_for(one, data) for one in ("imagefolder", "images")) if name is None else name in _SIZED_BY_DATA
+    return (
+        any(is_for(one, data) for one in ("imagefolder", "images", "clips")) if name is None else name in _SIZED_BY_DATA
+    )
 
 
 def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summary | None] | None = None) -> TrainConfig:

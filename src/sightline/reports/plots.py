@@ -61,7 +61,7 @@ def by_resolution(study: Study, *, fitted: bool = False, narrow: bool = False) -
         axes.set_xlabel("test resolution (side of the image, px)")
         if not narrow:
             _label_ends(axes, chosen, study.order)
-        guessing = [] if study.chance is None else [(f"guessing: {100 * study.chance:.1f} %", _GUESSING)]
+        guessing = [] if study.chance is None else [(f"guessing: {100 * study.chance:.1f} %", GUESSING)]
         style.legend(figure, [*names_of(chosen, study.order), *guessing], narrow=narrow)
 
     tall = (3.4 if narrow else 4.4) + (_NARROW_STRIP if narrow else _STRIP) / 72 * len(trainings)
@@ -174,10 +174,10 @@ def value_axis(axes: Axes, one: Measured, chance: float | None = None, fit_to: S
         artist.set_clip_on(False)
     low, high = axes.get_ylim()
     if chance is not None and low <= 100 * chance <= high:
-        axes.axhline(100 * chance, **_GUESSING)
+        axes.axhline(100 * chance, **GUESSING)
 
 
-_GUESSING = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
+GUESSING = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
 
 
 def resolution_axis(axes: Axes, measured: Sequence[int], whole: Sequence[float], *, narrow: bool) -> None:

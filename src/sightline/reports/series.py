@@ -79,7 +79,8 @@ class Study:
     ) -> Study:
         """Show the first metric, on `test` if that was measured, else on the first split that is no side measurement.
 
-        A run whose images were looked at otherwise than whole is one more run, named so.
+        A run whose images were looked at otherwise than whole is one more run, named so; so is one of clips for each
+        number of frames, where there are several.
 
         Args:
             names: of runs, before those that only rows name.
@@ -89,11 +90,12 @@ class Study:
         """
         if not rows:
             raise InputError("there are no result rows to report")
-        sizes = dict(seen or {})
-        for row in rows:
+        sizes, lengths = dict(seen or {}), {(row.run, row.frames) for row in rows}
+        named = [_looked(row, several=sum(run == row.run for run, _ in lengths) > 1) for row in rows]
+        for row, one in zip(rows, named, strict=True):
             if row.run in sizes:
-                sizes.setdefault(_looked(row).run, sizes[row.run])
-        rows = [_looked(row) for row in rows]
+                sizes.setdefault(one.run, sizes[row.run])
+        rows = named
         kinds = sorted({f"{row.data} / {row.task}" for row in rows})
         if len(kinds) > 1:
             raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
@@ -195,9 +197,11 @@ def _searched(rows: Iterable[ResultRow], run: str, seed: int) -> str:
     return " and ".join(dict.fromkeys(one["what"] for row in mine for one in row.tuning)) or "knob"
 
 
-def _looked(row: ResultRow) -> ResultRow:
-    """A row whose slices are parts of the images alone: how these were looked at stands with the run, what was fitted
-    elsewhere in the metric's name."""
+def _looked(row: ResultRow, *, several: bool) -> ResultRow:
+    """A row whose slices are parts of the images alone: how these were looked at stands with the run, and of clips how
+    many frames, if there are `several` numbers of them; what was fitted elsewhere in the metric's name."""
+    if several:
+        row = replace(row, run=f"{row.run}, {row.frames or 1} frames")
     if FITTED in row.slices:
         row = replace(row, slices={key: value for key, value in row.slices.items() if key != FITTED})
     if INFERENCE not in row.slices:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sightline.checks import STRICT, require, require_bool, require_number, require_whole
 from sightline.data.allowance import SkipUnreadable, check_skip
 from sightline.data.augmenting import make_augmentations
+from sightline.data.frames import MOST_FRAMES
 from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
@@ -34,6 +35,7 @@ _DECIDED_BY = {
     "encoding": "encoding",
     "encoding_options": "encoding_options",
     "image_size": "resolution",
+    "clip_frames": "frames",
     "table_grid": "encoding",
     "num_classes": "data",
     "class_names": "data",
@@ -85,6 +87,9 @@ class TrainConfig:
             run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
         patch_sizes: of which each step draws one (each pack, with `packing`), for a model whose embedder resizes its
             kernel to them (`embedder: flexible`); `resolution` stays, and the grid changes. None: the model's own.
+        frames: of each clip that are shown; None takes those of `init_from`, else 8; of a model of clips alone, which
+            takes an image as a clip of one frame. frame_stride: from one to the next, in frames of the clip; None
+            spreads them over it (`data.frames.FrameSampling`).
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
@@ -130,6 +135,8 @@ class TrainConfig:
     resolution: int | None = None
     progressive: tuple[int, ...] = ()
     patch_sizes: PatchSizes | None = None
+    frames: int | None = None
+    frame_stride: int | None = None
     images: int | None = None
     epochs: float | None = None
     tokens: int | None = None
@@ -194,6 +201,9 @@ class TrainConfig:
                 "packing.resolutions)"
             )
         check_skip(self.skip_unreadable)
+        for name in ("frames", "frame_stride"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name), 1, MOST_FRAMES)
         for name in ("resolution", "images", "tokens", "checkpoint_every"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name), 1, MAX_SEED)

@@ -351,7 +351,7 @@ class _Packed(TrainingPlan):
         plan = PackPlan(
             self.source,
             "train",
-            packing.sampler(self.model.patch_size, prefix),
+            packing.sampler(self.model.patch_size, prefix, self.model.tubelet),
             packing.tokens,
             how=packing.algorithm,
             most_images=packing.most_images,

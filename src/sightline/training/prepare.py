@@ -22,6 +22,7 @@ from sightline.grid import Grid
 from sightline.load import load_model, seal
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import task_class
+from sightline.training.clips import decided_frames, showing_frames
 from sightline.training.config import DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.optimizer_config import OptimizerConfig
@@ -78,6 +79,7 @@ def prepare(
         )
     own = _with_length(decided, source)
     _loaded.cache_clear()
+    source = showing_frames(source, own.frames, own.frame_stride, packed=own.packing is not None)
     return Prepared(dataclasses.replace(own, init_from=init_from), source, last, model)
 
 
@@ -110,9 +112,12 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
             f"resolution of {resolution}, which comes after them"
         )
     precision = runtime.chosen_precision(config.precision, device)
+    made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
+    # Without the frames that were asked for, which a model of images would refuse in words of its own.
+    frames = decided_frames(config, vit_config(made, source), source)
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
-    return dataclasses.replace(config, model=name, model_options=options, resolution=resolution, precision=precision)
+    return dataclasses.replace(made, precision=precision, frames=frames)
 
 
 def _check_augment(config: TrainConfig) -> None:
@@ -174,6 +179,8 @@ def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
         raise InputError("model_options.head: is decided by 'task_options.head' of the run")
     options = {"task": config.task, **said, **config.model_options}
     options["image_size"] = config.resolution
+    if config.frames is not None:
+        options["clip_frames"] = config.frames
     began = None if config.init_from is None else _foundation(config).config.encoding
     if config.encoding != began or config.encoding_options:
         options |= {"encoding": config.encoding, "encoding_options": config.encoding_options}

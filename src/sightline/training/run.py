@@ -19,6 +19,7 @@ from sightline.load import load_model, read_record, seal
 from sightline.models import Model
 from sightline.run_files import CHECKPOINT
 from sightline.tasks.base import check_provided, task_class
+from sightline.training.clips import check_clips, clip_frames, showing_frames
 from sightline.training.config import TrainConfig, renamed
 from sightline.training.plan import shown
 
@@ -53,9 +54,18 @@ class Run:
 
     @property
     def source(self) -> Source:
-        """The data set, of which nothing but the names of its files is read when it is opened."""
+        """The data set, of which nothing but the names of its files is read when it is opened; of clips as many frames
+        are shown as in training.
+
+        Raises:
+            InputError: it cannot be opened, or is of clips, and the model takes images.
+        """
         if self.opened is None:
-            self.opened = open_source(self.data).up_to(self.max_pixels)
+            source = open_source(self.data).up_to(self.max_pixels)
+            check_clips(self.model.config, source, self.data)
+            frames = clip_frames(self.model.config, source, self.config.get("frames"))
+            packed = self.config.get("packing") is not None
+            self.opened = showing_frames(source, frames, self.config.get("frame_stride"), packed=packed)
         return self.opened
 
     @property

@@ -138,7 +138,7 @@ def _remembering(source: Source) -> Source:
         if key in kept:
             return kept[key]
         made = source.example(split, index, image_size, seed=seed, epoch=epoch)
-        room -= 3 * math.prod(image_size)
+        room -= made.image.nbytes
         if room > 0:
             kept[key] = made
         return made

@@ -107,7 +107,7 @@ def directions(model: Model) -> dict[str, list[Head]]:
     """
     looking: dict[tuple[tuple[float, float], ...], list[Head]] = {}
     config = model.config
-    layout = TokenLayout.uniform(config.train_grid, 1, num_prefix_tokens=config.num_prefix_tokens)
+    layout = TokenLayout.uniform(config.train_grid.planar("directions"), 1, num_prefix_tokens=config.num_prefix_tokens)
     for layer in range(config.depth):
         pattern = model.encoding.pattern(layer, layout)
         terms = [one for one in (pattern.terms if pattern is not None else ()) if isinstance(one, Directed)]

@@ -210,7 +210,8 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
     """Slots, patches and prefix slots of the queries, in blocks where the bias of a single head is beyond the bound;
     the first has the prefix slots."""
     # The displacements of any tokens but whole grids in rows are spread by index, with 20 bytes a pair.
-    query, bytes_a_pair = run.query, 4 if run.query.row_major and run.key.row_major else 20
+    query, in_rows = run.query, run.query.row_major and run.key.row_major and len(run.key.grid) == 2
+    bytes_a_pair = 4 if in_rows else 20
     if (prefix + query.patches) * keys * bytes_a_pair <= BIAS_BYTES:
         return [(slice(None), query, prefix)]
     step = max(1, BIAS_BYTES // (20 * keys))

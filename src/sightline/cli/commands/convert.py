@@ -52,10 +52,10 @@ def convert(
         bars.move("writing", 2, 3)
         save_converted(model, dest)
         bars.move("writing", 3, 3)
-    rows, cols = model.config.train_grid
+    grid = "x".join(map(str, model.config.train_grid))
     count = sum(parameter.numel() for parameter in model.parameters())
     print(
-        f"{dest}: {count / 1e6:.1f} M parameters, {model.config.encoding}, {rows}x{cols} patches of "
+        f"{dest}: {count / 1e6:.1f} M parameters, {model.config.encoding}, {grid} patches of "
         f"{model.config.patch_size} pixels, {model.num_classes} classes"
     )
     next_step.say_next("verify", dest, "--against", source, "--project", project)

@@ -203,7 +203,7 @@ def _next(
     )
     rest = found.to_skip, max_pixels, few
     fixed, packed = to_train(data, out, *rest), to_train(data, beside(out, PACKED_ENDING), *rest, recipe=PACKED)
-    return command(*fixed), command(*packed), short if few else None
+    return command(*fixed), None if source.of_clips else command(*packed), short if few else None
 
 
 def _drawn(source: StoredImages) -> np.ndarray:

@@ -17,6 +17,7 @@ def evaluate(
     *,
     resolutions: options.Words = (),
     patch_size: options.PatchSize = None,
+    frames: options.Words = (),
     data: options.DataToMeasure = None,
     split: options.Words = (),
     images: options.MostImages = None,
@@ -55,6 +56,8 @@ def evaluate(
         resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
             with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many. 0.625 to 2
             times the training size unless given, and as it was trained where that was at native aspect.
+        frames: Frames of each clip to show a model of clips, as 4,8,16, each at every resolution; as in training unless
+            given. What was said of each clip is kept of the first of them that is the training's, or of the first.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
         tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
@@ -92,7 +95,8 @@ def evaluate(
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
-    from sightline.cli.resolutions import parse_resolutions, split_words
+    from sightline.cli.frames import for_frames, in_frames
+    from sightline.cli.resolutions import parse_frames, parse_resolutions, split_words
     from sightline.cli.suite_model import Asked
     from sightline.errors import InputError, StorageError
     from sightline.evaluation import measure
@@ -114,7 +118,8 @@ def evaluate(
     runtime.set_threads(threads)
     others = {
         "--data": data, "--split": split, "--images": images, "--no-shrink": no_shrink, "--tune": tune,
-        "--predictions": predictions, "--logits": logits, "--measures": measures, "--temperature": temperature,
+        "--frames": frames, "--predictions": predictions, "--logits": logits, "--measures": measures,
+        "--temperature": temperature,
     }  # fmt: skip
     own = {"--preparation": preparation, "--limit": limit}
     asked = Asked(str(model), not no_pretrained, num_classes, weights, patch_size)
@@ -140,6 +145,8 @@ def evaluate(
                 if tune and encoding.knob is None and encoding.rule is None:
                     raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
                 patch = run.model.config.patch_size
+                lengths = parse_frames(frames)
+                in_frames(run.model.config, run.source, lengths)
                 shown = parse_resolutions(resolutions)
                 kept = guard.home_of(model) / RESULTS if out is None else out
                 # What is measured elsewhere replaces no picture that other rows name.
@@ -198,7 +205,9 @@ def evaluate(
                 here: Any = {"what": str(model), "device": where}
                 # The largest alone: no smaller one is hopeless where it is not.
                 if config.sides:
-                    refuse_what_cannot_fit(run.model.config, max(config.sides), loaded=True, **here)
+                    refuse_what_cannot_fit(
+                        for_frames(run.model.config, lengths), max(config.sides), loaded=True, **here
+                    )
                 for view in config.views:
                     refuse_patches_that_cannot_fit(
                         run.model.config, view.patches, asked=f"resolution {view.name}", **here
@@ -206,7 +215,11 @@ def evaluate(
                 measure.planned_images(run.source, run.model, config, run.side)
                 read = measure.splits_read(run.source, config)
                 source = bars.read_headers(run.source, read, run.skip_unreadable)
-                advance = bars.counter("testing", measure.planned_images(source, run.model, config, run.side))
+                sources = in_frames(run.model.config, source, lengths)
+                each = measure.planned_images(source, run.model, config, run.side)
+                advance = bars.counter("testing", each * len(sources))
+                # What was said of each clip is kept once, where it is shown as in training if that is asked for.
+                told = next((one for one in sources if one.sampling == source.sampling), sources[0])
 
             def about() -> dict[str, Any]:
                 computed = replace(config, workers=0, precision=runtime.chosen_precision(precision, where))
@@ -223,7 +236,9 @@ def evaluate(
             parts = held.enter_context(kept_beside(kept, run.model, about, ranks))
             if logits is not None:
                 with ranks.agreeing():
-                    names = measure.planned_logits(source, run.model, config, run.identity)
+                    names = [
+                        name for one in sources for name in measure.planned_logits(one, run.model, config, run.identity)
+                    ]
                     output.refuse_other_logits(logits, names, parts.identity, overwrite=overwrite, beside=(kept, said))
             answers: list[Prediction] = []
             pictures: dict[str, Any] = {}
@@ -233,10 +248,13 @@ def evaluate(
                 write_logits(logits, name, replace(stored, work=parts.identity))
 
             with signals.way_on("the same command"):
-                rows = evaluation.evaluate(
-                    run.model, source, config, run.identity, advance=advance, answers=answers, pictures=pictures,
-                    parts=parts, keep=None if logits is None else keep,
-                )  # fmt: skip
+                rows = []
+                for one in sources:
+                    rows += evaluation.evaluate(
+                        run.model, one, config, run.identity, advance=advance,
+                        answers=answers if one is told else None, pictures=pictures if one is told else None,
+                        parts=parts, keep=None if logits is None else keep,
+                    )  # fmt: skip
             bars.say_left_out(source)
         with ranks.agreeing():
             if ranks.first:

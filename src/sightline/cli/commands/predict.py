@@ -15,6 +15,8 @@ from sightline.errors import InputError, NonFiniteError, UnreadableDataError, ne
 
 if TYPE_CHECKING:
     from sightline.cli.answers import Asked, Images
+    from sightline.data.allowance import Unreadable
+    from sightline.data.encoded import Encoded
     from sightline.ranks import Ranks
 
 _QUIET_SECONDS = 2.0
@@ -29,6 +31,7 @@ def predict(
     resolution: str = "native",
     patch_size: PatchSize = None,
     topk: int = 5,
+    frames: int | None = None,
     precision: str = "auto",
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
@@ -52,6 +55,8 @@ def predict(
             patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
             aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
         topk: How many classes to name.
+        frames: Frames of a clip that a model of clips sees at most, spread over it; as in its training unless given. It
+            takes GIF and WebP files and folders of frames; a still is a clip of one frame.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
             it, as in evaluate. Each answer names it.
         out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
@@ -64,6 +69,7 @@ def predict(
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
     from sightline.data.allowance import Unreadable
+    from sightline.data.clip_list import list_clips
     from sightline.data.image_list import list_images
     from sightline.ranks import joined
 
@@ -76,13 +82,14 @@ def predict(
                 raise InputError("predict: several processes answer into one file (expected --predictions FILE)")
             if predictions is not None and out is not None:
                 raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
-            listed = list_images(images, getattr(sys.stdin, "buffer", None)) if ranks.first else []
+            list_all = list_clips if _takes_clips(model) else list_images
+            listed = list_all(images, getattr(sys.stdin, "buffer", None)) if ranks.first else []
         told = _told(listed, ranks)
         with ranks.agreeing():
             files = listed if ranks.first else _opened(told, images)
             asked = _prepared(
                 model, ranks, patch_size=patch_size, resolution=resolution, topk=topk, precision=precision,
-                max_pixels=max_pixels, device=device,
+                max_pixels=max_pixels, device=device, frames=frames,
             )  # fmt: skip
             drawings = None
             if out is not None:
@@ -125,6 +132,7 @@ def _prepared(
     precision: str,
     max_pixels: int | None,
     device: str,
+    frames: int | None,
 ) -> Asked:
     """The model, and what it is asked; raises InputError for what stands against it."""
     from sightline import runtime
@@ -132,6 +140,7 @@ def _prepared(
     from sightline.checks import require, require_whole
     from sightline.cli.answers import Asked
     from sightline.cli.resolutions import parse_view
+    from sightline.data.frames import MOST_FRAMES
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.views import View
     from sightline.load import load_model
@@ -139,12 +148,16 @@ def _prepared(
     from sightline.tasks.base import task_of
 
     require_whole("--topk", topk, 1)
+    if frames is not None:
+        require_whole("--frames", frames, 1, MOST_FRAMES)
     require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
     where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
     precision = runtime.chosen_precision(precision, where)
     loaded = load_model(model, patch_size=patch_size).to(where)
     config = loaded.config
+    if frames is not None and not config.takes_clips:
+        raise InputError(f"--frames {frames}: {model} takes images (expected none)")
     task = task_of(loaded)
     if loaded.num_classes == 0 and config.has_classifier:
         raise InputError(f"{model}: has no head, so it names no classes")
@@ -159,7 +172,18 @@ def _prepared(
         refuse_patches_that_cannot_fit(
             config, max_tokens, asked=f"--resolution {View(view, max_tokens).name}", what=model, device=where
         )
-    return Asked(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk)
+    return Asked(loaded, task, view, max_tokens, precision, max_pixels or MAX_PIXELS, topk, frames)
+
+
+def _takes_clips(model: str) -> bool:
+    """Whether a folder's model takes clips; what is wrong with it is said where it is loaded."""
+    from sightline.errors import SightlineError
+    from sightline.load import config_of, read_record
+
+    try:
+        return config_of(read_record(model)).takes_clips
+    except SightlineError:
+        return False
 
 
 def _told(images: Images, ranks: Ranks) -> Images:
@@ -185,10 +209,20 @@ def _claim(out: Path, model: str, images: Images, *, overwrite: bool) -> None:
     from sightline.cli import guard, output
 
     # One that is not there is none of them.
-    read = [Path(image) for image in images if isinstance(image, str) and "\0" not in image] if out.exists() else []
+    names = [name for image in images for name in _files_of(image) if "\0" not in name] if out.exists() else []
+    read = [Path(name) for name in names]
     inputs = guard.Inputs(models=[model], files=read)
     output.claim_file(out, inputs=inputs, overwrite=overwrite, option="--predictions")
     output.check_writable(out)
+
+
+def _files_of(image: str | Encoded | Unreadable) -> list[str]:
+    """The files that an image, or a clip, is read from, where it is of its own."""
+    from sightline.data.clip_file import Clip, FrameFolder
+
+    if isinstance(image, FrameFolder):
+        return image.files()
+    return [str(image)] if isinstance(image, str | Clip) else []
 
 
 def _refuse_options(images: tuple[str, ...]) -> None:

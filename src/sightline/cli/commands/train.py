@@ -18,6 +18,7 @@ def train(
     model: str | None = None,
     init_from: str | None = None,
     resolution: int | None = None,
+    frames: int | None = None,
     images: int | None = None,
     epochs: float | None = None,
     tokens: int | None = None,
@@ -47,8 +48,9 @@ def train(
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
             aspect, packed), segment_scenes, detect_scenes, the papers' lookhere_150ep, lookhere_highres, deit3_400ep,
             vit_imagenet, vit_finetune, navit_pretrain, or the name of a data set; that of --data unless given.
-        data: scenes, scenes:pairs, digits, imagefolder:DIR, hf:NAME or hf:DIR, wds:SHARDS, each with a recipe; or
-            without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, lvis:DIR. What follows changes it.
+        data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR, hf:NAME or hf:DIR, wds:SHARDS, each with
+            a recipe; or without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, lvis:DIR. What follows
+            changes it.
         task: What is learnt: classification, segmentation, detection, or a plug-in's task.
         head: What the task puts on the tokens, as pix for segmentation, fcos for detection.
         encoding: A position encoding (see `sightline encodings`), or two joined by +.
@@ -56,6 +58,7 @@ def train(
         init_from: Begin with the weights of this model (a run, a folder, hf-hub:owner/name, timm:name); another
             encoding, and the head for other classes, are new.
         resolution: Side of the training images in pixels.
+        frames: Frames of each clip that a model of clips is shown (--data moving or clips:DIR).
         images: Training images to show in all.
         epochs: The same in passes over the data.
         tokens: A budget of tokens through the trunk, instead of images.
@@ -89,7 +92,7 @@ def train(
     flags = {
         "data": data, "task": task, "encoding": encoding, "model": model, "resolution": resolution, "images": images,
         "epochs": epochs, "tokens": tokens, "flops": flops, "seed": seed, "init_from": init_from,
-        "skip_unreadable": skip_unreadable, "max_pixels": max_pixels,
+        "skip_unreadable": skip_unreadable, "max_pixels": max_pixels, "frames": frames,
     }  # fmt: skip
     settings = (*settings, *(() if head is None else (f"task_options.head={head}",)))
     if accept_changed_data and not resume:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sightline.data.scenes.description import Background, Scene, SceneObject, Stroke
-from sightline.data.scenes.outlines import outline, placed_points
+from sightline.data.scenes.outlines import object_points, outline, placed_points
 from sightline.data.transforms import check_image_size
 
 _STROKE_FOLLOWING = np.array([1, 2, 3, 0])
@@ -72,6 +73,44 @@ def render(scene: Scene, image_size: tuple[int, int], unit: float | None = None)
     canvas *= 255.0
     canvas += 0.5
     return RenderedScene(image=canvas.astype(np.uint8), boxes=boxes, masks=masks)
+
+
+def render_moving(scene: Scene, image_size: tuple[int, int], places: np.ndarray) -> np.ndarray:
+    """Draw a scene of one object as a clip, in which the object alone moves; each pixel is as `render` has it.
+
+    The image has no edges: what leaves it on one side is seen on the other, so that an object may move for ever.
+
+    Args:
+        scene: what to draw; where its object stands is said by `places`.
+        image_size: (height, width) in pixels; lengths scale with the shorter one.
+        places: float64 [frames, 2], the centre (y, x) of the object's box in pixels, of each frame.
+
+    Returns:
+        uint8 [frames, height, width, 3].
+
+    Raises:
+        InputError: a side is below 1.
+    """
+    check_image_size(image_size)
+    height, width = image_size
+    unit = min(image_size)
+    still = _background(scene.background, height, width, unit)
+    for stroke in scene.strokes:
+        rows, columns, covered = _inside(_stroke_corners(stroke, image_size, unit), _STROKE_FOLLOWING, image_size)
+        _paint(still[rows, columns], covered, np.array(stroke.colour, dtype=np.float32))
+    (item,) = scene.objects
+    points, extent = object_points(item)
+    points, half = points * unit, extent * unit / 2
+    clip = np.empty((len(places), height, width, 3), np.uint8)
+    for frame, place in zip(clip, np.mod(places, image_size), strict=True):
+        canvas = still.copy()
+        for shift in itertools.product((-height, 0, height), (-width, 0, width)):
+            low, high = place + shift - half, place + shift + half
+            if (high > 0).all() and (low < image_size).all():
+                rows, columns, covered = _inside(points + place + shift, outline(item.outline).following, image_size)
+                _paint(canvas[rows, columns], covered, _object_colour(item, np.concatenate([low, high]), rows, columns))
+        frame[...] = canvas * 255.0 + 0.5
+    return clip
 
 
 def _paint(canvas: np.ndarray, covered: np.ndarray, colour: np.ndarray) -> None:

@@ -78,6 +78,7 @@ class Scenes(Source):
 
     name: ClassVar[str] = "scenes"
     provides: ClassVar[tuple[str, ...]] = ("label", "pixels", "objects")
+    drawn: ClassVar[bool] = True
     transform: ImageTransform
 
     def __init__(self, task: str = "glyphs") -> None:

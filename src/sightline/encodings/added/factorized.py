@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -22,13 +23,15 @@ class FactorizedConfig(AddedConfig):
 
     Attributes:
         coordinates: `absolute` counts cells; `fractional` divides by the side of the image itself.
-        combine: how the row's and the column's vector meet: `sum`, `stack` (half of the channels each), `product`.
-        axis_order: of `stack`: `yx` has the row's half first, `xy` the column's (ViT appendix D.4, scenic).
+        combine: how the row's and the column's vector meet, and of clips the frame's: `sum`, `stack` (an equal share of
+            the channels each), `product`.
+        axis_order: of `stack`: `yx` has the row's share first, `xy` the column's (ViT appendix D.4, scenic); the
+            frame's stands before both.
         table: `learned`; `sinusoidal` without parameters; or `fourier`, the sines and cosines of learned frequencies.
-        max_side: length of the tables in cells, which Fourier features count as 1; None takes the training grid's
-            sides.
+        max_side: length of the tables of rows and columns in cells, which Fourier features count as 1; None takes the
+            training grid's sides, as the table of frames does.
         new_grid: for absolute learned tables: `index` reads by coordinate and stretches only for longer sides;
-            `resize` resizes each table to the image's side; `aspect` resizes both to its longer side.
+            `resize` resizes each table to the image's side; `aspect` resizes rows and columns to its longer side.
         interpolation: how a table is stretched along its axis (`bilinear` is linear there).
         temperature: of the sinusoids.
         scale: standard deviation of Fourier frequencies at the start, in radians over `max_side`.
@@ -62,7 +65,7 @@ class Factorized(AddedEncoding):
 
     `rows` and `cols` are the learned tables, [max_side, dim] (or dim / 2 for `stack`), or Fourier frequencies, one for
     two channels. Fractional coordinates r = index / side read a table, learned or sinusoidal, linearly at r * max_side,
-    which is the entry itself on the training grid; Fourier features are of r itself.
+    which is the entry itself on the training grid; Fourier features are of r itself. Clips have `frames` besides.
     """
 
     names: ClassVar = {
@@ -76,24 +79,27 @@ class Factorized(AddedEncoding):
     source: ClassVar = "NaViT (2023), section 2.1 and appendix C; ViT (2021), appendix D.4"
     new_grid: ClassVar = "absolute: by index, stretched where the table is too short; fractional: by relative place"
     resized_by: ClassVar = "interpolation"
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: FactorizedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        parts = 2 if config.combine == "stack" else 1
+        axes = len(shape.train_grid)
+        parts = axes if config.combine == "stack" else 1
         needed = parts * (1 if config.table == "learned" else 2)
         if shape.dim % needed:
             raise InputError(f"factorized: dim {shape.dim} must be a multiple of {needed}")
         self.width = shape.dim // parts
-        self.sides = tuple(config.max_side or side for side in shape.train_grid)
+        self.tables = ("frames", "rows", "cols")[-axes:]
+        self.sides = (*shape.train_grid[:-2], *(config.max_side or side for side in shape.train_grid[-2:]))
         # Knows the device of the model; not saved.
         self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
-        if config.table == "learned":
-            # A product of two small numbers would start almost without positions.
-            std = 0.02**0.5 if config.combine == "product" else 0.02
-            tables = (nn.init.trunc_normal_(torch.empty(side, self.width), std=std) for side in self.sides)
-            self.rows, self.cols = map(nn.Parameter, tables)
-        elif config.table == "fourier":
-            self.rows, self.cols = (nn.Parameter(config.scale * torch.randn(self.width // 2)) for _ in range(2))
+        # A product of small numbers would start almost without positions.
+        std = 0.02 ** (1 / axes) if config.combine == "product" else 0.02
+        for name, side in zip(self.tables, self.sides, strict=True):
+            if config.table == "learned":
+                setattr(self, name, nn.Parameter(nn.init.trunc_normal_(torch.empty(side, self.width), std=std)))
+            elif config.table == "fourier":
+                setattr(self, name, nn.Parameter(config.scale * torch.randn(self.width // 2)))
 
     @property
     def rule(self) -> Rule | None:
@@ -103,15 +109,28 @@ class Factorized(AddedEncoding):
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)
-        by_row, by_col = (self._axis(axis, side, longer_side(grid.rows, grid.cols)) for axis, side in enumerate(grid))
-        by_row, by_col = by_row.unsqueeze(1).expand(*grid, -1), by_col.unsqueeze(0).expand(*grid, -1)
-        if self.config.combine == "sum":
-            joined = by_row + by_col
-        elif self.config.combine == "product":
-            joined = by_row * by_col
+        longer, last = longer_side(grid.rows, grid.cols), len(grid) - 1
+        by_axis = [self._axis(axis, side, longer) for axis, side in enumerate(grid)]
+        spread = [
+            one.view(*(1,) * axis, -1, *(1,) * (last - axis), self.width).expand(*grid, -1)
+            for axis, one in enumerate(by_axis)
+        ]
+        if self.config.combine == "stack":
+            *frames, by_row, by_col = spread
+            planar = (by_row, by_col) if self.config.axis_order == "yx" else (by_col, by_row)
+            joined = torch.cat((*frames, *planar), dim=-1)
         else:
-            joined = torch.cat((by_row, by_col) if self.config.axis_order == "yx" else (by_col, by_row), dim=-1)
-        return joined.reshape(grid.rows * grid.cols, self.shape.dim)
+            joined = functools.reduce(torch.add if self.config.combine == "sum" else torch.mul, spread)
+        return joined.reshape(grid.cells, self.shape.dim)
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tables of an image, and frames that change nothing yet where the three are summed or multiplied."""
+        if self.config.table == "sinusoidal" or self.config.combine == "stack":
+            return dict(state)
+        if self.config.table == "fourier":
+            raise InputError("factorized: Fourier features of images have none of frames (expected another table)")
+        neutral = 0.0 if self.config.combine == "sum" else 1.0
+        return {**state, "frames": torch.full((self.sides[0], self.width), neutral)}
 
     def _axis(self, axis: int, side: int, longer: int) -> Tensor:
         """The vectors along one axis of the image: float32 [side, width]."""
@@ -124,13 +143,18 @@ class Factorized(AddedEncoding):
         if sinusoidal and not fractional:
             return self._sinusoids(place)
         table = (
-            self._sinusoids(torch.arange(length, device=place.device)) if sinusoidal else (self.rows, self.cols)[axis]
+            self._sinusoids(torch.arange(length, device=place.device))
+            if sinusoidal
+            else getattr(self, self.tables[axis])
         )
         if self.config.table == "fourier":
             return _waves(place / length, table.float())
         if fractional:
             return _read_linearly(table, place)
-        target = {"index": longer_side(length, side), "resize": side, "aspect": longer}[self.config.new_grid]
+        rule = {"index": longer_side(length, side), "resize": side, "aspect": longer}
+        target = rule[
+            "resize" if self.config.new_grid == "aspect" and self.tables[axis] == "frames" else self.config.new_grid
+        ]
         return resize_table(table, Grid(length, 1), Grid(target, 1), self.config.interpolation)[:side]
 
     def _sinusoids(self, place: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -42,20 +42,21 @@ class FourierConfig(AddedConfig):
 
 
 class Fourier(AddedEncoding):
-    """[sin(W r), cos(W r)] of r = (y, x) with a learned W, then an MLP (Li et al. 2021, equations 2 and 3; NaViT
-    appendix C without the MLP; LookHere's baseline with it)."""
+    """[sin(W r), cos(W r)] of r = (y, x), or (t, y, x), with a learned W, then an MLP (Li et al. 2021, equations 2 and
+    3; NaViT appendix C without the MLP; LookHere's baseline with it)."""
 
     names: ClassVar = {"fourier": {}, "fourier_fractional": {"coordinates": "fractional"}}
     Config: ClassVar = FourierConfig
     source: ClassVar = "Li et al. (2021), equations 2 and 3; NaViT (2023), appendix C; LookHere (2024), baseline"
     new_grid: ClassVar = "evaluated at the new coordinates, in training grids (absolute) or of the image (fractional)"
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: FourierConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
         features = config.features or shape.dim
         if features % 2 or (not config.mlp and features != shape.dim):
             raise InputError(f"fourier features {features}: expected an even number, and dim {shape.dim} without mlp")
-        self.frequencies = nn.Linear(2, features // 2, bias=False)
+        self.frequencies = nn.Linear(len(shape.train_grid), features // 2, bias=False)
         nn.init.normal_(self.frequencies.weight, std=config.scale)
         self.mlp = nn.Identity()
         if config.mlp:
@@ -68,9 +69,13 @@ class Fourier(AddedEncoding):
         grid = Grid(*grid)
         weight = self.frequencies.weight
         sides = self.shape.train_grid if self.config.coordinates == "absolute" else grid
-        rows, cols = (torch.full((), side, device=weight.device, dtype=torch.float32) for side in sides)
+        sides = torch.stack([torch.full((), side, device=weight.device, dtype=torch.float32) for side in sides])
         # Phases in bfloat16 would be wrong by whole turns, also where the parameters are held in it.
         with without_autocast(weight.device):
-            place = grid_coords(grid, weight.device).float() / torch.stack((rows, cols))
+            place = grid_coords(grid, weight.device).float() / sides
             phase = F.linear(place, weight.float())
             return self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(weight.dtype)).float()
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Features that do not change with time yet."""
+        return {**state, "frequencies.weight": F.pad(state["frequencies.weight"], (1, 0))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,14 +34,16 @@ class Learned1dConfig(AddedConfig):
 class Learned1d(AddedEncoding):
     """z_0 = [x_cls; x_p E] + E_pos (ViT equation 1).
 
-    `table` is [rows * cols, dim] of the training grid; `prefix` is [num_prefix_tokens, dim].
+    `table` is [cells, dim] of the training grid, of clips (frames, rows, cols) in raster order, one for all tokens of
+    space and time (ViViT section 3.3's model 1); `prefix` is [num_prefix_tokens, dim].
     """
 
     names: ClassVar = {"learned_1d": {}, "learned_1d_every": {"at": "every"}, "learned_1d_shared": {"at": "shared"}}
     Config: ClassVar = Learned1dConfig
     source: ClassVar = "ViT (2021), equation 1 and appendix D.4"
-    new_grid: ClassVar = "the table is resized in two dimensions"
+    new_grid: ClassVar = "the table is resized in two dimensions, of clips in three"
     resized_by: ClassVar = "interpolation"
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: Learned1dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -52,6 +54,10 @@ class Learned1d(AddedEncoding):
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The table of an image for each frame (ViViT section 3.4)."""
+        return {**state, "table": state["table"].repeat(self.shape.train_grid[0], 1)}
 
     def prefix_embedding(self) -> Tensor | None:
         return self.prefix

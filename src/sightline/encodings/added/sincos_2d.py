@@ -1,4 +1,4 @@
-"""Fixed sines and cosines of the two coordinates."""
+"""Fixed sines and cosines of the two coordinates, of clips of three."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number
@@ -43,17 +44,25 @@ class Sincos2dConfig(AddedConfig):
 
 
 class Sincos2d(AddedEncoding):
-    """sin and cos of omega_j x and omega_j y (MoCo v3 and MAE; RoPE-ViT equation 2), without parameters."""
+    """sin and cos of omega_j x and omega_j y (MoCo v3 and MAE; RoPE-ViT equation 2), without parameters.
+
+    Of clips [sin t, cos t] stands first, with dim // 6 frequencies an axis where there are dim / 4 else; the channels
+    that are left over, at the end, are 0.
+    """
 
     names: ClassVar = {"sincos_2d": {}}
     Config: ClassVar = Sincos2dConfig
     source: ClassVar = "MoCo v3 (2021); MAE (2022); RoPE-ViT (2024), equation 2"
     new_grid: ClassVar = "evaluated at the new coordinates, or the table resized"
     resized_by: ClassVar = "new_grid"
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: Sincos2dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        if shape.dim % 4 or (config.order == "big_vision" and shape.dim < 8):
+        clips = len(shape.train_grid) == 3
+        if clips and shape.dim < 12:
+            raise InputError(f"sincos_2d: dim {shape.dim} must be 12 or more for clips")
+        if not clips and (shape.dim % 4 or (config.order == "big_vision" and shape.dim < 8)):
             raise InputError(f"sincos_2d: dim {shape.dim} must be a multiple of 4 (and 8 or more for big_vision)")
         # Knows the device of the model; not saved.
         self.anchor = nn.Buffer(torch.zeros(()), persistent=False)
@@ -65,18 +74,19 @@ class Sincos2d(AddedEncoding):
     def _made(self, grid: Grid) -> Tensor:
         device = self.anchor.device
         where = torch.device("cpu") if device.type == "mps" else device
-        quarter = self.shape.dim // 4
-        steps = quarter - 1 if self.config.order == "big_vision" else quarter
-        exponents = torch.arange(quarter, device=where, dtype=torch.float64) / steps
+        share = self.shape.dim // (2 * len(grid))
+        steps = share - 1 if self.config.order == "big_vision" else share
+        exponents = torch.arange(share, device=where, dtype=torch.float64) / steps
         omega = self.config.temperature**-exponents
-        y, x = (grid_coords(grid, where).double().unsqueeze(-1) * omega).unbind(-2)
+        *time, y, x = (grid_coords(grid, where).double().unsqueeze(-1) * omega).unbind(-2)
         ordered = {
             "big_vision": (x.sin(), x.cos(), y.sin(), y.cos()),
             "mae": (x.sin(), x.cos(), y.sin(), y.cos()),
             "timm": (y.sin(), x.sin(), y.cos(), x.cos()),
             "timm_interleaved": (y.sin(), y.cos(), x.sin(), x.cos()),
         }[self.config.order]
-        return torch.cat(ordered, dim=-1).float().to(device)
+        waves = torch.cat((*(wave for t in time for wave in (t.sin(), t.cos())), *ordered), dim=-1)
+        return F.pad(waves, (0, self.shape.dim - waves.shape[-1])).float().to(device)
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
         grid = Grid(*grid)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sightline.attention.pattern import Directed, Pattern, View
 from sightline.checks import require_number
-from sightline.encodings.base import PatternEncoding, Tunable
+from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,15 @@ class Alibi2dConfig:
 
     Attributes:
         global_slope: multiplies the slopes of all heads; the knob.
+        time_step: of clips, how many patches far a step of one tubelet in time is.
     """
 
     global_slope: float = 1.0
+    time_step: float = 1.0
 
     def __post_init__(self) -> None:
         require_number("alibi_2d global_slope", self.global_slope)
+        require_number("alibi_2d time_step", self.time_step)
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
@@ -37,7 +40,7 @@ class Alibi2d(PatternEncoding):
     """bias = -s_g slope_h * Euclidean distance (ALiBi in two dimensions, as in CROMA and LookHere's baselines).
 
     Prefix tokens see and are seen by all at no penalty. The encoding cannot tell left from right or rows from
-    columns.
+    columns, of clips nor past from future; there the distance is that in space and time.
     """
 
     names: ClassVar = {"alibi_2d": {}}
@@ -47,8 +50,15 @@ class Alibi2d(PatternEncoding):
     tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.5, 0.75, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 2.0))
     global_slope: float
     symmetric: ClassVar = True
+    axes: ClassVar = (2, 3)
+
+    def __init__(self, config: Alibi2dConfig, shape: TrunkShape) -> None:
+        super().__init__(config, shape)
+        self.steps = self.steps_of(config.time_step)
 
     def layer_pattern(self, layer: int) -> Pattern:
         heads = self.shape.heads
-        term = Directed((View(),) * heads, alibi_slopes(heads), (False,) * heads, scale=self.global_slope)
+        term = Directed(
+            (View(),) * heads, alibi_slopes(heads), (False,) * heads, scale=self.global_slope, steps=self.steps
+        )
         return Pattern((term,))

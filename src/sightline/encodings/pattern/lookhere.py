@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
-from sightline.checks import require_declared, require_number
+from sightline.checks import require, require_declared, require_list, require_number
 from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
 from sightline.errors import InputError, choose
 
@@ -174,6 +175,36 @@ def deal_preset(name: str, heads: int) -> list[tuple[_Head, float]]:
     return list(zip(heads_of, slopes, strict=True)) + [(_NONE, slope) for slope in _spread(heads - directed)]
 
 
+Time = Literal["all", "past", "future", "now"]
+# Half-spaces of (dt, dy, dx) = key - query, the frame of the query included.
+_TIMES: dict[Time, tuple[tuple[int, ...], ...]] = {
+    "all": (),
+    "past": ((-1, 0, 0),),
+    "future": ((1, 0, 0),),
+    "now": ((-1, 0, 0), (1, 0, 0)),
+}
+
+
+def deal_times(heads: Sequence[_Head]) -> tuple[Time, ...]:
+    """When each head of a layer looks, on clips, where nothing is said.
+
+    The paper leaves directions in space and time to future work; this is our rule. A head that looks one way in space
+    does so in every frame. Of those that see all of space, n of them, the first look into the past and the future in
+    turn: two where there are two or three, else 2 (n // 4); the others see all of the clip.
+    """
+    free = [index for index, head in enumerate(heads) if not head.view.planes]
+    turned = free[: 2 * max(1, len(free) // 4)] if len(free) > 1 else []
+    times: list[Time] = ["all"] * len(heads)
+    for number, index in enumerate(turned):
+        times[index] = "future" if number % 2 else "past"
+    return tuple(times)
+
+
+def _in_time(view: View, time: Time) -> View:
+    """A field of view in space, at some time of a clip."""
+    return View(tuple((0, *normal) for normal in view.planes), view.join, _TIMES[time])
+
+
 Looking = tuple[float, float, float]
 """(direction in degrees clockwise from up, whole field of view in degrees, slope) of one head."""
 
@@ -192,6 +223,9 @@ class LookHereConfig:
             The layer's and the global slope multiply the head's; a slope of 0 keeps the mask.
         layer_slopes: slopes of the first and last layer, evenly spaced between.
         head_slopes: one a head, or None for the public code's.
+        times: of clips, when each head looks: `past` and `future` with the frame of the query, `now` that frame alone,
+            or `all`; None is `deal_times`.
+        time_step: of clips, how many patches far a step of one tubelet in time is.
         global_slope: multiplies all slopes; the knob. 0 keeps the masks and removes the penalty.
         distance: how the penalty grows with the Euclidean distance.
         fill: what stands outside a field of view: a mask, the greatest penalty of the grid, or no penalty.
@@ -204,6 +238,8 @@ class LookHereConfig:
     views: tuple[Looking, ...] | tuple[tuple[Looking, ...], ...] | None = None
     layer_slopes: tuple[float, float] = (1.5, 0.5)
     head_slopes: tuple[float, ...] | None = None
+    times: tuple[Time, ...] | None = None
+    time_step: float = 1.0
     global_slope: float = 1.0
     distance: Distance = "linear"
     fill: Outside = "inf"
@@ -212,7 +248,7 @@ class LookHereConfig:
 
     def __post_init__(self) -> None:
         # Lists, as YAML and the public code write them, become tuples so that the configuration can be hashed.
-        for name in ("directions", "views", "layer_slopes", "head_slopes"):
+        for name in ("directions", "views", "layer_slopes", "head_slopes", "times"):
             object.__setattr__(self, name, _tuples(getattr(self, name)))
         if self.views is not None:
             self._check_views()
@@ -235,6 +271,11 @@ class LookHereConfig:
             require_number("lookhere layer_slopes", slope)
         if self.head_slopes is not None and not isinstance(self.head_slopes, tuple):
             raise InputError(f"lookhere head_slopes {self.head_slopes!r}: expected one number a head, or none")
+        require_number("lookhere time_step", self.time_step)
+        if self.times is not None:
+            require_list("lookhere times", self.times, "one a head")
+        for time in self.times or ():
+            require("lookhere times", time, _TIMES)
         for slope in self.head_slopes or ():
             require_number("lookhere head_slopes", slope)
 
@@ -278,7 +319,8 @@ def _one_a_layer(views: tuple[Any, ...]) -> bool:
 
 class LookHere(PatternEncoding):
     """Directed heads with a linear penalty: bias = -s_g s_l s_h f(distance) inside the head's field of view
-    (LookHere section 3, equation 1). No parameter; computed from the geometry on any grid."""
+    (LookHere section 3, equation 1). No parameter; computed from the geometry on any grid. On clips some heads look
+    into the past and the future (`deal_times`), and the distance is that in space and time."""
 
     names: ClassVar = {"lookhere": {}, **{name: {"directions": name} for name in PRESETS}}
     Config: ClassVar = LookHereConfig
@@ -286,6 +328,7 @@ class LookHere(PatternEncoding):
     new_grid: ClassVar = "the same geometry in cells; nothing is resized"
     tunable: ClassVar = Tunable("global_slope", 0.0, 1e6, (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0))
     global_slope: float
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -295,8 +338,12 @@ class LookHere(PatternEncoding):
         layers: tuple[Any, ...] = given if each else (given,) * shape.depth
         if len(layers) != shape.depth:
             raise InputError(f"lookhere {key}: {len(layers)} given for a depth of {shape.depth}, expected one each")
-        if config.head_slopes is not None:
-            self._check_count("head_slopes", config.head_slopes, "one each")
+        for name in ("head_slopes", "times"):
+            if getattr(config, name) is not None:
+                self._check_count(name, getattr(config, name), "one each")
+        self.steps, clips = self.steps_of(config.time_step), len(shape.train_grid) == 3
+        if config.times is not None and not clips:
+            raise InputError("lookhere times: are of clips (expected none for images)")
         self.heads_of_layer: list[list[tuple[_Head, float]]] = []
         for layer, one in enumerate(layers):
             if key == "views":
@@ -304,6 +351,10 @@ class LookHere(PatternEncoding):
                 heads = [(_Head(look(direction, angle)), slope) for direction, angle, slope in one]
             else:
                 heads = (deal_preset if one in PRESETS else parse_directions)(one, shape.heads)
+            if clips:
+                times = config.times or deal_times([head for head, _ in heads])
+                timed = zip(heads, times, strict=True)
+                heads = [(replace(head, view=_in_time(head.view, time)), slope) for (head, slope), time in timed]
             self.heads_of_layer.append(heads)
 
     def _check_count(self, what: str, given: tuple[Any, ...], expected: str) -> None:
@@ -327,5 +378,6 @@ class LookHere(PatternEncoding):
             distance=config.distance,
             outside=config.fill,
             rounding=config.rounding,
+            steps=self.steps,
         )
         return Pattern((term,), config.prune_below)

@@ -1,4 +1,4 @@
-"""Axial rotary position encoding: half of the channel pairs turn with x, half with y."""
+"""Axial rotary position encoding: half of the channel pairs turn with x, half with y; of clips, some with time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention.rotation import Pairing
-from sightline.checks import require_declared, require_number
+from sightline.checks import require_declared, require_number, require_whole
 from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -23,13 +23,17 @@ class RopeAxialConfig:
 
     Attributes:
         theta: the base frequency, more than 1; the knob.
-        axis_order: `xy` gives x the first half of the channels (RoPE-ViT), `yx` gives y the first half (EVA).
+        axis_order: `xy` gives x the first half of the channels (RoPE-ViT), `yx` gives y the first half (EVA). Of clips,
+            time has the first share, and x and y follow in this order.
         coordinates: `extended` counts cells from 0 on any grid; `squeezed` scales each axis to the reference grid
             (EVA); `centred` takes each cell's centre in [-1, 1] of the image, times 2 pi (DINOv3).
         offset: added to the count of cells (Perception Encoder: 1).
-        reference: (rows, cols) that `squeezed` scales to; None takes the training grid.
+        reference: (rows, cols) that `squeezed` scales to; None takes the training grid, as clips always do.
         pairing: channels turned together: `adjacent` (2k, 2k + 1), or `halves` (k, k + head_dim / 2).
         rounding: of the periods theta^(4j/d), `bfloat16` as DINOv3's published weights hold them.
+        pairs: of clips, how many channel pairs of a head turn with (t, y, x); None gives y and x a third of them each,
+            rounded down, and t the rest.
+        time_step: of clips, what a step of one tubelet in time counts, where one of a patch counts 1.
     """
 
     theta: float = 100.0
@@ -39,17 +43,27 @@ class RopeAxialConfig:
     reference: tuple[int, int] | None = None
     pairing: Pairing = "adjacent"
     rounding: Literal["none", "bfloat16"] = "none"
+    pairs: tuple[int, int, int] | None = None
+    time_step: float = 1.0
 
     def __post_init__(self) -> None:
         require_declared("rope_axial", self)
         require_number("rope_axial theta", self.theta, low=1.0, above=True)
         require_number("rope_axial offset", self.offset, low=-math.inf)
+        require_number("rope_axial time_step", self.time_step, above=True)
+        if self.pairs is not None:
+            if not isinstance(self.pairs, list | tuple) or len(self.pairs) != 3:
+                raise InputError(f"rope_axial pairs {self.pairs!r}: expected those of (t, y, x), or none")
+            for one in self.pairs:
+                require_whole("rope_axial pairs", one, 0)
+            object.__setattr__(self, "pairs", tuple(self.pairs))
         if self.reference is not None:
             object.__setattr__(self, "reference", Grid.checked(self.reference, "rope_axial reference"))
 
 
 class RopeAxial(RotaryEncoding):
-    """angles = [x f_0, x f_1, ..., y f_0, y f_1, ...] with f_j = theta^(-4j/d) (RoPE-ViT equations 12 and 13).
+    """angles = [x f_0, x f_1, ..., y f_0, y f_1, ...] with f_j = theta^(-4j/d) (RoPE-ViT equations 12 and 13); of clips
+    [t f_0, ..., x f_0, ..., y f_0, ...] with f_j = theta^(-j/n) for the n pairs of an axis, where d/4 is n in a plane.
 
     The public code concatenates the axes where the paper's equation 12 interleaves them; this is the code's order.
     """
@@ -65,30 +79,59 @@ class RopeAxial(RotaryEncoding):
         "theta", 1.0 + 1e-6, 1e9, (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
     )
     theta: float
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
-        if shape.head_dim % 4:
+        self.steps_of(config.time_step)
+        self.pairs = self._pairs_of_clips() if len(shape.train_grid) == 3 else None
+        if self.pairs is None and config.pairs is not None:
+            raise InputError(f"rope_axial pairs {config.pairs}: are of clips (expected none for images)")
+        if self.pairs is None and shape.head_dim % 4:
             raise InputError(f"rope_axial: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
         self.pairing = config.pairing
         self.reads_grid = config.coordinates != "extended"
+
+    def _pairs_of_clips(self) -> tuple[int, int, int]:
+        config, head_dim = self.config, self.shape.head_dim
+        there, third = head_dim // 2, head_dim // 6
+        if head_dim % 2 or not third:
+            raise InputError(f"rope_axial: head_dim {head_dim} (dim / heads) must be even for clips, and 6 or more")
+        pairs = config.pairs or (there - 2 * third, third, third)
+        if sum(pairs) != there:
+            raise InputError(f"rope_axial pairs {pairs}: expected {there} together, half of head_dim")
+        if config.reference is not None:
+            raise InputError(f"rope_axial reference {tuple(config.reference)}: is of images (expected none for clips)")
+        return pairs
 
     def shares(self, layer: int) -> Hashable:
         return self.config, self.theta, self.shape.head_dim, self.shape.train_grid
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         where = self._places(coords, grid)
+        if self.pairs is not None:
+            return self._angles_of_clips(where, self.pairs)
         y, x = where.unsqueeze(-1).unbind(-2)
         exponents = torch.arange(0, self.shape.head_dim, 4, device=coords.device).float() / self.shape.head_dim
-        periods = self.theta**exponents
-        if self.config.rounding == "bfloat16":
-            periods = periods.bfloat16().float()
-        frequencies = 1.0 / periods
+        frequencies = self._frequencies(exponents)
         first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
         return torch.cat((first * frequencies, second * frequencies), dim=-1).unsqueeze(1)
 
+    def _angles_of_clips(self, where: Tensor, pairs: tuple[int, int, int]) -> Tensor:
+        turned = []
+        for place, count in zip(where.unbind(-1), pairs, strict=True):
+            exponents = torch.arange(count, device=where.device).float() / max(count, 1)
+            turned.append(place.unsqueeze(-1) * self._frequencies(exponents))
+        t, y, x = turned
+        first, second = (x, y) if self.config.axis_order == "xy" else (y, x)
+        return torch.cat((t * self.config.time_step, first, second), dim=-1).unsqueeze(1)
+
+    def _frequencies(self, exponents: Tensor) -> Tensor:
+        periods = self.theta**exponents
+        return 1.0 / (periods.bfloat16().float() if self.config.rounding == "bfloat16" else periods)
+
     def _places(self, coords: Tensor, grid: Grid) -> Tensor:
-        """Cells as (y, x) in the frame that the angles are multiples of, float32."""
+        """Cells as (y, x), or (t, y, x), in the frame that the angles are multiples of, float32."""
         config = self.config
         where = coords.float() + config.offset
         if config.coordinates == "extended":

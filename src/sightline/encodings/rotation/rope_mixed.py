@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,6 +36,10 @@ class RopeMixed(RotaryEncoding):
     `freqs` is [2, depth, heads, head_dim / 2], x then y. At the start each head has one random direction a and
     magnitudes theta^(-4j/d): f_x = [m cos a, m cos(a + pi/2)], f_y = [m sin a, m sin(a + pi/2)]. Turning the knob
     scales channel j of both halves by (theta / trained theta)^(-4j/d), as a start from the new theta would have.
+
+    Of clips angle = t f_t + x f_x + y f_y, and `freqs` is [3, depth, heads, head_dim / 2], t, x and then y. At the
+    start each head has three random directions at right angles to each other, and each third of the channel pairs turns
+    along one of them with magnitudes theta^(-j/n) for its n pairs; the first third has those that are left over.
     """
 
     names: ClassVar = {"rope_mixed": {}}
@@ -44,9 +49,13 @@ class RopeMixed(RotaryEncoding):
     tunable: ClassVar = Tunable("theta", 1.0 + 1e-6, 1e9, (5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0))
     theta: float
     reads_grid = False
+    axes: ClassVar = (2, 3)
 
     def __init__(self, config: RopeMixedConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
+        if len(shape.train_grid) == 3:
+            self.freqs = nn.Parameter(self._start_of_clips(config.theta))
+            return
         if shape.head_dim % 4:
             raise InputError(f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be a multiple of 4")
         direction = torch.rand(shape.depth, shape.heads, 1) * 2 * math.pi
@@ -54,14 +63,39 @@ class RopeMixed(RotaryEncoding):
         turned = torch.cat((direction.expand(-1, -1, magnitude.shape[0]), direction + math.pi / 2 + 0 * magnitude), -1)
         self.freqs = nn.Parameter(torch.stack((turned.cos(), turned.sin())) * magnitude.repeat(2))
 
+    def _start_of_clips(self, theta: float) -> Tensor:
+        shape, cpu = self.shape, torch.device("cpu")
+        if shape.head_dim % 2 or shape.head_dim < 6:
+            raise InputError(
+                f"rope_mixed: head_dim {shape.head_dim} (dim / heads) must be even for clips, and 6 or more"
+            )
+        # The columns of an orthogonal matrix that is made of random ones are directions of equal chance.
+        directions, _ = torch.linalg.qr(torch.randn(shape.depth, shape.heads, 3, 3, device=cpu))
+        along = directions.repeat_interleave(torch.tensor(self._pairs, device=cpu), dim=-1)
+        turned = (along * theta ** -self._exponents(cpu)).permute(2, 0, 1, 3).contiguous()
+        return turned.to(torch.get_default_device())
+
+    @property
+    def _pairs(self) -> tuple[int, ...]:
+        """How many channel pairs share a direction at the start."""
+        there = self.shape.head_dim // 2
+        return (there - 2 * (there // 3), there // 3, there // 3)
+
     def _exponents(self, device: torch.device) -> Tensor:
+        if len(self.shape.train_grid) == 3:
+            return torch.cat([torch.arange(count, device=device).float() / count for count in self._pairs])
         return torch.arange(0, self.shape.head_dim, 4, device=device).float() / self.shape.head_dim
 
     def angles(self, coords: Tensor, grid: Grid, layer: int) -> Tensor:
         # Parameters may be held in bfloat16 by a sharded trainer; angles are float32 always.
-        along_x, along_y = self.freqs[:, layer].float().unsqueeze(2)
+        along = self.freqs[:, layer].float().unsqueeze(2)
         if self.theta != self.config.theta:
             scale = (self.theta / self.config.theta) ** -self._exponents(coords.device)
-            along_x, along_y = along_x * scale.repeat(2), along_y * scale.repeat(2)
-        y, x = coords.float().unsqueeze(1).unsqueeze(-1).unbind(-2)
-        return x * along_x + y * along_y
+            along = along * (scale if len(along) == 3 else scale.repeat(2))
+        y, x = (place := coords.float().unsqueeze(1).unsqueeze(-1)).unbind(-2)[-2:]
+        turned = x * along[-2] + y * along[-1]
+        return turned if len(along) == 2 else place[..., 0, :] * along[0] + turned
+
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What was learned of space; time turns nothing yet."""
+        return {**state, "freqs": torch.cat((torch.zeros_like(state["freqs"][:1]), state["freqs"]))}

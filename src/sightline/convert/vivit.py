@@ -1,0 +1,153 @@
+"""ViViT's first model (all tubelets attend to all) as transformers has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sightline.checks import require_whole
+from sightline.convert.base import Entry, Project, joined, linear, mapped, named_as_ours, prefixed
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.models import Model, ViTConfig
+
+_SIZES: dict[str, Any] = {"image_size": 224, "num_frames": 32, "tubelet_size": (2, 16, 16)}
+_TRAINING = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}
+_GELUS = {
+    "gelu_fast": "tanh", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact", "quick_gelu": "quick",
+}  # fmt: skip
+# Of a published `config.json`: what is no argument of the class, or says again what the others do.
+_ASIDE = (
+    "architectures", "model_type", "id2label", "label2id", "num_labels", "torch_dtype", "dtype", "transformers_version",
+    "video_size",
+)  # fmt: skip
+# Names of transformers 4, and of 5.
+_OLDER = (
+    (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
+    (r"\.attention\.attention\.query\.", ".attention.q_proj."),
+    (r"\.attention\.attention\.key\.", ".attention.k_proj."),
+    (r"\.attention\.attention\.value\.", ".attention.v_proj."),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+    (r"\.intermediate\.dense\.", ".mlp.fc1."),
+    (r"\.output\.dense\.", ".mlp.fc2."),
+)
+_HEAD, _INNER = "classifier.weight", "vivit."
+
+
+class Vivit(Project):
+    """The classes `VivitModel`, which gives the normed class token (no classes; its pooler is left out), and
+    `VivitForVideoClassification`: one learned table for the class token and all tubelets, GELU by tanh (`gelu_fast`),
+    LayerNorm eps 1e-6. Weights under the names of transformers 4 come back under those of 5.
+
+    It passes over frames and pixels beyond the last whole tubelet; ours does so with pixels (`fit` crop), and repeats
+    the last frame: a clip of a whole number of tubelets is the same. Its own interpolation of the table takes the
+    square root of all tokens, those of time included; ours is linear in the three dimensions.
+    """
+
+    name = "vivit"
+    source = "https://github.com/huggingface/transformers"
+    arguments: ClassVar = {
+        **dict.fromkeys(_SIZES), "num_channels": 3, "hidden_size": 768, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu_fast", "layer_norm_eps": 1e-6,
+        "qkv_bias": True, **_TRAINING,
+    }  # fmt: skip
+    plain: ClassVar = {
+        "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
+        "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias",
+    }  # fmt: skip
+    choices: ClassVar = {
+        "hidden_act": (
+            "gelu",
+            {
+                "gelu_fast": "tanh",
+                "gelu_new": "tanh",
+                "gelu_pytorch_tanh": "tanh",
+                "gelu": "exact",
+                "quick_gelu": "quick",
+            },
+        )
+    }
+    example = "num_frames=32"
+
+    def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {key: value for key, value in given.items() if key not in _ASIDE}
+
+    def named(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        start = _INNER if _HEAD in state else ""
+        found = {}
+        for name, tensor in state.items():
+            new = name.removeprefix(_INNER)
+            for older, newer in _OLDER:
+                new = re.sub(older, newer, new)
+            found[new if new.startswith("classifier.") else start + new] = tensor
+        return found
+
+    def counted(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
+
+    def vit_config(self, given: Mapping[str, Any], state: Mapping[str, Tensor]) -> ViTConfig:
+        sizes = {name: _SIZES[name] if given[name] is None else given[name] for name in _SIZES}
+        frames, *patch = Grid.checked(sizes["tubelet_size"], "vivit: tubelet_size", axes=3)
+        if len(set(patch)) > 1:
+            said = f"vivit: tubelet_size {(frames, *patch)}"
+            raise InputError(f"{said}: expected (frames, side, side), equal sides")
+        require_whole("vivit: num_frames", sizes["num_frames"], frames)
+        size = Grid.checked(sizes["image_size"], "vivit: image_size")
+        return ViTConfig(
+            **self.plain_fields(given),
+            mlp_ratio=given["intermediate_size"] / given["hidden_size"],
+            patch_size=patch[0],
+            image_size=(size.rows, size.cols),
+            clip_frames=sizes["num_frames"] // frames * frames,
+            fit="crop" if any(side % patch[0] for side in size) else "exact",
+            embedder="tubelets",
+            embedder_options={"frames": frames},
+            encoding="learned_1d",
+            num_classes=len(state[_HEAD]) if _HEAD in state else 0,
+        )
+
+    def given(self, model: Model) -> dict[str, Any]:
+        config = model.config
+        self.check_encoding(model, "learned_1d")
+        if len(config.train_grid) != 3:
+            raise InputError(f"vivit: cannot hold embedder = {config.embedder!r} (expected 'tubelets')")
+        frames = model.patch_embed.cutter.values // (config.channels * config.patch_size**2)
+        rows, cols = config.train_grid[-2:]
+        given = {
+            **self.plain_arguments(config),
+            "intermediate_size": config.mlp_hidden,
+            "image_size": [rows * config.patch_size, cols * config.patch_size],
+            "num_frames": config.train_grid[0] * frames,
+            "tubelet_size": [frames, config.patch_size, config.patch_size],
+        }
+        head = {_HEAD: torch.empty(config.num_classes, config.dim)} if config.num_classes else {}
+        return self.compared(given, model, head)
+
+    def entries(self, config: ViTConfig, given: Mapping[str, Any]) -> list[Entry]:
+        start = _INNER if config.num_classes else ""
+        frames = config.embedder_options.get("frames", 2)
+        shape = (config.dim, config.channels, frames, config.patch_size, config.patch_size)
+        embedding = f"{start}embeddings.patch_embeddings.projection.weight"
+        special = [
+            mapped(embedding, "patch_embed.proj.weight", lambda x: x.flatten(1), lambda x: x.reshape(shape)),
+            prefixed(f"{start}embeddings.position_embeddings", "encoding"),
+            *(linear("classifier", "head") if config.num_classes else []),
+        ]
+        for number in range(config.depth):
+            for part in ("weight", "bias") if config.qkv_bias else ("weight",):
+                names = [f"{start}layers.{number}.attention.{one}_proj.{part}" for one in "qkv"]
+                special.append(joined(names, f"blocks.{number}.attn.qkv.{part}"))
+        renamed = [
+            (r"^blocks\.(\d+)\.norm1", r"blocks.\1.layernorm_before"),
+            (r"^blocks\.(\d+)\.norm2", r"blocks.\1.layernorm_after"),
+            (r"^blocks\.(\d+)\.attn\.proj", r"blocks.\1.attention.o_proj"),
+            (r"^blocks\.", f"{start}layers."),
+            (r"^patch_embed\.proj", f"{start}embeddings.patch_embeddings.projection"),
+            (r"^cls_token", f"{start}embeddings.cls_token"),
+            (r"^norm\.", f"{start}layernorm."),
+        ]
+        return named_as_ours(config, special, renamed)

@@ -1,0 +1,251 @@
+"""Clips as they are found in the world: folders of frames, animated GIF and WebP files, and images, of one frame.
+
+A header says how many frames there are, and of what size, before any is decoded; what is decoded, is one at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import BinaryIO, NamedTuple
+
+from PIL import Image
+
+from sightline.data.encoded import Encoded, Span
+from sightline.data.frames import MOST_FRAMES
+from sightline.data.image_file import (
+    MAX_PIXELS,
+    not_a_file,
+    opened_image,
+    read_image_size,
+    read_picture,
+    rgb_pixels,
+)
+from sightline.data.image_list import IMAGE_SUFFIXES, natural_order
+from sightline.errors import UnreadableDataError
+
+ANIMATIONS = (".gif", ".webp")
+"""How files are called that may hold many frames."""
+MOST_TIMES = 16
+"""All frames of a clip together have at most so many times the pixels that an image may have."""
+
+
+class ClipHeader(NamedTuple):
+    """(height, width) of each frame in pixels, upright, and how many frames there are."""
+
+    height: int
+    width: int
+    frames: int
+
+
+def too_long(header: ClipHeader, max_pixels: int) -> str | None:
+    """Why a clip is not decoded, whose frames alone would be, or None."""
+    height, width, frames = header
+    if frames > MOST_FRAMES:
+        return f"{frames} frames are too many (allowed: {MOST_FRAMES})"
+    if height * width * frames > MOST_TIMES * max_pixels:
+        return (
+            f"{frames} frames of {width}x{height} = {frames * height * width} pixels are too large (allowed: "
+            f"{MOST_TIMES * max_pixels}, {MOST_TIMES} times an image; --max-pixels N takes more)"
+        )
+    return None
+
+
+class Clip(Encoded):
+    """One clip; its bytes are those of all of its frames' files, one after the other."""
+
+    @abstractmethod
+    def header(self) -> ClipHeader:
+        """What it holds, without decoding a pixel.
+
+        Raises:
+            UnreadableDataError: a file is missing or damaged, or frames are of different sizes. "PATH: reason".
+        """
+
+    @abstractmethod
+    def frames(
+        self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
+    ) -> Iterator[Image.Image]:
+        """Some of its frames as RGB by the rules of `read_image`, one decoded at a time.
+
+        Args:
+            places: from 0, rising; a frame that is named twice is decoded once.
+            max_pixels, least: as `read_image`.
+
+        Raises:
+            UnreadableDataError: as `header`, or a frame cannot be decoded or is of another size than the first.
+        """
+
+
+def clip_at(path: str) -> Clip:
+    """The clip at a path: a folder of frames, or a file."""
+    return FrameFolder(path) if os.path.isdir(path) else ClipFile(path)
+
+
+class ClipFile(Clip):
+    """An animated GIF or WebP file, or an image, which is a clip of one frame (other formats have one: their first)."""
+
+    def open(self) -> io.BufferedReader:
+        _check_file(self.name)
+        return open(self.name, "rb")
+
+    def header(self) -> ClipHeader:
+        size = read_image_size(self.name, max_pixels=None)
+        return ClipHeader(*size, self._count())
+
+    def _count(self) -> int:
+        with opened_image(self.name, None) as image:
+            if image.format == "GIF":
+                with open(self.name, "rb") as file:
+                    return gif_frames(file, self.name)
+            return getattr(image, "n_frames", 1) if image.format == "WEBP" else 1
+
+    def frames(
+        self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
+    ) -> Iterator[Image.Image]:
+        if not any(places):
+            # A still may be a JPEG, of which a part of the size is enough.
+            picture = read_picture(self.name, max_pixels=max_pixels, least=least)
+            yield from (picture for _ in places)
+            return
+        with opened_image(self.name, max_pixels) as image:
+            size, last = image.size, -1
+            picture = image
+            for place in places:
+                if place != last:
+                    try:
+                        image.seek(place)
+                    except EOFError:
+                        raise UnreadableDataError(f"{self.name}: has no frame {place}") from None
+                    # A frame of a GIF may reach beyond the screen, which then grows.
+                    if image.size != size:
+                        raise UnreadableDataError(f"{self.name}: frame {place} is {_by(image.size)}, not {_by(size)}")
+                    picture, last = Image.fromarray(rgb_pixels(image, self.name)), place
+                yield picture
+
+
+class FrameFolder(Clip):
+    """A folder whose image files are the frames, in natural order (2 before 10); hidden ones are passed over."""
+
+    def files(self) -> list[str]:
+        """The paths of the frames.
+
+        Raises:
+            UnreadableDataError: the folder cannot be read, or holds none.
+        """
+        try:
+            with os.scandir(self.name) as entries:
+                paths = [entry.path for entry in entries if is_frame(entry.name)]
+        except OSError as error:
+            raise UnreadableDataError(f"{self.name}: {error.strerror}") from None
+        if not paths:
+            raise UnreadableDataError(f"{self.name}: no frames in this folder")
+        return sorted(paths, key=natural_order)
+
+    def open(self) -> io.BufferedReader:
+        paths = self.files()[:MOST_FRAMES]
+        for path in paths:
+            _check_file(path)
+        ends = list(accumulate(os.stat(path).st_size for path in paths))
+
+        def read_at(place: int, count: int) -> bytes:
+            number = bisect_right(ends, place)
+            with open(paths[number], "rb") as file:
+                file.seek(place - (ends[number - 1] if number else 0))
+                return file.read(min(count, ends[number] - place))
+
+        return Span.buffered(ends[-1], read_at)
+
+    def header(self) -> ClipHeader:
+        paths = self.files()
+        first = read_image_size(paths[0], max_pixels=None)
+        if len(paths) <= MOST_FRAMES:
+            for path in paths:
+                size = read_image_size(path, max_pixels=None)
+                if size != first:
+                    raise UnreadableDataError(
+                        f"{path}: {size[1]}x{size[0]}, where the first frame, {os.path.basename(paths[0])}, is "
+                        f"{first[1]}x{first[0]} (expected: frames of one size)"
+                    )
+                if path.lower().endswith(ANIMATIONS) and (count := ClipFile(path).header().frames) > 1:
+                    raise UnreadableDataError(
+                        f"{path}: an animation of {count} frames among frames (expected: stills; an animation is a "
+                        "clip of its own, and stands in no folder of frames)"
+                    )
+        return ClipHeader(*first, len(paths))
+
+    def frames(
+        self, places: Sequence[int], *, max_pixels: int = MAX_PIXELS, least: tuple[int, int] | None = None
+    ) -> Iterator[Image.Image]:
+        paths, size, last = self.files(), None, -1
+        picture: Image.Image | None = None
+        for place in places:
+            if place >= len(paths):
+                raise UnreadableDataError(f"{self.name}: has no frame {place} (holds {len(paths)})")
+            if picture is None or place != last:
+                picture, last = read_picture(paths[place], max_pixels=max_pixels, least=least), place
+                size = size or picture.size
+                if picture.size != size:
+                    raise UnreadableDataError(
+                        f"{paths[place]}: {_by(picture.size)}, where a frame before it is {_by(size)} (expected: "
+                        "frames of one size)"
+                    )
+            yield picture
+
+
+def is_frame(name: str) -> bool:
+    """Whether a file of this name in a folder is a frame of a clip."""
+    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _check_file(path: str) -> None:
+    """Refuse a pipe or a device, whose opening might never return, and what is no file."""
+    if reason := not_a_file(path):
+        raise UnreadableDataError(f"{path}: {reason}")
+
+
+def gif_frames(file: BinaryIO, name: str) -> int:
+    """The number of frames of a GIF, from its blocks alone (GIF89a, section 18 to 26), no pixel decoded; at most one
+    more than `MOST_FRAMES` are counted. A file that only lacks its trailer is whole.
+
+    Raises:
+        UnreadableDataError: it ends inside a frame, or has none; `name` begins the line.
+    """
+
+    def taken(count: int) -> bytes:
+        found = file.read(count)
+        if len(found) < count:
+            raise UnreadableDataError(f"{name}: image file is truncated (ends within frame {frames + 1})")
+        return found
+
+    def pass_blocks() -> None:
+        while (size := taken(1)[0]) > 0:
+            taken(size)
+
+    def pass_table(flags: int) -> None:
+        if flags & 0x80:
+            taken(3 << ((flags & 7) + 1))
+
+    frames = 0
+    pass_table(taken(13)[10])
+    while (kind := file.read(1)) and kind != b";" and frames <= MOST_FRAMES:
+        if kind == b"!":
+            taken(1)
+            pass_blocks()
+        elif kind == b",":
+            pass_table(taken(9)[8])
+            taken(1)
+            pass_blocks()
+            frames += 1
+        # What stands between blocks says nothing, as Pillow has it.
+    if not frames:
+        raise UnreadableDataError(f"{name}: a GIF without a frame")
+    return frames

@@ -1,0 +1,63 @@
+"""Which frames of a clip are shown: the number of frames is to frames what the resolution is to pixels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sightline.checks import require_bool, require_whole
+from sightline.data.randomness import generator
+
+MOST_FRAMES = 16_384
+"""The longest clip that is read, and that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSampling:
+    """Of a clip, so many frames at equal distances, in their order.
+
+    Without a stride they spread over the whole clip: it is cut into `count` equal spans, and of each the same place is
+    shown, the middle where a clip is measured, a place that is drawn for the clip in training. With one they are a part
+    of the clip: its middle, or one that begins at a drawn place in training; past its end its last frame is repeated.
+
+    Attributes:
+        count: frames that are shown.
+        stride: from one frame to the next, in frames of the clip.
+        exact: a clip of fewer frames shows some twice, so that all clips of a batch are alike. Else it shows those that
+            it has: an image one. For batches that are packed.
+    """
+
+    count: int
+    stride: int | None = None
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        require_whole("frames", self.count, 1, MOST_FRAMES)
+        if self.stride is not None:
+            require_whole("frame_stride", self.stride, 1, MOST_FRAMES)
+        require_bool("exact", self.exact)
+
+    def shown(self, stored: int) -> int:
+        """How many frames are shown of a clip that has `stored`."""
+        return self.count if self.exact else min(self.count, math.ceil(stored / (self.stride or 1)))
+
+    def places(self, stored: int, share: float = 0.5) -> np.ndarray:
+        """Which: int64 [shown], rising, from 0 to `stored` - 1.
+
+        Args:
+            stored: frames of the clip.
+            share: 0 up to 1, where in its span each lies, or where the part begins; the middle unless drawn.
+        """
+        numbers = np.arange(self.shown(stored))
+        if self.stride is None:
+            # In whole numbers: a float may round the last place up to the clip's end.
+            fine = 1 << 20
+            return ((numbers * fine + int(share * fine)) * stored) // (len(numbers) * fine)
+        room = max(stored - 1 - (len(numbers) - 1) * self.stride, 0)
+        return np.minimum(int(share * (room + 1)) + numbers * self.stride, stored - 1)
+
+    def drawn(self, stored: int, *, seed: int, epoch: int, index: int) -> np.ndarray:
+        """As `places`, of a training clip: a function of (seed, epoch, index) alone, as `Source.example` has them."""
+        return self.places(stored, float(generator("frames/1", seed, index, epoch=epoch).random()))

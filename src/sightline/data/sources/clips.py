@@ -1,0 +1,94 @@
+"""A folder of clips with one folder a class: clips:DIR."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from sightline.data.clip_file import Clip, ClipHeader, too_long
+from sightline.data.clip_list import ClipContents, clips_below
+from sightline.data.image_list import scan
+from sightline.data.labelled import LabelledImages, options_of
+from sightline.data.sources.imagefolder import ImageFolder
+from sightline.data.transforms import Frames, Picture, size_of
+from sightline.errors import InputError
+
+
+class Clips(ImageFolder):
+    """Clips in `DIR/SPLIT/CLASS/`, splits and classes as `imagefolder` has them.
+
+    A clip is an animated GIF or WebP file in a class folder, or a folder at any depth below it that holds image files:
+    its frames, in natural order (2 before 10), all of one size. Any other image file in a class folder is a clip of one
+    frame. `clips:DIR,flip=0` mirrors no clip in training (half of them are), for classes that say left or right.
+
+    Headers alone are read before a run: those of all frames of a folder, the blocks of a GIF. `train` shows the same
+    random part of all frames of a clip; which frames is `showing_frames`'s to say.
+    """
+
+    name: ClassVar[str] = "clips"
+    of_clips: ClassVar[bool] = True
+
+    def __init__(self, root: str | Path) -> None:
+        """Scan the folder DIR; raises as `ImageFolder`."""
+        root = Path(root)
+        classes, listing, labels, self.skipped = scan(root, clips_below, "clips")
+        listing.contents = ClipContents()
+        LabelledImages.__init__(self, root, classes, listing, labels)
+
+    @classmethod
+    def open(cls, argument: str) -> Self:
+        """The folder that the argument names, with its options."""
+        place, options = options_of(argument, ("flip",))
+        made = super().open(place)
+        if "flip" in options:
+            try:
+                made.transform = replace(made.transform, flip=float(options["flip"]))
+            except ValueError:
+                raise InputError(f"clips:{argument}: flip={options['flip']} (expected a share from 0 to 1)") from None
+        return made
+
+    @classmethod
+    def folders(cls, argument: str) -> tuple[Path, ...]:
+        return super().folders(options_of(argument, ("flip",))[0])
+
+    @property
+    def _remembered_as(self) -> Path:
+        return self.root / f":{self.name}"
+
+    def header_fault(self, row: int) -> str | None:
+        """As `StoredImages.header_fault`; all frames together are bounded too."""
+        height, width = self.listing.sizes[row].tolist()
+        header = ClipHeader(height, width, self.listing.frames.get(row, 1))
+        return super().header_fault(row) or too_long(header, self.max_pixels)
+
+    def stored_frames(self, split: str, index: int) -> int:
+        """As `Source.stored_frames`, from the headers."""
+        self.stored_size(split, index)
+        return self.listing.frames.get(self._row(split, index), 1)
+
+    def _clip(self, row: int) -> Clip:
+        clip = self.listing.image(row)
+        assert isinstance(clip, Clip)
+        return clip
+
+    def _picture(self, row: int, least: tuple[int, int] | None, **shown: Any) -> Picture:
+        stored = self.stored_frames(shown["split"], shown["index"])
+        if self.sampling is None:
+            # As an image: that in the middle.
+            places = np.array([stored // 2])
+        elif shown["split"] == "train" and not self.still:
+            places = self.sampling.drawn(stored, seed=shown["seed"], epoch=shown["epoch"], index=shown["index"])
+        else:
+            places = self.sampling.places(stored)
+        frames = Frames(self._clip(row).frames(places.tolist(), max_pixels=self.max_pixels, least=least))
+        return frames.first if self.sampling is None else frames
+
+    def decoded_size(self, row: int) -> tuple[int, int]:
+        every = range(self.listing.frames.get(row, 1))
+        size = (0, 0)
+        for frame in self._clip(row).frames(every, max_pixels=self.max_pixels):
+            size = size_of(frame)
+        return size

@@ -1,0 +1,186 @@
+"""Clips of every kind in files, and every way in which one can be wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data import clip_file
+from sightline.data.clip_file import ClipHeader, clip_at, gif_frames, too_long
+from sightline.data.frames import MOST_FRAMES
+from sightline.errors import UnreadableDataError
+from tests.clips import SIZE, frames_of, save_folder, save_gif, save_still, save_webp
+
+
+def pixels(path: Path, places: list[int]) -> list[np.ndarray]:
+    return [np.asarray(frame) for frame in clip_at(str(path)).frames(places)]
+
+
+@pytest.mark.parametrize("kind", ["folder", "gif", "webp"])
+def test_frames_come_back(tmp_path: Path, kind: str) -> None:
+    frames = frames_of(3, 5)
+    make = {"folder": save_folder, "gif": save_gif, "webp": save_webp}[kind]
+    path = make(tmp_path / f"clip.{kind}", frames)
+    assert clip_at(str(path)).header() == ClipHeader(*SIZE, 5)
+    for places in ([0, 1, 2, 3, 4], [4], [1, 1, 3], [0, 0, 0], [2, 4]):
+        found = pixels(path, places)
+        assert len(found) == len(places)
+        for place, one in zip(places, found, strict=True):
+            assert np.array_equal(one, frames[place]), (kind, place)
+
+
+def test_a_still_is_a_clip_of_one_frame(tmp_path: Path) -> None:
+    frame = frames_of(0, 1)[0]
+    path = save_still(tmp_path / "a.png", frame)
+    assert clip_at(str(path)).header() == ClipHeader(*SIZE, 1)
+    assert np.array_equal(pixels(path, [0, 0])[1], frame)
+
+
+def test_frames_that_change_a_part_of_the_picture_are_whole(tmp_path: Path) -> None:
+    frames = np.repeat(frames_of(1, 1), 4, axis=0)
+    for number in range(4):
+        frames[number, 3:6, number : number + 2] = 224
+    # Pillow writes the changed box alone.
+    path = save_gif(tmp_path / "a.gif", frames)
+    for one, other in zip(pixels(path, [0, 2, 3]), frames[[0, 2, 3]], strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(pixels(path, [3])[0], frames[3])
+
+
+def refused(path: Path, places: list[int] | None = None) -> str:
+    said = attempt(path, places)
+    assert isinstance(said, str)
+    assert "\n" not in said
+    return said
+
+
+def attempt(path: Path, places: list[int] | None) -> object:
+    """What reading a clip gives, its header or some frames, or the line of its fault; every other fault is raised."""
+    clip = clip_at(str(path))
+    try:
+        return clip.header() if places is None else list(clip.frames(places))
+    except UnreadableDataError as error:
+        return str(error)
+
+
+def test_a_truncated_gif_is_told_by_its_header(tmp_path: Path) -> None:
+    path = save_gif(tmp_path / "a.gif", frames_of(2, 6))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    assert refused(path) == f"{path}: image file is truncated (ends within frame 4)"
+    # A trailer alone says nothing.
+    path.write_bytes(whole[:-1])
+    assert clip_at(str(path)).header().frames == 6
+
+
+def test_no_byte_of_a_gif_that_is_cut_raises_anything_else(tmp_path: Path) -> None:
+    whole = save_gif(tmp_path / "whole.gif", frames_of(2, 3, (4, 5))).read_bytes()
+    path = tmp_path / "a.gif"
+    for count in range(len(whole)):
+        path.write_bytes(whole[:count])
+        for places in (None, [0], [2]):
+            found = attempt(path, places)
+            assert found
+            assert "\n" not in str(found)
+
+
+@pytest.mark.parametrize("make", [save_gif, save_webp])
+def test_a_damaged_frame_is_one_line(tmp_path: Path, make) -> None:
+    path = make(tmp_path / ("a.gif" if make is save_gif else "a.webp"), frames_of(2, 6))
+    content = bytearray(path.read_bytes())
+    draws = np.random.default_rng(0)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in draws.integers(20, len(content), 6):
+            damaged[place] = draws.integers(256)
+        path.write_bytes(bytes(damaged))
+        header = attempt(path, None)
+        found = attempt(path, list(range(header.frames))) if isinstance(header, ClipHeader) else header
+        if isinstance(found, str):
+            assert found.startswith(f"{path}: ")
+            assert "\n" not in found
+
+
+def test_frames_of_other_sizes_are_refused_by_header_and_by_pixels(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "a", [*frames_of(0, 3), frames_of(1, 1, (8, 8))[0]])
+    last = folder / "frame11.png"
+    assert refused(folder) == (
+        f"{last}: 8x8, where the first frame, frame8.png, is 16x12 (expected: frames of one size)"
+    )
+    assert refused(folder, [0, 3]).startswith(f"{last}: 8x8, where a frame before it is 16x12")
+
+
+def test_a_gif_frame_beyond_its_screen_is_refused(tmp_path: Path) -> None:
+    path = save_gif(tmp_path / "a.gif", frames_of(0, 3))
+    content = bytearray(path.read_bytes())
+    # The image descriptor of the last frame: its left edge moves out.
+    place = content.rindex(b"\x2c\x00\x00\x00\x00")
+    content[place + 1 : place + 3] = struct.pack("<H", 60_000)
+    path.write_bytes(bytes(content))
+    assert "frame 2 is " in refused(path, [0, 1, 2]) or "too" in refused(path, [0, 1, 2])
+
+
+def test_an_animation_among_frames_is_refused(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "a", frames_of(0, 2))
+    save_gif(folder / "z.gif", frames_of(1, 3))
+    assert refused(folder).startswith(f"{folder / 'z.gif'}: an animation of 3 frames among frames")
+
+
+def test_pipes_and_links_are_not_waited_for(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "a", frames_of(0, 2))
+    os.mkfifo(folder / "frame9b.png")
+    assert refused(folder) == f"{folder / 'frame9b.png'}: not a regular file"
+    (folder / "frame9b.png").unlink()
+    (folder / "frame9b.png").symlink_to("nowhere")
+    assert refused(folder) == f"{folder / 'frame9b.png'}: a link to a missing file"
+    os.mkfifo(tmp_path / "b.gif")
+    assert refused(tmp_path / "b.gif") == f"{tmp_path / 'b.gif'}: not a regular file"
+    with pytest.raises(UnreadableDataError):
+        clip_at(str(tmp_path / "b.gif")).open()
+
+
+def test_folders_without_frames_and_files_that_are_gone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".frame1.png").write_bytes(b"")
+    assert refused(tmp_path / "a") == f"{tmp_path / 'a'}: no frames in this folder"
+    assert refused(tmp_path / "b") == f"{tmp_path / 'b'}: no such file"
+    folder = save_folder(tmp_path / "c", frames_of(0, 2))
+    assert refused(folder, [0, 2]) == f"{folder}: has no frame 2 (holds 2)"
+    path = save_gif(tmp_path / "d.gif", frames_of(0, 2))
+    assert refused(path, [0, 5]) == f"{path}: has no frame 5"
+
+
+def test_length_and_pixels_are_bounded() -> None:
+    assert too_long(ClipHeader(1, 1, MOST_FRAMES), 10_000) is None
+    assert (
+        too_long(ClipHeader(1, 1, MOST_FRAMES + 1), 10**9)
+        == f"{MOST_FRAMES + 1} frames are too many (allowed: {MOST_FRAMES})"
+    )
+    assert too_long(ClipHeader(10, 10, 16), 100) is None
+    assert too_long(ClipHeader(10, 10, 17), 100) == (
+        "17 frames of 10x10 = 1700 pixels are too large (allowed: 1600, 16 times an image; --max-pixels N takes more)"
+    )
+
+
+def test_counting_frames_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clip_file, "MOST_FRAMES", 3)
+    content = io.BytesIO()
+    first, *rest = [Image.fromarray(one) for one in frames_of(0, 9)]
+    first.save(content, "GIF", save_all=True, append_images=rest)
+    assert gif_frames(io.BytesIO(content.getvalue()), "a") == 4
+
+
+def test_bytes_of_a_folder_are_those_of_its_frames(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path / "a", frames_of(0, 4))
+    every = b"".join((folder / f"frame{number}.png").read_bytes() for number in range(8, 12))
+    with clip_at(str(folder)).open() as file:
+        assert file.read() == every
+        for start, count in ((0, 10), (len(every) - 5, 10), (150, 300)):
+            file.seek(start)
+            assert file.read(count) == every[start : start + count]

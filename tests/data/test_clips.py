@@ -1,0 +1,331 @@
+"""Folders of clips: the layout, the labels, what is shown of them, and every way in which one can be wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sightline.data import clip_file
+from sightline.data.discovery import open_source
+from sightline.data.folder_check import check_folder
+from sightline.data.frames import FrameSampling
+from sightline.data.image_list import list_images
+from sightline.data.loader import Maker, Planned, load
+from sightline.data.mixing import MixingConfig, read_example
+from sightline.data.packs import by_frames, by_grid, plan
+from sightline.data.sampling import ConstantDrop, SizeSampler
+from sightline.data.sources.clips import Clips
+from sightline.data.transforms import cut, eval_crop, whole_crop
+from sightline.data.views import View
+from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.shrunk import shrunk
+from sightline.grid import Grid
+from sightline.patchify import ImageRows
+from sightline.tubelets import TubeletCutter
+from tests.batches import labelling, same
+from tests.clips import SIZE, frames_of, make, save_folder, save_gif, save_still
+
+ROWS = ImageRows(TubeletCutter(4, tubelet=2), mean=(0.5, 0.5, 0.5))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make(tmp_path / "clips")
+
+
+def test_labels_order_and_lengths(folder: Path) -> None:
+    source = open_source(f"clips:{folder}")
+    assert isinstance(source, Clips)
+    assert (source.classes, source.splits, source.task) == (("jump", "run"), ("train", "test"), "classification")
+    names = [Path(source.example_name("test", index)).relative_to(folder / "test") for index in range(8)]
+    assert names == [Path(one) / clip for one in ("jump", "run") for clip in ("a", "b.gif", "c.webp", "d.png")]
+    assert source.labels_of("test") == [0] * 4 + [1] * 4
+    assert [source.stored_frames("test", index) for index in range(8)] == [5, 4, 3, 1] * 2
+    assert source.stored_size("test", 0) == SIZE
+    assert source.skipped == ()
+
+
+def test_what_is_measured_is_the_centre_of_frames_spread_over_the_clip(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(3))
+    whole = frames_of(30, 5)
+    example = source.example("test", 0, (8, 8), seed=3, epoch=2)
+    assert example.image.shape == (3, 8, 8, 3)
+    assert example.image.dtype == np.uint8
+    for place, frame in zip([0, 2, 4], example.image, strict=True):
+        assert np.array_equal(frame, cut(whole[place], eval_crop(SIZE, (8, 8))))
+    assert example.name == str(folder / "test" / "jump" / "a")
+    # Without a number of frames, the one in the middle, as an image.
+    assert np.array_equal(Clips(folder).example("test", 0, SIZE).image, whole[2])
+    still = source.example("test", 3, SIZE).image
+    assert np.array_equal(still, np.repeat(frames_of(33, 1), 3, axis=0))
+
+
+def test_one_part_of_all_frames_is_shown_in_training(tmp_path: Path) -> None:
+    frame = frames_of(5, 1)
+    for name in ("a", "b"):
+        save_gif(tmp_path / "train" / name / "x.gif", np.concatenate([frame, frame + 1, frame]))
+    source = Clips(tmp_path).showing_frames(FrameSampling(3, 1))
+    seen = [source.example("train", 0, (8, 8), seed=1, epoch=epoch).image for epoch in range(6)]
+    for clip in seen:
+        assert np.array_equal(clip[0], clip[2])
+        assert not np.array_equal(clip[0], clip[1])
+    assert len({clip.tobytes() for clip in seen}) > 3
+    assert np.array_equal(seen[4], source.example("train", 0, (8, 8), seed=1, epoch=4).image)
+
+
+def test_clips_may_be_left_unmirrored(tmp_path: Path) -> None:
+    make(tmp_path)
+    for argument, share in ((f"{tmp_path}", 0.5), (f"{tmp_path},flip=0", 0.0), (f"{tmp_path},flip=1", 1.0)):
+        assert open_source(f"clips:{argument}").transform.flip == share
+    for argument, said in (
+        (f"{tmp_path},flip=left", "(expected a share from 0 to 1)"),
+        (f"{tmp_path},flop=1", "did you mean 'flip'"),
+        (f"{tmp_path},flip=2", "flip=2 (expected a share from 0 to 1)"),
+    ):
+        with pytest.raises(InputError) as raised:
+            open_source(f"clips:{argument}")
+        assert said in str(raised.value)
+    assert Clips.folders(f"{tmp_path},flip=0") == (tmp_path,)
+
+
+def test_packs_show_as_many_frames_as_there_are(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(4, exact=False))
+    assert [source.frames_shown("test", index) for index in range(4)] == [4, 4, 3, 1]
+    assert [source.example("test", index, (8, 8)).image.shape[0] for index in range(4)] == [4, 4, 3, 1]
+    assert by_frames(source, "test", range(8)) == {1: [3, 7], 3: [2, 6], 4: [0, 1, 4, 5]}
+    found = by_grid(source, "test", range(4), View("native", 100), 4, tubelet=2)
+    assert found == {Grid(1, 3, 4): [3], Grid(2, 3, 4): [0, 1, 2]}
+
+
+def packs_of(source: Clips, workers: int = 0, **options: object) -> list:
+    sampler = SizeSampler(4, drop=ConstantDrop(0.25), most_tokens=40, tubelet=2)
+    planned = list(plan(source, "train", sampler, capacity=60, images=16, seed=5))
+    make_batch = Maker(source, "train", ROWS, labelling(2).targets, seed=5, **options)
+    return list(load(make_batch, planned, workers=workers))
+
+
+def test_packs_of_images_and_clips_are_the_same_for_any_number_of_workers(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(4, exact=False))
+    alone, other = packs_of(source), packs_of(Clips(folder).showing_frames(source.sampling), workers=1)
+    assert len(alone) == len(other) > 2
+    assert all(same(one, two) for one, two in zip(alone, other, strict=True))
+    thick = {segment.grid[0] for batch in alone for segment in batch.layout.segments}
+    assert thick == {1, 2}
+    assert sum(len(batch) for batch in alone) == 16
+    # What was planned is what is there: a quarter of the tokens was dropped.
+    for batch in alone:
+        assert batch.inputs.shape[1] == sum(round(0.75 * segment.grid.cells) for segment in batch.layout.segments)
+
+
+def test_order_changes_no_clip(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(3))
+    shown = {index: source.example("train", index, (8, 8), seed=1).image for index in range(8)}
+    again = Clips(folder).showing_frames(FrameSampling(3))
+    for index in (5, 0, 7, 3, 1, 2, 6, 4):
+        assert np.array_equal(again.example("train", index, (8, 8), seed=1).image, shown[index])
+
+
+def test_clips_longer_than_asked_for_count_their_tokens(folder: Path) -> None:
+    sampler = SizeSampler(4, most_tokens=12, tubelet=2)
+    source = Clips(folder).showing_frames(FrameSampling(6, exact=False))
+    for sequence in plan(source, "train", sampler, capacity=24, images=8):
+        assert sum(one.tokens for one in sequence) <= 24
+        for one in sequence:
+            thick = -(-source.frames_shown("train", one.index) // 2)
+            assert one.tokens == thick * (one.image_size[0] // 4) * (one.image_size[1] // 4) <= 12
+
+
+@pytest.mark.parametrize("kind", ["mixup", "cutmix"])
+def test_what_is_mixed_has_as_many_frames(folder: Path, kind: str) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(4, exact=False))
+    for index in range(8):
+        example, lost = read_example(
+            source, "train", index, (8, 8), seed=3, epoch=1, mixing=MixingConfig(**{kind: 1.0})
+        )
+        assert lost is None
+        assert example is not None
+        alone = source.example("train", index, (8, 8), seed=3, epoch=1).image
+        assert example.image.shape == alone.shape
+        changed = (example.image != alone).any(axis=(1, 2, 3))
+        assert changed.all() or not changed.any()
+        if kind == "cutmix":
+            # One box in all frames.
+            where = (example.image != alone).any(axis=(0, 3))
+            rows, cols = where.any(axis=1), where.any(axis=0)
+            assert not where[~rows].any()
+            assert not where[:, ~cols].any()
+
+
+def test_augmentations_draw_once_for_all_frames(tmp_path: Path) -> None:
+    from sightline.data.augmenting import augmented, make_augmentations
+
+    frame = frames_of(1, 1, (16, 16))[0]
+    clip = np.stack([frame, frame, frame])
+    ways = {"colour_jitter": {}, "rand_augment": {}, "three_augment": {}, "random_erasing": {"chance": 1.0}}
+    for name, options in ways.items():
+        made = make_augmentations({name: options})
+        for epoch in range(5):
+            changed = augmented(clip, made, seed=0, epoch=epoch, index=3)
+            assert changed.shape == clip.shape
+            assert (changed == changed[0]).all(), name
+            assert np.array_equal(changed[1], augmented(frame, made, seed=0, epoch=epoch, index=3))
+
+
+def test_twins_and_splits_are_as_of_images(folder: Path) -> None:
+    shutil.copytree(folder / "train" / "run" / "a", folder / "test" / "run" / "twin")
+    source = Clips(folder)
+    assert [one.path for one in source.skipped] == [str(folder / "test" / "run" / "twin")]
+    assert source.length("test") == 8
+    held = open_source(f"clips:{folder},minival=0.25")
+    assert (held.length("train"), held.length("minival")) == (6, 2)
+
+
+def test_fingerprint_is_of_every_frame_and_is_kept(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    before = Clips(folder).fingerprint()
+    assert before.digest == Clips(shutil.copytree(folder, tmp_path / "copy")).fingerprint().digest
+    calls = []
+    monkeypatch.setattr(clip_file, "read_image_size", lambda *given, **more: calls.append(given))
+    again = Clips(folder)
+    assert again.fingerprint().digest == before.digest
+    assert [again.stored_frames("train", index) for index in range(4)] == [5, 4, 3, 1]
+    assert calls == []
+    monkeypatch.undo()
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    middle = folder / "train" / "jump" / "a" / "frame10.png"
+    Image.fromarray(frames_of(77, 1)[0]).save(middle)
+    assert Clips(folder).fingerprint().digest != before.digest
+    middle.unlink()
+    changed = Clips(folder)
+    assert changed.stored_frames("train", 0) == 4
+    assert changed.fingerprint().digest != before.digest
+
+
+def test_faults_are_counted_in_the_allowance(folder: Path) -> None:
+    save_folder(folder / "train" / "jump" / "odd", [*frames_of(0, 2), frames_of(1, 1, (4, 4))[0]])
+    broken = folder / "train" / "run" / "e.gif"
+    content = (folder / "train" / "run" / "b.gif").read_bytes()
+    broken.write_bytes(content[: len(content) // 2])
+    os.mkfifo(folder / "train" / "run" / "f.webp")
+    source = Clips(folder)
+    with pytest.raises(UnreadableDataError) as raised:
+        source.check_readable("train")
+    said = str(raised.value)
+    assert said.startswith(f"3 of 11 images of {folder / 'train'} cannot be read (allowed: 0): ")
+    assert "(expected: frames of one size)" in said
+    assert "truncated" in said
+    assert "not a regular file" in said
+    assert "\n" not in said
+    readable, left = Clips(folder).check_readable("train", skip_unreadable=3)
+    assert len(left) == 3
+    assert readable.length("train") == 8
+    found = check_folder(Clips(folder))
+    assert {Path(one.path).name for one in found.unreadable["train"]} == {"odd", "e.gif", "f.webp"}
+    assert found.counts == {"train": {"jump": 4, "run": 4}, "test": {"jump": 4, "run": 4}}
+
+
+def test_a_frame_that_is_damaged_is_found_when_it_is_decoded(folder: Path) -> None:
+    path = folder / "train" / "jump" / "a" / "frame12.png"
+    content = bytearray(path.read_bytes())
+    content[60:90] = bytes(30)
+    path.write_bytes(bytes(content))
+    source, _ = Clips(folder).check_readable("train", skip_unreadable=1)
+    source = source.showing_frames(FrameSampling(5))
+    with pytest.raises(UnreadableDataError, match=r"frame12\.png"):
+        source.example("train", 0, (8, 8))
+    make_batch = Maker(source, "train", ROWS, labelling(2).targets)
+    batch = make_batch([Planned(index, 0, (8, 8), 8) for index in range(2)])
+    assert len(batch) == 1
+    assert batch.left_out[0].path == str(folder / "train" / "jump" / "a")
+    assert {Path(one.path).name for one in check_folder(Clips(folder)).unreadable["train"]} == {"a"}
+
+
+def test_a_folder_that_lost_frames_since_it_was_listed(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(5))
+    assert source.stored_frames("test", 0) == 5
+    (folder / "test" / "jump" / "a" / "frame12.png").unlink()
+    with pytest.raises(UnreadableDataError, match=r"has no frame 4 \(holds 4\)"):
+        source.example("test", 0, (8, 8))
+
+
+def test_clips_are_bounded(folder: Path) -> None:
+    source = Clips(folder).up_to(5)
+    with pytest.raises(UnreadableDataError, match="192 pixels is too large"):
+        source.stored_size("test", 0)
+    save_gif(folder / "test" / "jump" / "z.gif", frames_of(0, 20))
+    assert Clips(folder).up_to(12 * 16 * 20).header_fault(Clips(folder).rows_of("test")[4]) is None
+    with pytest.raises(UnreadableDataError, match="20 frames of 16x12 = 3840 pixels are too large"):
+        Clips(folder).up_to(12 * 16).example("test", 4, (8, 8))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda root: shutil.rmtree(root), "no such folder (expected: SPLIT/CLASS/clips or CLASS/clips in it)"),
+        (lambda root: (root / "train" / "sit").mkdir(), "no clips in this class folder"),
+        (lambda root: (root / "train" / "sit" / "empty").mkdir(parents=True), "no clips in this class folder"),
+        (lambda root: save_still(root / "test" / "sit" / "a.png", frames_of(0, 1)[0]), "class folders that"),
+    ],
+)
+def test_folders_that_are_otherwise_are_refused(folder: Path, spoil, said: str) -> None:
+    spoil(folder)
+    with pytest.raises(InputError) as raised:
+        Clips(folder)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_passed_over_is_said(folder: Path) -> None:
+    (folder / "test" / "jump" / "notes.txt").write_text("x")
+    (folder / "test" / "jump" / "a" / "notes.txt").write_text("x")
+    (folder / "test" / "jump" / "a" / "more").mkdir()
+    (folder / "test" / "jump" / "nothing").mkdir()
+    (folder / "test" / "jump" / ".cache").mkdir()
+    save_folder(folder / "test" / "jump" / "deep" / "er", frames_of(9, 2))
+    (folder / "test" / "jump" / "ring").symlink_to(folder / "test")
+    source = Clips(folder)
+    assert {(Path(one.path).name, one.reason) for one in source.skipped} == {
+        ("notes.txt", "unknown extension"),
+        ("notes.txt", "no frame, in a folder of frames"),
+        ("more", "no frame, in a folder of frames"),
+        ("nothing", "a folder without frames"),
+        (".cache", "hidden"),
+        ("ring", "unknown extension"),
+    }
+    assert source.length("test") == 9
+    assert source.stored_frames("test", 4) == 2
+
+
+def test_images_have_one_frame_and_no_more() -> None:
+    stills = open_source("scenes")
+    assert stills.frames_shown("test", 0) == 1
+    assert stills.showing_frames(FrameSampling(1)).frames_shown("test", 0) == 1
+    with pytest.raises(InputError) as raised:
+        stills.showing_frames(FrameSampling(4))
+    assert str(raised.value) == "data scenes: is of images, of one frame each (expected frames 1, not 4)"
+
+
+def test_a_command_line_names_clips_of_a_data_set(folder: Path) -> None:
+    found = list_images([f"clips:{folder}"])
+    assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png"] * 4
+
+
+def test_a_clip_is_shrunk_frame_by_frame(folder: Path) -> None:
+    source = Clips(folder).showing_frames(FrameSampling(3))
+    clip = source.example("test", 0, (12, 16)).image
+    small = shrunk(source, 8).example("test", 0, (12, 16)).image
+    assert small.shape == (3, 8, 8, 3)
+    for frame, little in zip(clip, small, strict=True):
+        assert np.array_equal(little, cut(frame, whole_crop((12, 16), (8, 8))))
+
+
+def test_a_page_shows_the_frame_in_the_middle(folder: Path) -> None:
+    example = Clips(folder).showing_frames(FrameSampling(5)).example("test", 0, SIZE)
+    assert np.array_equal(example.still, example.image[2])
+    still = Clips(folder).example("test", 0, SIZE)
+    assert still.still is still.image

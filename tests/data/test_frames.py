@@ -1,0 +1,75 @@
+"""Which frames of a clip are shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sightline.data.frames import MOST_FRAMES, FrameSampling
+from sightline.errors import InputError
+
+
+def test_frames_lie_in_the_middle_of_equal_spans() -> None:
+    assert FrameSampling(4).places(8).tolist() == [1, 3, 5, 7]
+    assert FrameSampling(4).places(10).tolist() == [1, 3, 6, 8]
+    assert FrameSampling(1).places(9).tolist() == [4]
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3, 7, 16, 1000])
+@pytest.mark.parametrize("count", [1, 2, 5, 16])
+@pytest.mark.parametrize("stride", [None, 1, 3])
+@pytest.mark.parametrize("exact", [True, False])
+def test_places_are_there_and_rise(stored: int, count: int, stride: int | None, exact: bool) -> None:
+    sampling = FrameSampling(count, stride, exact)
+    for share in (0.0, 0.31, 0.5, 1 - 2**-53):
+        places = sampling.places(stored, share)
+        assert places.dtype == np.int64
+        assert len(places) == sampling.shown(stored)
+        assert 0 <= places.min() <= places.max() < stored
+        assert (np.diff(places) >= (0 if exact else 1)).all()
+
+
+def test_a_short_clip_repeats_frames_or_shows_those_that_it_has() -> None:
+    assert FrameSampling(6).places(3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert FrameSampling(6, exact=False).places(3).tolist() == [0, 1, 2]
+    assert FrameSampling(4, 2).places(3).tolist() == [0, 2, 2, 2]
+    assert FrameSampling(4, 2, exact=False).places(3).tolist() == [0, 2]
+    assert FrameSampling(4, exact=False).places(1).tolist() == [0]
+
+
+def test_a_stride_takes_the_middle_part_and_draws_its_begin() -> None:
+    sampling = FrameSampling(3, 2)
+    assert sampling.places(11).tolist() == [3, 5, 7]
+    begins = {int(sampling.drawn(11, seed=0, epoch=epoch, index=5)[0]) for epoch in range(200)}
+    assert begins == set(range(7))
+
+
+def test_a_draw_is_of_seed_epoch_and_index_alone() -> None:
+    sampling = FrameSampling(4)
+    drawn = {
+        (seed, epoch, index): tuple(sampling.drawn(100, seed=seed, epoch=epoch, index=index).tolist())
+        for seed in range(3)
+        for epoch in range(3)
+        for index in range(3)
+    }
+    assert len(set(drawn.values())) > 15
+    for (seed, epoch, index), places in reversed(list(drawn.items())):
+        assert tuple(sampling.drawn(100, seed=seed, epoch=epoch, index=index).tolist()) == places
+    # One offset for all: they lie as far from each other as ever.
+    assert all(np.diff(places).tolist() == [25, 25, 25] for places in drawn.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"count": 0}, "frames 0: must be at least 1"),
+        ({"count": MOST_FRAMES + 1}, f"frames {MOST_FRAMES + 1}"),
+        ({"count": 2.0}, "frames 2.0: expected a whole number"),
+        ({"count": True}, "frames True: expected a whole number"),
+        ({"count": 2, "stride": 0}, "frame_stride 0: must be at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        FrameSampling(**given)  # pyright: ignore[reportArgumentType]
+    assert str(raised.value).startswith(said)

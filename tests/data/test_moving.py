@@ -1,0 +1,129 @@
+"""Moving scenes: one frame does not tell, speeds are those of a camera, and all is of seed and index alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sightline.data.discovery import open_source
+from sightline.data.frames import FrameSampling
+from sightline.data.scenes.draw import draw
+from sightline.data.scenes.render import render, render_moving
+from sightline.data.sources.moving import DIRECTIONS, SPEED
+from sightline.errors import InputError
+
+
+def shown(count: int, stride: int | None = None, size: tuple[int, int] = (32, 32)):
+    source = open_source("moving").showing_frames(FrameSampling(count, stride))
+    return lambda split, index, **given: source.example(split, index, size, **given)
+
+
+def test_a_longer_clip_begins_with_the_shorter_one_and_a_stride_takes_its_frames() -> None:
+    for index in range(4):
+        longest = shown(9)("train", index, seed=3).image
+        assert longest.shape == (9, 32, 32, 3)
+        assert np.array_equal(shown(4)("train", index, seed=3).image, longest[:4])
+        assert np.array_equal(shown(3, 4)("train", index, seed=3).image, longest[::4])
+        assert np.array_equal(open_source("moving").example("train", index, (32, 32), seed=3).image, longest[0])
+
+
+def test_a_clip_is_of_seed_and_index_alone() -> None:
+    one = {index: shown(3)("train", index, seed=1).image for index in range(5)}
+    for index in reversed(range(5)):
+        assert np.array_equal(shown(3)("train", index, seed=1, epoch=7).image, one[index])
+        assert not np.array_equal(shown(3)("train", index, seed=2).image, one[index])
+    # No seed changes what is measured.
+    assert np.array_equal(shown(3)("test", 4, seed=1).image, shown(3)("test", 4, seed=2).image)
+
+
+def places_of(count: int, indices: range) -> tuple[np.ndarray, np.ndarray]:
+    """Where the glyph stands in each frame, in shares of the image, by what moves; and the labels."""
+    from sightline.data.sources import moving
+
+    places, labels = [], []
+
+    def noted(scene, image_size, at):
+        places.append(at / image_size)
+        return np.zeros((len(at), *image_size, 3), np.uint8)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "render_moving", noted)
+        make = shown(count)
+        labels = [make("train", index).target.label for index in indices]
+    return np.array(places), np.array(labels)
+
+
+def test_one_frame_says_nothing_of_the_class_and_two_say_it() -> None:
+    places, labels = places_of(6, range(4000))
+    angles = labels * 2 * np.pi / len(DIRECTIONS)
+    step = np.diff(places, axis=1)
+    direction = np.arctan2(step[..., 0], step[..., 1])
+    apart = np.angle(np.exp(1j * (direction - angles[:, None])))
+    assert np.abs(apart).max() <= np.radians(12) + 1e-9
+    assert np.bincount(labels, minlength=8).min() > 400
+    # Each frame's place is even over the image, whatever the direction: means of uniform numbers, five deviations.
+    for frame in range(6):
+        for label in range(len(DIRECTIONS)):
+            here = np.mod(places[labels == label, frame], 1)
+            assert np.abs(here.mean(axis=0) - 0.5).max() < 5 / np.sqrt(12 * len(here))
+            assert np.abs(here.std(axis=0) - 12**-0.5).max() < 0.03
+
+
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_speeds_are_the_same_for_every_number_of_frames(count: int) -> None:
+    places, _ = places_of(count, range(200))
+    speed = np.linalg.norm(np.diff(places, axis=1), axis=2)
+    assert SPEED[0] <= speed.min() <= speed.max() <= SPEED[1]
+    assert np.allclose(speed, speed[:, :1])
+    assert np.array_equal(speed[:, 0], np.linalg.norm(np.diff(places_of(2, range(200))[0], axis=1), axis=2)[:, 0])
+
+
+def test_glyphs_are_alike_in_all_directions_and_backgrounds_stand() -> None:
+    clip = shown(5)("test", 3).image.astype(int)
+    moved = (np.abs(np.diff(clip, axis=0)).sum(axis=3) > 0).any(axis=0)
+    assert 0.02 < moved.mean() < 0.9
+
+
+@pytest.mark.parametrize("size", [(24, 40), (40, 24), (31, 31)])
+def test_what_stands_where_render_has_it_is_drawn_alike(size: tuple[int, int]) -> None:
+    for index in range(6):
+        scene = draw("glyphs", "test", index)
+        still = render(scene, size)
+        (y0, x0, y1, x1) = still.boxes[0]
+        centre = np.array([[(y0 + y1) / 2, (x0 + x1) / 2]])
+        moving = render_moving(scene, size, centre)[0]
+        assert np.abs(moving.astype(int) - still.image).max() <= 1
+        # The image has no edges: a whole turn is where it began.
+        turned = render_moving(scene, size, centre + np.array([3 * size[0], -size[1]]))[0]
+        assert np.abs(turned.astype(int) - moving).max() <= 1
+
+
+def test_what_leaves_the_image_enters_it_on_the_other_side() -> None:
+    scene = draw("glyphs", "test", 0)
+    nothing = replace(scene, objects=(replace(scene.objects[0], size=1e-6),))
+    middle, corner = render_moving(scene, (32, 32), np.array([[16.0, 16.0], [0.0, 0.0]])).astype(int)
+    background = render_moving(nothing, (32, 32), np.array([[16.0, 16.0]]))[0]
+    share = [np.abs(one - background).sum() for one in (middle, corner)]
+    assert share[0] == pytest.approx(share[1], rel=0.1)
+    assert np.abs(corner - background)[12:20, 12:20].sum() < 0.2 * share[1]
+
+
+def test_splits_and_refusals() -> None:
+    source = open_source("moving")
+    assert source.splits == ("train", "minival", "test")
+    assert [source.length(split) for split in source.splits] == [None, 2000, 10000]
+    assert source.stored_size("test", 0) is None
+    assert source.stored_frames("test", 0) is None
+    assert source.showing_frames(FrameSampling(5)).frames_shown("test", 0) == 5
+    for ask, said in (
+        (lambda: open_source("moving:glyphs"), "data moving:glyphs: has one task"),
+        (lambda: source.example("test", 10_000, (8, 8)), "index 10000 is outside moving/test"),
+        (lambda: source.example("test", 0, (0, 8)), "image size 0x8 has no pixels"),
+        (lambda: source.length("val"), "split of moving 'val'"),
+        (lambda: source.showing_parts(0.5), "which shows its training images in its own way"),
+    ):
+        with pytest.raises(InputError) as raised:
+            ask()
+        assert said in str(raised.value)
