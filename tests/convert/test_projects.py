@@ -154,6 +154,7 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "vision_transformer": {
             "encoding": "learned_1d", "gelu": "tanh", "encoding_options": {"interpolation": "corner_aligned"},
         },
+        "vivit": {"encoding": "learned_1d", "gelu": "tanh", "embedder": "tubelets", "clip_frames": 4},
     }  # fmt: skip
     return export_weights(create_model("vit_micro_patch4", depth=1, **{"num_classes": 5, **kinds[project]}), project)
 
