@@ -159,6 +159,7 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "depth": 2,
             "gelu": "tanh", "pool": "mean",
         },
+        "vivit": {"encoding": "learned_1d", "gelu": "tanh", "embedder": "tubelets", "clip_frames": 4},
     }  # fmt: skip
     return export_weights(create_model("vit_micro_patch4", **{"depth": 1, "num_classes": 5, **kinds[project]}), project)
 

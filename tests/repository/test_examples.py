@@ -15,7 +15,7 @@ from tests.compared import made_run, share
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 TESTED = {"README.md": 2, "docs/CONVERT.md": 2, "docs/PACKING.md": 2, "docs/TIMM.md": 1, "docs/EXPORT.md": 2}
-TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2}
+TESTED |= {"docs/COMPARE.md": 1, "docs/ANALYSIS.md": 2, "docs/FAMILIES.md": 1}
 
 
 def examples(page):
@@ -73,6 +73,13 @@ def test_found_12_the_second_example_of_readme(at_home):
     found = run("README.md", 1, sightline=sightline, state_dict=state_dict, config=config)
     assert found["tuned"].config.encoding == "rope_mixed"
     assert found["tuned"].config.dim == 48
+
+
+def test_the_example_of_clips(at_home):
+    clip, other_clip, image = torch.randn(3, 5, 32, 48), torch.randn(3, 2, 16, 16), torch.randn(3, 32, 16)
+    found = run("docs/FAMILIES.md", 0, clip=clip, other_clip=other_clip, image=image)
+    assert found["logits"].shape == (3, 1000)
+    assert found["begun"].config.train_grid == (8, 8, 8)
 
 
 def test_found_12_the_example_of_timm_md():
