@@ -53,10 +53,13 @@ def grown(runs: Path, encoding: str) -> Path:
 
 def measured(folder: Path, *, quick: bool, threads: int) -> list[ResultRow]:
     """The rows of a model that was not trained as it is tested, by the command."""
-    rows = folder / RESULTS
+    # A folder of weights holds its own files alone.
+    beside = folder.with_name(f"{folder.name}_measured")
+    beside.mkdir(exist_ok=True)
+    rows = beside / RESULTS
     words = ["--data", "scenes", "--images", "6" if quick else "300", "--threads", str(threads), "--overwrite"]
     command = [sys.executable, "-m", "sightline", "evaluate", str(folder), "--resolutions", ",".join(map(str, SIDES))]
-    files = ["--out", str(rows), "--predictions", str(folder / "said.csv")]
+    files = ["--out", str(rows), "--predictions", str(beside / "said.csv")]
     subprocess.run([*command, *words, *files], check=True)
     return read_rows(rows)
 
