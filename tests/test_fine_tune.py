@@ -9,7 +9,7 @@ import torch
 
 import sightline
 from sightline.encodings import list_encodings
-from sightline.encodings.base import without_knobs
+from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.models import create_model
 from tests.contract.randomise import randomise_parameters

@@ -13,7 +13,7 @@ import torch
 
 from sightline import list_encodings, load_model, save_model
 from sightline.checkpoint import load_tensors
-from sightline.encodings.base import without_knobs
+from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError, StorageError
 from sightline.load import read_record
 from sightline.models import create_model

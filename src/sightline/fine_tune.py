@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sightline import models
 from sightline.checkpoint import check_state
-from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
+from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model

@@ -28,8 +28,8 @@ from sightline.checks import configure
 from sightline.convert import import_weights, origin_link
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.declared import refuse_size
-from sightline.encodings.base import without_knobs
 from sightline.encodings.create import encoding_options
+from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.patch_size import set_patch_size

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from sightline.attention import Directed, Pattern, Table, View, attend, use_backend
 from sightline.attention.dispatch import BACKENDS
-from sightline.attention.pattern import BFLOAT16_MAX, _spread_by_index, _spread_by_rows, _spread_over_tokens
+from sightline.attention.pattern import BFLOAT16_MAX
+from sightline.attention.spreading import spread_by_index, spread_by_rows, spread_over_tokens
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 
@@ -165,9 +166,9 @@ def test_tables_are_spread_over_pairs_in_one_way(rows: int, cols: int) -> None:
         for key in range(grid.cells):
             dy, dx = key // cols - query // cols, key % cols - query % cols
             expected[0, :, query, key] = table[:, dy + rows - 1, dx + cols - 1]
-    for spread in (_spread_by_rows(table, grid), _spread_by_index(table, grid)):
+    for spread in (spread_by_rows(table, grid), spread_by_index(table, grid)):
         assert torch.equal(spread, expected)
-    assert torch.equal(_spread_over_tokens(table, coords, coords, grid), expected)
+    assert torch.equal(spread_over_tokens(table, coords, coords, grid), expected)
 
 
 @settings(deadline=None, max_examples=40)

@@ -13,7 +13,7 @@ import torch
 
 import sightline
 from sightline.cli.yaml_text import read_yaml
-from sightline.encodings.base import without_knobs
+from sightline.encodings.knob import without_knobs
 from sightline.recipes import recipe
 from sightline.results import read_rows
 from sightline.training import loop, saving

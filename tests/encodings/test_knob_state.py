@@ -16,7 +16,7 @@ from safetensors.torch import save as save_bytes
 from sightline import load_model, save_model
 from sightline.checkpoint import load_tensors
 from sightline.encodings import list_encodings
-from sightline.encodings.base import KNOB_STATE, without_knobs
+from sightline.encodings.knob import KNOB_STATE, without_knobs
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, create_model
 from sightline.runtime import import_timm

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sightline.attention.spreading import cut_to, spread_by_index, spread_by_rows, spread_over_tokens, with_prefix
 from sightline.attention.view import View as View
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -254,7 +255,7 @@ class Pattern:
     def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
         """The whole bias of patches on a grid, a piece of `frame`: by displacement as `Term.relative`, and by key as
         `Term.by_key`."""
-        relative = [_cut(term.relative(frame or grid, device), frame or grid, grid) for term in self.terms]
+        relative = [cut_to(term.relative(frame or grid, device), frame or grid, grid) for term in self.terms]
         by_key = [one for term in self.terms if (one := term.by_key(grid, device)) is not None]
         total = functools.reduce(torch.add, relative)
         return total, functools.reduce(torch.add, by_key) if by_key else None
@@ -313,19 +314,19 @@ class Pattern:
             if isinstance(term, OfImages):
                 return term.of_image(image, heads, num_prefix_queries, queries.patches)
             table, by_key, extra = term.relative(frame, device)[heads], term.by_key(grid, device), term.prefix()
-            table = _cut(table, frame, grid)
+            table = cut_to(table, frame, grid)
             if by_key is None:
                 table = table.to(early)
             if len(grid) != 2 or not (queries.row_major and keys.row_major):
-                bias = _spread_over_tokens(table, queries.coords, keys.coords, grid)
+                bias = spread_over_tokens(table, queries.coords, keys.coords, grid)
             elif torch.compiler.is_compiling():
-                bias = _spread_by_index(table, grid)
+                bias = spread_by_index(table, grid)
             else:
-                bias = _spread_by_rows(table, grid)
+                bias = spread_by_rows(table, grid)
             if by_key is not None:
                 at_keys = by_key[(heads, *keys.coords.unbind(-1))].transpose(0, 1).unsqueeze(2)
                 bias = (bias + at_keys).to(early)
-            return _with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
+            return with_prefix(bias, None if extra is None else extra[:, heads], num_prefix_queries, num_prefix_keys)
 
         return functools.reduce(torch.add, map(rendered, self.terms)).to(dtype)
 
@@ -370,48 +371,3 @@ def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:
     shift = coords.unsqueeze(0) - coords.unsqueeze(1) + (coords.new_tensor(cover) - 1)
     index = row_major_index(shift, Grid(*(2 * side - 1 for side in cover))) + 1
     return F.pad(index, (prefix, 0, prefix, 0)).int().flatten()
-
-
-def _spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
-    """A table of displacements at pairs of any tokens: coords [1 or rows, n, axes] -> [1 or rows, heads, n, m]."""
-    shift = keys.unsqueeze(1) - queries.unsqueeze(2)
-    return table[(slice(None), *(shift[..., axis] + (side - 1) for axis, side in enumerate(grid)))].transpose(0, 1)
-
-
-def _spread_by_index(table: Tensor, grid: Grid) -> Tensor:
-    """A table of displacements at all pairs of a grid, whose sizes may be symbolic: [1, heads, cells, cells]."""
-    y, x = (torch.arange(side, device=table.device) for side in grid)
-    # Rows and columns apart: the index is never made as cells x cells integers.
-    dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
-    dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)
-    return table[:, dy, dx].reshape(1, table.shape[0], grid.rows * grid.cols, grid.rows * grid.cols)
-
-
-def _spread_by_rows(table: Tensor, grid: Grid) -> Tensor:
-    """The same as `_spread_by_index`, faster: the pairs of a row of queries are slices of one small buffer."""
-    x = torch.arange(grid.cols, device=table.device)
-    by_column = table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
-    last = grid.rows - 1
-    bias = torch.stack([by_column[:, :, last - row : last - row + grid.rows] for row in range(grid.rows)], dim=1)
-    return bias.reshape(1, table.shape[0], grid.cells, grid.cells)
-
-
-def _cut(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
-    """The displacements of a piece, of those of the whole: the middle of the table."""
-    for axis, (whole, side) in enumerate(zip(frame, grid, strict=True), 1):
-        if whole is not side:
-            table = table.narrow(axis, whole - side, 2 * side - 1)
-    return table
-
-
-def _with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:
-    """Put the prefix slots' rows and columns before those of the patches."""
-    if num_queries == 0 and num_keys == 0:
-        return bias
-    if extra is None:
-        return F.pad(bias, (num_keys, 0, num_queries, 0))
-    rows, heads, queries, keys = bias.shape
-    on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in extra.to(bias))
-    left, right = among.expand(rows, -1, num_queries, num_keys), on_patches.expand(rows, -1, num_queries, keys)
-    below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias), dim=-1)
-    return torch.cat((torch.cat((left, right), dim=-1), below), dim=-2)

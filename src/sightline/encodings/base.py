@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Pairing, Rotation
 from sightline.checks import require, require_number, require_whole
+from sightline.encodings.knob import KNOB_STATE, Knob, Rule, Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import Segment, TokenLayout
@@ -42,61 +43,6 @@ class TrunkShape:
     @property
     def head_dim(self) -> int:
         return self.head_width or self.dim // self.heads
-
-
-@dataclass(frozen=True)
-class Knob:
-    """An encoding's own parameter of extrapolation, the one that is searched at a new resolution.
-
-    Attributes:
-        name: the configuration key.
-        value: as it is now.
-        default: as it was configured, and trained with.
-        low, high: the values that are accepted, both included.
-        candidates: the values that a search tries.
-    """
-
-    name: str
-    value: float
-    default: float
-    low: float
-    high: float
-    candidates: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How an encoding makes its tables for another grid than that of training.
-
-    Attributes:
-        name: the configuration key.
-        value: as it is now.
-        default: as it was configured.
-        candidates: all that there are.
-    """
-
-    name: str
-    value: str
-    default: str
-    candidates: tuple[str, ...]
-
-
-class Tunable(NamedTuple):
-    """What `Knob` says of every encoding of a kind."""
-
-    name: str
-    low: float
-    high: float
-    candidates: tuple[float, ...]
-
-
-KNOB_STATE = "_extra_state"
-"""How the name of a knob's value ends in a state dict."""
-
-
-def without_knobs(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict's weights alone."""
-    return {name: tensor for name, tensor in state.items() if not name.endswith(KNOB_STATE)}
 
 
 def _knob_state(self: PositionEncoding) -> Tensor:

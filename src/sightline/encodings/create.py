@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
 from sightline.checks import configure
-from sightline.encodings.base import Knob, PositionEncoding, RotaryEncoding, Rule, TrunkShape
+from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
 from sightline.encodings.discovery import registry
+from sightline.encodings.knob import Knob, Rule
 from sightline.errors import InputError, choose
 from sightline.grid import Grid
 from sightline.layout import TokenLayout

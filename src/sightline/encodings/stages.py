@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
-from sightline.encodings.base import AddedEncoding, Knob, PositionEncoding, Rule, TrunkShape
+from sightline.encodings.base import AddedEncoding, PositionEncoding, TrunkShape
 from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
+from sightline.encodings.knob import Knob, Rule
 from sightline.layout import TokenLayout
 
 

@@ -21,6 +21,7 @@ from sightline.layout import TokenLayout
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
+from sightline.models.initial import initialise
 from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.trunk import Trunk
@@ -77,7 +78,7 @@ class Model(nn.Module):
         self.norm = self._final_norm("before_pool")
         self.attn_pool = make_pooling(self.last_stage(config)) if config.has_classifier else None
         self.fc_norm = self._final_norm("after_pool")
-        _initialise(self)
+        initialise(self)
         self.head = make_head(self.last_stage(config))
 
     @abstractmethod
@@ -296,7 +297,7 @@ class Model(nn.Module):
         again = not before.has_classifier or (pool is not None and (pooling is None or pool != before.pool))
         if config.has_classifier and again:
             pooling = make_pooling(self.last_stage(config))
-            _initialise(pooling)
+            initialise(pooling)
         made = make_head(self.last_stage(config))
         parts = nn.ModuleDict({"head": made} | ({} if pooling is None else {"attn_pool": pooling}))
         self.config, self.num_classes = config, config.num_classes
@@ -349,27 +350,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _initialise(model: nn.Module) -> None:
-    """What a trunk's parameters are before training.
-
-    Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.
-
-    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (docs/LOG.md). CLS,
-    register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
-    """
-    parts = [part for part in model.modules() if isinstance(part, PositionEncoding)]
-    own = {id(inner) for part in parts for inner in part.modules()}
-    for part in model.modules():
-        if isinstance(part, nn.Linear) and id(part) not in own:
-            std = part.in_features**-0.5
-            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    for name, parameter in model.named_parameters():
-        if not name.startswith("encoding.") and name.rpartition(".")[2] in ("cls_token", "reg_token", "latent"):
-            nn.init.normal_(parameter)
 
 
 def _check_kind(values: Tensor, anchor: Tensor, what: str) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import AddedConfig, AddedEncoding, Rule, TrunkShape
+from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, longer_side, resize_table
+from sightline.encodings.knob import Rule
 from sightline.errors import InputError
 from sightline.grid import Grid
 

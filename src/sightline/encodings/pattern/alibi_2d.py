@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from sightline.attention.pattern import Directed, Pattern, View
 from sightline.checks import require_number
-from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
+from sightline.encodings.base import PatternEncoding, TrunkShape
+from sightline.encodings.knob import Tunable
 
 
 @dataclass(frozen=True)

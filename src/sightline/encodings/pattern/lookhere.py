@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from sightline.attention.pattern import Directed, Distance, Outside, Pattern, Rounding, View
 from sightline.checks import require, require_declared, require_list, require_number
-from sightline.encodings.base import PatternEncoding, TrunkShape, Tunable
+from sightline.encodings.base import PatternEncoding, TrunkShape
+from sightline.encodings.knob import Tunable
 from sightline.errors import InputError, choose
 
 # Half-planes a * dy + b * dx >= 0 in (dy, dx) = key - query, y down: the names of the public code.

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sightline.attention.rotation import Pairing
 from sightline.checks import require_declared, require_number, require_whole
-from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
+from sightline.encodings.base import RotaryEncoding, TrunkShape
+from sightline.encodings.knob import Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
 

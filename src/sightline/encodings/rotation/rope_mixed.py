@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sightline.checks import require_number
-from sightline.encodings.base import RotaryEncoding, TrunkShape, Tunable
+from sightline.encodings.base import RotaryEncoding, TrunkShape
+from sightline.encodings.knob import Tunable
 from sightline.errors import InputError
 from sightline.grid import Grid
 

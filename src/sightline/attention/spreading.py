@@ -1,0 +1,54 @@
+"""Tables of displacements spread over pairs of tokens."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.grid import Grid
+
+
+def spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+    """A table of displacements at pairs of any tokens: coords [1 or rows, n, axes] -> [1 or rows, heads, n, m]."""
+    shift = keys.unsqueeze(1) - queries.unsqueeze(2)
+    return table[(slice(None), *(shift[..., axis] + (side - 1) for axis, side in enumerate(grid)))].transpose(0, 1)
+
+
+def spread_by_index(table: Tensor, grid: Grid) -> Tensor:
+    """A table of displacements at all pairs of a grid, whose sizes may be symbolic: [1, heads, cells, cells]."""
+    y, x = (torch.arange(side, device=table.device) for side in grid)
+    # Rows and columns apart: the index is never made as cells x cells integers.
+    dy = (y.view(1, 1, -1, 1) - y.view(-1, 1, 1, 1)) + (grid.rows - 1)
+    dx = (x.view(1, 1, 1, -1) - x.view(1, -1, 1, 1)) + (grid.cols - 1)
+    return table[:, dy, dx].reshape(1, table.shape[0], grid.rows * grid.cols, grid.rows * grid.cols)
+
+
+def spread_by_rows(table: Tensor, grid: Grid) -> Tensor:
+    """The same as `spread_by_index`, faster: the pairs of a row of queries are slices of one small buffer."""
+    x = torch.arange(grid.cols, device=table.device)
+    by_column = table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
+    last = grid.rows - 1
+    bias = torch.stack([by_column[:, :, last - row : last - row + grid.rows] for row in range(grid.rows)], dim=1)
+    return bias.reshape(1, table.shape[0], grid.cells, grid.cells)
+
+
+def cut_to(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
+    """The displacements of a piece, of those of the whole: the middle of the table."""
+    for axis, (whole, side) in enumerate(zip(frame, grid, strict=True), 1):
+        if whole is not side:
+            table = table.narrow(axis, whole - side, 2 * side - 1)
+    return table
+
+
+def with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: int) -> Tensor:
+    """Put the prefix slots' rows and columns before those of the patches."""
+    if num_queries == 0 and num_keys == 0:
+        return bias
+    if extra is None:
+        return F.pad(bias, (num_keys, 0, num_queries, 0))
+    rows, heads, queries, keys = bias.shape
+    on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in extra.to(bias))
+    left, right = among.expand(rows, -1, num_queries, num_keys), on_patches.expand(rows, -1, num_queries, keys)
+    below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias), dim=-1)
+    return torch.cat((torch.cat((left, right), dim=-1), below), dim=-2)

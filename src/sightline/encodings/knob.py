@@ -1,0 +1,64 @@
+"""What can be turned of an encoding once it is trained: its knob, and the rule by which its tables are made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Knob:
+    """An encoding's own parameter of extrapolation, the one that is searched at a new resolution.
+
+    Attributes:
+        name: the configuration key.
+        value: as it is now.
+        default: as it was configured, and trained with.
+        low, high: the values that are accepted, both included.
+        candidates: the values that a search tries.
+    """
+
+    name: str
+    value: float
+    default: float
+    low: float
+    high: float
+    candidates: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an encoding makes its tables for another grid than that of training.
+
+    Attributes:
+        name: the configuration key.
+        value: as it is now.
+        default: as it was configured.
+        candidates: all that there are.
+    """
+
+    name: str
+    value: str
+    default: str
+    candidates: tuple[str, ...]
+
+
+class Tunable(NamedTuple):
+    """What `Knob` says of every encoding of a kind."""
+
+    name: str
+    low: float
+    high: float
+    candidates: tuple[float, ...]
+
+
+KNOB_STATE = "_extra_state"
+"""How the name of a knob's value ends in a state dict."""
+
+
+def without_knobs(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict's weights alone."""
+    return {name: tensor for name, tensor in state.items() if not name.endswith(KNOB_STATE)}
