@@ -77,7 +77,12 @@ def main() -> None:
         named += [(job.name, "fixed", row) for row in read_rows(job.out / RESULTS)]
         folder = grown(asked.runs, job.name)
         named += [(job.name, "grows", row) for row in measured(folder, quick=asked.quick, threads=asked.threads)]
-    top1 = [(name, window, row) for name, window, row in named if row.metric == "top1" and row.split == "test"]
+    # Of all images, at the size that they are shown at.
+    top1 = [
+        (name, window, row)
+        for name, window, row in named
+        if row.metric == "top1" and row.split == "test" and not row.slices and row.shrunk is None
+    ]
     rows: list[dict[str, Any]] = [
         {
             "benchmark": "swin_embedded",
