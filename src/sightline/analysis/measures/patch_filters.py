@@ -101,7 +101,7 @@ def _weight(model: Model) -> Tensor:
         raise InputError(
             f"patch_filters: embedder {config.embedder} has no linear layer over flat patches (expected patches)"
         )
-    return proj.weight.detach()
+    return proj.weight.detach()  # type: ignore[union-attr]
 
 
 def patch_filters(model: Model, images: Images | None = None, sizes: Sizes = None, **options: Any) -> Analysis:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 
-from sightline.data.transforms import size_of, whole_crop
+from sightline.data.transforms import Frames, Picture, size_of, whole_crop
+from sightline.errors import InputError
 from sightline.evaluation.preparations.base import Preparation
 from sightline.targets import Crop
 
@@ -44,7 +44,9 @@ class PaperPreparation(Preparation):
             box += [low * whole / scaled, min(low + part, scaled) * whole / scaled]
         return Crop((box[0], box[2], box[1], box[3]), image_size)
 
-    def cut(self, image: np.ndarray | Image.Image, crop: Crop) -> np.ndarray:
+    def cut(self, image: Picture, crop: Crop) -> np.ndarray:
+        if isinstance(image, Frames):
+            raise InputError("preparation paper: shows images, and no clips (expected the model's own)")
         # Of an image at its own aspect, all of it.
         height, width = crop.image_size
         size = size_of(image)

@@ -259,7 +259,9 @@ class Swin(TimmSurface):
     def set_input_size(
         self,
         img_size: Sequence[int] | int | None = None,
+        patch_size: Sequence[int] | int | None = None,
         window_size: Sequence[int] | int | None = None,
+        **_: Any,
     ) -> None:
         """Another size of images, or of windows; tables of displacements stay as they were trained, and are resized by
         their own rule where they are used.
@@ -267,11 +269,14 @@ class Swin(TimmSurface):
         Args:
             img_size: (height, width) or one side in pixels. At timm's edges (`padded`) windows are those of this size,
                 and without `window_size` keep their share of the grid (as timm); at ours any size runs as it is.
+            patch_size: None alone: what merges patches has them of one size.
             window_size: (rows, cols) or one side in patches.
 
         Raises:
             InputError: a size that is none; the model is as it was.
         """
+        if patch_size is not None:
+            raise InputError(f"patch_size {patch_size!r}: architecture swin merges patches of one size (expected None)")
         config, options = self.config, SwinOptions.of(self.config)
         size: Any = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
         before, window = config.grid_of(config.image_size), Grid.checked(options.window)
