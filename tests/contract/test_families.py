@@ -14,17 +14,37 @@ from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.models.embedder import Embedder
-from tests.contract.contract import LOGITS, assert_same_gradients, assert_spread, gradients, loss_of
+from tests.contract.contract import GRADIENTS, LOGITS, assert_spread, loss_of
 from tests.contract.randomise import randomise_parameters
 
 # What makes a small model of each architecture and embedder, trained on 6 x 8 patches or windows of 2 x 4.
 FAMILIES = {
     "vit": {},
+    "swin": {
+        "architecture": "swin",
+        "architecture_options": {"depths": [2, 2], "heads": [12, 12], "window": 3},
+        "image_size": 24,
+        "depth": 4,
+    },
+    "axial": {"architecture": "axial"},
+    "resnet": {
+        "embedder": "resnet",
+        "embedder_options": {"layers": [1], "width_factor": 0.125, "groups": 4},
+        "fit": "pad",
+    },
+    "flexible": {"embedder": "flexible", "embedder_options": {"base": 8}},
+    "tubelets": {"embedder": "tubelets", "embedder_options": {"frames": 2}, "clip_frames": 4},
 }
 POOLS = ("cls", "mean", "attention", "query")
 JOINED = ["rope_axial+rpe_learned", "rope_mixed+learned_1d"]
 # Pairs that are refused: (family, encoding) and (family, pool).
-REFUSED: set[tuple[str, str]] = set()
+REFUSED = {
+    *itertools.product(["swin"], ["cls", "attention", "query"]),
+    *itertools.product(["swin"], [f"learned_{kind}_{at}" for kind in ("1d", "xy") for at in ("every", "shared")]),
+    ("axial", "cls"),
+    *itertools.product(["tubelets"], ["irpe", "irpe_bias", "irpe_qk", "irpe_qkv", "learned_2d", "relative_1d"]),
+    *itertools.product(["tubelets"], ["rpe_learned", "rpe_learned_shared", "rope_axial+rpe_learned"]),
+}
 # In pixels: no two alike and none square, one smaller than all windows.
 SIZES = [(48, 80), (80, 48), (16, 16), (32, 112)]
 
@@ -42,6 +62,12 @@ def made(family: str, encoding: str, pool: str) -> Model:
     torch.manual_seed(0)
     model = create_model("vit_micro_patch4", encoding=encoding, pool=pool, **settings(family))
     return randomise_parameters(model, 0).eval()
+
+
+def gradients(model: Model, logits: torch.Tensor) -> dict[str, torch.Tensor]:
+    named = dict(model.named_parameters())
+    found = torch.autograd.grad(loss_of(logits), list(named.values()), allow_unused=True)
+    return {name: one for name, one in zip(named, found, strict=True) if one is not None}
 
 
 def test_every_architecture_and_embedder_is_a_family_here():
@@ -76,11 +102,11 @@ def test_packed_is_single_in_any_order_with_its_gradients(family, encoding, pool
     images = [torch.randn(3, *size, generator=torch.Generator().manual_seed(n)) for n, size in enumerate(SIZES)]
     alone = torch.cat([model(image.unsqueeze(0)) for image in images])
     assert_spread(alone.detach())
-    loss_of(alone).backward()
-    expected = gradients(model)
+    expected = gradients(model, alone)
     packed = model(images)
-    loss_of(packed).backward()
-    assert_same_gradients(gradients(model), expected)
+    found = gradients(model, packed)
+    for name, theirs in expected.items():
+        assert (found[name] - theirs).norm() <= GRADIENTS * theirs.norm(), name
     assert (packed - alone).abs().max() < LOGITS
     with torch.no_grad():
         assert (model(images[::-1]).flip(0) - alone).abs().max() < LOGITS

@@ -14,6 +14,7 @@ from sightline.encodings.base import AddedEncoding, PositionEncoding, TrunkShape
 from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 
 
@@ -102,6 +103,10 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
     known = registry()
     parts = share_options(name, config)
     added = [one for one in parts if issubclass(known[one[0]], AddedEncoding)]
+    for part, options in added:
+        where = {**known[part].names[part], **options}.get("at", "input")
+        if where != "input":
+            raise InputError(f"encoding {part}: at {where!r}: stages have other widths and grids (expected 'input')")
     meeting = [one for one in parts if one not in added] or [("none", {})]
     stages = [_create(meeting, shape) for shape in shapes]
     found = StagedEncoding(stages, _create(added, image) if added else None, image)
