@@ -60,7 +60,7 @@ def assert_same(out, other):
     found, expected = kept(out), kept(other)
     for name in ("curve", "log"):
         differ = [pair for pair in zip(found[name], expected[name], strict=True) if pair[0] != pair[1]]
-        assert differ[:1] == [], name
+        assert not differ, f"{name}: {differ[0][0]}, where undisturbed {differ[0][1]}"
     assert found == expected
 
 
