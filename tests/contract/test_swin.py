@@ -159,10 +159,10 @@ def test_windows_that_grow_and_windows_that_are_set() -> None:
     assert [one.shift for one in sizes] == [(2, 2), (4, 4), (9, 9), (0, 0)]
     model, (image, *_) = model_of(), images_of([(64, 64)])
     before = model(image.unsqueeze(0))
-    model.set_input_size(64, 8)
+    model.set_input_size(64, window_size=8)
     assert model.config.train_grid == (8, 8)
     assert not torch.allclose(model(image.unsqueeze(0)), before, atol=1e-3)
-    model.set_input_size(32, 4)
+    model.set_input_size(32, window_size=4)
     assert torch.equal(model(image.unsqueeze(0)), before)
 
 

@@ -75,7 +75,7 @@ def fitted(path: Path, case: str) -> Swin:
     # What `timm_swin` says in words.
     again = {"img_size": [64, 64], "window_size": 8} if case == "big" else how.get("set_input_size", how)
     if again and "window_size" in again:
-        model.set_input_size(again["img_size"], again["window_size"])
+        model.set_input_size(again["img_size"], window_size=again["window_size"])
     return model
 
 
