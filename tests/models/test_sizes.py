@@ -29,10 +29,12 @@ def test_the_promised_models_are_there() -> None:
 def test_every_model_builds(name: str) -> None:
     config = model_config(name)
     assert isinstance(config, ViTConfig)
-    _, width, patch = name.split("_")
+    *family, width, patch = name.partition("_window")[0].split("_")
     assert config.patch_size == int(patch.removeprefix("patch"))
-    if width in WIDTHS:
-        assert (config.dim, config.depth, config.heads) == WIDTHS[width]
+    if width in WIDTHS and family != ["swin"]:
+        dim, depth, heads = WIDTHS[width]
+        # A block of Axial-ViT is a layer along rows and one along columns.
+        assert (config.dim, config.depth, config.heads) == (dim, depth * (1 + ("axial" in family)), heads)
     with torch.device("meta"):
         model = create_model(name)
     assert all(parameter.is_meta for parameter in model.parameters())
