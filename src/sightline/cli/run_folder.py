@@ -61,7 +61,7 @@ def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
     log = read_log(folder / LOG)
     config, knob = training["config"], model.knob
     # Rows of one pass share its seconds.
-    passes = {(row.split, row.view, row.resolution, row.tuned, row.shrunk): row.seconds for row in rows}
+    passes = {row.measured: row.seconds for row in rows}
     # What was seen is what the log counted until the checkpoint.
     spent = [line for line in log if line["step"] <= training.get("step", line["step"])]
     last = spent[-1] if spent else {"images": config.get("images") or 0}

@@ -78,7 +78,9 @@ def introduction(
     """
     names = list(dict.fromkeys(row.run for row in rows))
     grids = series.grids(rows)
-    patches = sorted({size // grid[0] for size, grid in grids.items() if grid[0] > 0 and size % grid[0] == 0})
+    squares = [(row.resolution, row.grid) for row in rows if row.shrunk is None]
+    sides = {(size, grid[-1]) for size, grid in squares if size is not None and grid is not None}
+    patches = sorted({size // cells for size, cells in sides if cells > 0 and size % cells == 0})
     known = {run.name: run for run in runs if run.name in names}
     sizes = sorted({run.parameters for run in known.values() if run.parameters})
     details = []

@@ -79,8 +79,8 @@ class Study:
     ) -> Study:
         """Show the first metric, on `test` if that was measured, else on the first split that is no side measurement.
 
-        A run whose images were looked at otherwise than whole is one more run, named so; so is one of clips for each
-        number of frames, where there are several.
+        A run whose images were looked at otherwise than whole, or in other patches than its own, is one more run, named
+        so; so is one of clips for each number of frames, where there are several.
 
         Args:
             names: of runs, before those that only rows name.
@@ -198,8 +198,10 @@ def _searched(rows: Iterable[ResultRow], run: str, seed: int) -> str:
 
 
 def _looked(row: ResultRow, *, several: bool) -> ResultRow:
-    """A row whose slices are parts of the images alone: how these were looked at stands with the run, and of clips how
-    many frames, if there are `several` numbers of them; what was fitted elsewhere in the metric's name."""
+    """A row whose slices are parts of the images alone: how these were looked at stands with the run, in which patches
+    where these are not its own, and of clips how many frames, if there are `several` numbers of them."""
+    if row.patch_size is not None:
+        row = replace(row, run=f"{row.run}, patches of {row.patch_size} px")
     if several:
         row = replace(row, run=f"{row.run}, {row.frames or 1} frames")
     if FITTED in row.slices:
@@ -224,9 +226,12 @@ def resolutions(chosen: Iterable[Line]) -> list[int]:
 
 
 def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
-    """Resolution -> (rows, cols) of its patches."""
-    shown = (row for row in rows if row.shrunk is None)
-    return {row.resolution: row.grid for row in shown if row.resolution is not None and row.grid is not None}
+    """Resolution -> (rows, cols) of its patches, of clips (frames, rows, cols); () where rows differ in it."""
+    found: dict[int, set[tuple[int, ...]]] = {}
+    for row in rows:
+        if row.shrunk is None and row.resolution is not None and row.grid is not None:
+            found.setdefault(row.resolution, set()).add(row.grid)
+    return {size: next(iter(here)) if len(here) == 1 else () for size, here in found.items()}
 
 
 def seen_at(size: int, chosen: Iterable[Line]) -> str:
