@@ -120,10 +120,21 @@ def killed(work: Callable[..., object], *arguments: Any, **options: Any) -> None
     From a fork server: a copy of this process, in which torch has computed already, may wait for threads that it
     does not have. What is passed is pickled.
     """
+    code = _exit_code(work, arguments, options)
+    assert code == -signal.SIGKILL, f"it was not killed (exit code {code})"
+
+
+def finished(work: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    """As `killed`, of a call that must end by itself: in a process that has computed nothing else before."""
+    code = _exit_code(work, arguments, options)
+    assert code == 0, f"it did not end well (exit code {code})"
+
+
+def _exit_code(work: Callable[..., object], arguments: tuple[Any, ...], options: dict[str, Any]) -> int | None:
     child = fork_server().Process(target=_alone, args=(work, arguments, options))
     child.start()
     child.join(600)
-    assert child.exitcode == -signal.SIGKILL, f"it was not killed (exit code {child.exitcode})"
+    return child.exitcode
 
 
 def _alone(work: Callable[..., object], arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

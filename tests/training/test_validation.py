@@ -26,7 +26,7 @@ from sightline.training.plan import training_plan
 from sightline.training.prepare import build_model, resolve
 from sightline.training.validation import Validation, best_line, check_best
 from tests.batches import said
-from tests.tiny import EVENTFUL, Stopped, after, digest, killed, log_lines, stop_at, tree, weights
+from tests.tiny import EVENTFUL, Stopped, after, digest, finished, killed, log_lines, stop_at, tree, weights
 
 PLAIN = dataclasses.replace(EVENTFUL, images=1297 + 600, batch_size=64, checkpoint_every=64)
 CURVE = dataclasses.replace(PLAIN, validation=ValidationConfig(images=20))
@@ -36,6 +36,14 @@ CURVE = dataclasses.replace(PLAIN, validation=ValidationConfig(images=20))
 def undisturbed(tmp_path_factory):
     out = tmp_path_factory.mktemp("undisturbed")
     train(CURVE, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """The same, by a process that has computed nothing before, as those that are killed have not."""
+    out = tmp_path_factory.mktemp("fresh")
+    finished(train, CURVE, out)
     return out
 
 
@@ -113,12 +121,12 @@ AT = [("write_best", 1), ("write_checkpoint", 12), ("keep_best", 14)]
 @pytest.mark.parametrize(
     ("name", "calls"), [("write_best", 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in AT)]
 )
-def test_found_38_killed_and_resumed_both_are_right(name, calls, undisturbed, tmp_path):
+def test_found_38_killed_and_resumed_both_are_right(name, calls, fresh, tmp_path):
     killed(dying, name, calls, tmp_path / "a")
-    train(CURVE, tmp_path / "a", resume=True)
-    assert_same(tmp_path / "a", undisturbed)
+    finished(train, CURVE, tmp_path / "a", resume=True)
+    assert_same(tmp_path / "a", fresh)
     before = tree(tmp_path / "a")
-    train(CURVE, tmp_path / "a", resume=True)
+    finished(train, CURVE, tmp_path / "a", resume=True)
     assert tree(tmp_path / "a") == before
 
 
