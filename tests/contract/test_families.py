@@ -20,11 +20,23 @@ from tests.contract.randomise import randomise_parameters
 # What makes a small model of each architecture and embedder, trained on 6 x 8 patches or windows of 2 x 4.
 FAMILIES = {
     "vit": {},
+    "swin": {
+        "architecture": "swin",
+        "architecture_options": {"depths": [1, 1], "heads": [6, 12], "window": [2, 4]},
+        "heads": 6,
+        "patch_norm": "after",
+    },
+    "axial": {"architecture": "axial"},
+    "hybrid": {"embedder": "resnet", "embedder_options": {"layers": [], "width_factor": 0.5}},
+    "flexible": {"embedder": "flexible", "embedder_options": {"base": 8}},
+    "tubelets": {"embedder": "tubelets"},
 }
 POOLS = ("cls", "mean", "attention", "query")
 JOINED = ["rope_axial+rpe_learned", "rope_mixed+learned_1d"]
 # Pairs that are refused: (family, encoding) and (family, pool).
-REFUSED: set[tuple[str, str]] = set()
+REFUSED: set[tuple[str, str]] = {("swin", "cls"), ("swin", "attention"), ("swin", "query"), ("axial", "cls")}
+REFUSED |= {("tubelets", name) for name in [*list_encodings(), *JOINED[:1]] if "rpe" in name or name == "learned_2d"}
+REFUSED |= {("tubelets", "relative_1d")}
 # In pixels: no two alike and none square, one smaller than all windows.
 SIZES = [(48, 80), (80, 48), (16, 16), (32, 112)]
 
