@@ -37,6 +37,8 @@ JOINED = ["rope_axial+rpe_learned", "rope_mixed+learned_1d"]
 REFUSED: set[tuple[str, str]] = {("swin", "cls"), ("swin", "attention"), ("swin", "query"), ("axial", "cls")}
 REFUSED |= {("tubelets", name) for name in [*list_encodings(), *JOINED[:1]] if "rpe" in name or name == "learned_2d"}
 REFUSED |= {("tubelets", "relative_1d")}
+REFUSED |= {("swin", name) for name in list_encodings() if name.endswith("_every") or name.endswith("_1d_shared")}
+REFUSED |= {("swin", "learned_xy_shared")}
 # In pixels: no two alike and none square, one smaller than all windows.
 SIZES = [(48, 80), (80, 48), (16, 16), (32, 112)]
 

@@ -14,6 +14,7 @@ from sightline.encodings.base import AddedEncoding, PositionEncoding, TrunkShape
 from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 
 
@@ -97,14 +98,20 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
         config: as `create_encoding`'s.
 
     Raises:
-        InputError: as `create_encoding`.
+        InputError: as `create_encoding`; or what is added is added before other layers than the first, where stages
+            are of other widths.
     """
     known = registry()
     parts = share_options(name, config)
     added = [one for one in parts if issubclass(known[one[0]], AddedEncoding)]
     meeting = [one for one in parts if one not in added] or [("none", {})]
     stages = [_create(meeting, shape) for shape in shapes]
-    found = StagedEncoding(stages, _create(added, image) if added else None, image)
+    embedding = _create(added, image) if added else None
+    for part in getattr(embedding, "parts", [embedding]):
+        at = getattr(part, "at", "input")
+        if at != "input" and len(shapes) > 1:
+            raise InputError(f"encoding {part.name}: at {at!r}: stages are of other widths (expected 'input')")
+    found = StagedEncoding(stages, embedding, image)
     found.name = name
     return found
 
