@@ -78,12 +78,13 @@ def begin_with(trained: Model, where: str = "init_from", **options: Any) -> Mode
         changed |= {"attn_pool.": True, "fc_norm.": True}
     elsewhere = tuple(part for part, anew in changed.items() if anew)
     ours, theirs = without_knobs(model.state_dict()), without_knobs(trained.state_dict())
+    if _KERNEL in theirs:
+        # Before it is inflated: a kernel over frames is not resized.
+        theirs = {**theirs, _KERNEL: kernel_for(theirs[_KERNEL], before, config)}
     if from_images(before, config):
         theirs = _inflated(model, theirs, changed["encoding."])
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
-    if _KERNEL in found:
-        found[_KERNEL] = kernel_for(found[_KERNEL], before, config)
     check_state(wanted, found, where)
     model.load_state_dict({**ours, **found})
     model.started_anew = tuple(name for name in ours if name not in wanted)
@@ -131,7 +132,8 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         changes["head_options"] = {}
     if options.get("embedder", trained.embedder) != trained.embedder:
         # The kernel stays as it is, unless it is asked to be another one.
-        changes["embedder_options"] = {"base": kernel_side(trained)} if options["embedder"] == "flexible" else {}
+        side = kernel_side(trained) if options["embedder"] == "flexible" else None
+        changes["embedder_options"] = {} if side is None else {"base": side}
     patch_size = options.get("patch_size", trained.patch_size)
     if isinstance(patch_size, int) and patch_size != trained.patch_size:
         # Says which sizes divide the images.

@@ -47,6 +47,25 @@ def test_a_packed_forward(options):
     assert found - query == forward_flops(config, counts)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"encoding": "irpe_qkv"},
+        {"encoding": "relative_1d"},
+        {"head_dim": 10, "encoding": "sincos_2d"},
+        {"embedder": "resnet", "embedder_options": {"layers": [], "width_factor": 0.5}, "patch_norm": False},
+    ],
+)
+def test_a_forward_of_stages(options) -> None:
+    stages = {"architecture_options": {"depths": [1, 2], "heads": [4, 8], "window": 4}}
+    fields = {"num_classes": 3, "image_size": 32, "dim": 48, "depth": 3, "heads": 4, **stages}
+    model = create_model("swin_micro_patch4", **{**fields, **options}).eval()
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(torch.randn(1, 3, 32, 32))
+    assert counter.get_total_flops() == forward_flops(model.config, [64])
+
+
 def test_training_is_three_times_a_forward():
     model = create_model("vit_micro_patch4", encoding="none", num_classes=7, pool="mean")
     layout = TokenLayout.packed(GRIDS, num_prefix_tokens=0)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import sightline
 from sightline import load_model, save_model
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.patch_filters import patch_filters
@@ -145,7 +146,7 @@ def test_timm_with_a_patch_of_several_cells(pad: bool) -> None:
     theirs = original("vit_tiny_r_s16_p8_224", **given)
     ours = import_weights("timm", theirs.state_dict(), {"model": "vit_tiny_r_s16_p8_224", **given})
     assert ours.config.fit == ("pad" if pad else "exact")
-    ours = create_model(ours, fit="pad" if pad else "crop")
+    ours = sightline.create_model(init_from=ours, fit="pad" if pad else "crop")
     for height, width in ((64, 64), (61, 93), (69, 101), (33, 66)):
         seen = torch.randn(1, 3, height, width)
         theirs.patch_embed.strict_img_size = False

@@ -179,6 +179,52 @@ def test_a_model_of_clips_begins_with_one_of_images_as_far_as_it_can() -> None:
         create_model(init_from=fourier, embedder="tubelets", clip_frames=4)
 
 
+@pytest.mark.parametrize("encoding", ["learned_1d", "factorized", "fourier"])
+def test_what_is_added_before_every_layer_is_inflated_in_every_layer(encoding: str) -> None:
+    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes", "patch_size", "image_size")}
+    made = {"encoding": encoding, "encoding_options": {"at": "every"}}
+    images = randomise_parameters(create_model("vit_micro_patch4", **fields, **made))
+    model = create_model(init_from=images, embedder="tubelets", clip_frames=4)
+    assert model.started_anew == ()
+    clip, image = torch.zeros(1, 3, 4, 12, 20), torch.zeros(1, 3, 12, 20)
+    for layer in range(2):
+        added = model.encoding.added(layer, model.prepare(clip)[1])
+        expected = images.encoding.added(layer, images.prepare(image)[1])
+        assert added is not None
+        assert expected is not None
+        by_frame = added[:, model.num_prefix_tokens :].unflatten(1, (2, -1))
+        assert (by_frame - expected[:, None, images.num_prefix_tokens :]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("frames", [1, 2, 4])
+@pytest.mark.parametrize("flexible", [False, True])
+def test_tubelets_of_other_patches_begin_with_the_kernel_that_is_resized_first(frames: int, flexible: bool) -> None:
+    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes")} | {"patch_size": 4, "image_size": 8}
+    cut = {"embedder": "flexible", "embedder_options": {"base": 4}} if flexible else {}
+    images = create_model("vit_micro_patch4", **fields, **cut)
+    options = {"embedder": "tubelets", "embedder_options": {"frames": frames}, "clip_frames": 4, "patch_size": 2}
+    model = create_model(init_from=images, **options)
+    kernel = model.patch_embed.proj.weight.unflatten(1, (3, frames, -1))
+    expected = create_model(init_from=images, embedder="patches", patch_size=2).patch_embed.proj.weight
+    assert torch.equal(kernel[:, :, frames // 2].flatten(1), expected)
+    assert kernel.count_nonzero() == expected.count_nonzero()
+
+
+@pytest.mark.parametrize("embedder", ["tubelets", "flexible"])
+def test_a_stems_kernel_becomes_no_other(embedder: str) -> None:
+    fields = {key: SMALL[key] for key in ("dim", "depth", "heads", "num_classes")} | {"patch_size": 8, "image_size": 16}
+    stem = {"embedder": "resnet", "embedder_options": {"layers": (1,), "width_factor": 0.5}}
+    hybrid = create_model("vit_micro_patch8", **fields, **stem)
+    with pytest.raises(InputError, match=r"init_from: weights do not fit the model; \d+ not expected: patch_embed\.b"):
+        create_model(init_from=hybrid, embedder=embedder)
+
+
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_architectures_of_planes_refuse_clips(name: str) -> None:
+    with pytest.raises(InputError, match=f"architecture {name.split('_')[0]}: .* of images .*embedder 'tubelets'"):
+        create_model(name, embedder="tubelets", clip_frames=4, patch_norm=False)
+
+
 def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     model = model_of("lookhere_90")
     clip = clips()[0].unsqueeze(0)

@@ -52,24 +52,25 @@ def forward_flops(config: ViTConfig, patches: Iterable[int]) -> int:
     return 2 * total
 
 
-def _of_encoding(config: ViTConfig) -> int:
-    """Multiplications of a slot in a layer that the encoding adds."""
+def _of_encoding(config: ViTConfig, depth: int | None = None, grid: Grid | None = None) -> int:
+    """Multiplications of a slot in a layer that the encoding adds, of a stage where its depth and grid are said."""
     options = json.dumps(config.encoding_options, sort_keys=True)
-    sizes = config.depth, config.heads, config.attention_width, config.num_prefix_tokens
-    return _counted(config.encoding, options, sizes, config.train_grid)
+    sizes = depth or config.depth, config.heads, config.dim, config.head_dim, config.num_prefix_tokens
+    return _counted(config.encoding, options, sizes, config.train_grid if grid is None else grid)
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(name: str, options: str, sizes: tuple[int, int, int, int], train_grid: Grid) -> int:
+def _counted(name: str, options: str, sizes: tuple[int, int, int, int | None, int], train_grid: Grid) -> int:
     """The same, made once for all images, on whose grids nothing of it hangs."""
-    depth, heads, width, prefix = sizes
+    depth, heads, dim, head_dim, prefix = sizes
     # As deep as the model: options may say something of each layer.
     with torch.device("meta"):
         encoding = create_encoding(
             name,
             depth=depth,
             heads=heads,
-            dim=width,
+            dim=dim,
+            head_dim=head_dim,
             train_grid=train_grid,
             num_prefix_tokens=prefix,
             **json.loads(options),
@@ -79,14 +80,14 @@ def _counted(name: str, options: str, sizes: tuple[int, int, int, int], train_gr
 
 def _of_stages(config: ViTConfig, patches: int) -> int:
     """As `forward_flops`, of a square image that whole windows fill (Swin equations 1 and 2, and the merging)."""
-    options, total = SwinOptions.of(config), config.channels * config.patch_size**2 * config.dim * patches
+    options, total = SwinOptions.of(config), embedder_class(config.embedder).multiplications(config) * patches
     cells = Grid.checked(options.window).cells
     for stage, depth in enumerate(options.depths):
         one, slots = stage_config(config, stage), -(-patches // 4**stage)
         mlp = one.mlp_hidden * (3 if one.mlp == "swiglu" else 2)
-        total += (
-            depth * slots * (one.dim * (4 * one.attention_width + mlp) + 2 * min(cells, slots) * one.attention_width)
-        )
+        encoding = _of_encoding(one, depth, options.frame(stage, config.train_grid))
+        met = 2 * min(cells, slots) * one.attention_width
+        total += depth * slots * (one.dim * (4 * one.attention_width + mlp) + met + encoding)
         # Four patches of half the width to one.
         total += 2 * one.dim * one.dim * slots if stage else 0
     one = stage_config(config, len(options.depths) - 1)

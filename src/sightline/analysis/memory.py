@@ -259,7 +259,7 @@ class PlainPass:
             kept += config.depth * (1 + self.outputs) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
-            kept += batch * cells * (config.channels * config.patch_size**2 + config.dim) * _FLOAT
+            kept += batch * cells * (config.cutter.values + config.dim) * _FLOAT
         # The residual stream before the first block and after the last norm.
         return kept + 2 * batch * tokens * config.dim * _FLOAT
 

@@ -256,6 +256,21 @@ class AddedEncoding(PositionEncoding):
         """What is added to the prefix slots: [num_prefix_tokens, dim], or None."""
         return None
 
+    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each layer's, where every layer has weights of its own."""
+        if self.later is None:
+            return self.inflated_table(state)
+        made = self.inflated_table({name: one for name, one in state.items() if not name.startswith("later.")})
+        for index, layer in enumerate(self.later):
+            start = f"later.{index}."
+            own = {name.removeprefix(start): one for name, one in state.items() if name.startswith(start)}
+            made |= {start + name: one for name, one in layer.inflated(own).items()}
+        return made
+
+    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """`inflated`, of what is added before one layer."""
+        return dict(state)
+
     def added(self, layer: int, layout: TokenLayout) -> Tensor | None:
         if layer != 0 and self.later is not None:
             return self.later[layer - 1].added(0, layout)

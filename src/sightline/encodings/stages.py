@@ -98,7 +98,8 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
         config: as `create_encoding`'s.
 
     Raises:
-        InputError: as `create_encoding`.
+        InputError: as `create_encoding`; or what is added is added before other layers than the first, where stages
+            are of other widths.
     """
     known = registry()
     parts = share_options(name, config)
@@ -109,7 +110,12 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
             raise InputError(f"encoding {part}: at {where!r}: stages have other widths and grids (expected 'input')")
     meeting = [one for one in parts if one not in added] or [("none", {})]
     stages = [_create(meeting, shape) for shape in shapes]
-    found = StagedEncoding(stages, _create(added, image) if added else None, image)
+    embedding = _create(added, image) if added else None
+    for part in getattr(embedding, "parts", [embedding]):
+        at = getattr(part, "at", "input")
+        if at != "input" and len(shapes) > 1:
+            raise InputError(f"encoding {part.name}: at {at!r}: stages are of other widths (expected 'input')")
+    found = StagedEncoding(stages, embedding, image)
     found.name = name
     return found
 

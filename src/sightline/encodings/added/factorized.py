@@ -124,7 +124,7 @@ class Factorized(AddedEncoding):
             joined = functools.reduce(torch.add if self.config.combine == "sum" else torch.mul, spread)
         return joined.reshape(grid.cells, self.shape.dim)
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tables of an image, and frames that change nothing yet where the three are summed or multiplied."""
         if self.config.table == "sinusoidal" or self.config.combine == "stack":
             return dict(state)

@@ -76,6 +76,6 @@ class Fourier(AddedEncoding):
             phase = F.linear(place, weight.float())
             return self.mlp(torch.cat((phase.sin(), phase.cos()), dim=-1).to(weight.dtype)).float()
 
-    def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def inflated_table(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Features that do not change with time yet."""
         return {**state, "frequencies.weight": F.pad(state["frequencies.weight"], (1, 0))}

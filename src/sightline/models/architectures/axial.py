@@ -103,6 +103,9 @@ class AxialTransformer(TimmSurface):
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
         options = configure(AxialConfig, config.architecture_options, "architecture axial")
+        if config.takes_clips:
+            said = f"rows and columns of images alone (expected none of embedder {config.embedder!r})"
+            raise InputError(f"architecture axial: has {said}")
         if config.num_prefix_tokens:
             what = "a class token" if config.has_class_token else "a register"
             raise InputError(

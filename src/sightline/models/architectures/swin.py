@@ -76,6 +76,10 @@ class SwinOptions:
             InputError: an unknown option (names the nearest), a value out of range, or one that contradicts `depth`,
                 `heads` or `dim`.
         """
+        if config.takes_clips:
+            raise InputError(
+                f"architecture swin: has windows of images alone (expected none of embedder {config.embedder!r})"
+            )
         options = configure(cls, config.architecture_options, "architecture swin")
         for name, said in (("depth", sum(options.depths)), ("heads", options.heads[0])):
             if getattr(config, name) != said:

@@ -203,7 +203,8 @@ class ResNetEmbed(Embedder):
     def multiplications(cls, config: ViTConfig) -> int:
         """Of a patch of an image that patches divide."""
         cells = (config.patch_size // resnet_options(config).stride) ** 2
-        return super().multiplications(config) + cells * sum(one.multiplications for one in _convolutions(config))
+        kernel = math.prod(cls.kernel_of(config))
+        return kernel + cells * sum(one.multiplications for one in _convolutions(config))
 
     @classmethod
     def held(cls, config: ViTConfig, training: bool) -> tuple[int, int]:

@@ -59,7 +59,8 @@ class Tubelets(PatchEmbed):
         raise InputError(f"embedder {self.name}: has patches of one size (expected embedder patches or flexible)")
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame."""
+        """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame. Weights of other values than
+        a patch's pixels stay as they are, and do not fit."""
         patch, frames = self.cutter.patch_size**2, self.options.frames
         shares = torch.zeros(frames)
         if self.options.inflation == "central":
@@ -77,7 +78,11 @@ class Tubelets(PatchEmbed):
             return (values * share.to(one).view(-1, 1)).flatten(-3)
 
         turned = {"proj.weight": shares, "norm_input.weight": torch.ones(frames), "norm_input.bias": torch.ones(frames)}
-        return {name: over_frames(one, turned[name]) if name in turned else one for name, one in state.items()}
+        values = self.cutter.channels * patch
+        return {
+            name: over_frames(one, turned[name]) if name in turned and one.shape[-1] == values else one
+            for name, one in state.items()
+        }
 
 
 def options_of(config: ViTConfig) -> TubeletsConfig:
