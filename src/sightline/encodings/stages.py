@@ -14,6 +14,7 @@ from sightline.encodings.base import AddedEncoding, PositionEncoding, TrunkShape
 from sightline.encodings.create import create_encoding, share_options
 from sightline.encodings.discovery import registry
 from sightline.encodings.knob import Knob, Rule
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 
 
@@ -97,14 +98,19 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
         config: as `create_encoding`'s.
 
     Raises:
-        InputError: as `create_encoding`.
+        InputError: as `create_encoding`, or an embedding is to be added before other layers than the first.
     """
     known = registry()
     parts = share_options(name, config)
     added = [one for one in parts if issubclass(known[one[0]], AddedEncoding)]
     meeting = [one for one in parts if one not in added] or [("none", {})]
     stages = [_create(meeting, shape) for shape in shapes]
-    found = StagedEncoding(stages, _create(added, image) if added else None, image)
+    embedding = _create(added, image) if added else None
+    for one in embedding.modules() if embedding is not None else ():
+        at = one.at if isinstance(one, AddedEncoding) else "input"
+        if at != "input":
+            raise InputError(f"encoding {name}: at {at!r}: stages differ in width and grid (expected 'input')")
+    found = StagedEncoding(stages, embedding, image)
     found.name = name
     return found
 
