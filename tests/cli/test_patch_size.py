@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 
 import sightline
+from sightline.evaluation.class_tables import stored_tables
+from sightline.evaluation.logits import find_logits
 from sightline.fine_tune import create_model
 from sightline.load import load_model, save_model
 from sightline.results import read_rows
@@ -116,3 +118,25 @@ def test_patch_sizes_that_cannot_be_are_refused(refused, tmp_path):
     refused(*words, *options, "patch_sizes={sizes: [8, 5]}", says=["patch_size 5: does not divide"])
     refused(*words, *options, "patch_sizes={size: [8]}", says=["patch_sizes"])
     assert not (tmp_path / "run").exists()
+
+
+def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path):
+    words = (
+        "--data",
+        "digits",
+        "--resolutions",
+        "16",
+        "--images",
+        "8",
+        "--split",
+        "test",
+        "--logits",
+        tmp_path / "kept",
+    )
+    for side in (8, 2):
+        code, _, err = cli("evaluate", tiny_run, *words, "--patch-size", side, "--out", tmp_path / f"{side}.jsonl")
+        assert code == 0, err
+    shown = {row.shown for side in (8, 2) for row in read_rows(tmp_path / f"{side}.jsonl")}
+    assert len(list((tmp_path / "kept").iterdir())) == len(shown) == 2
+    tables = stored_tables(find_logits(tmp_path / "kept"))
+    assert [one.table.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]

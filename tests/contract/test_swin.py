@@ -202,6 +202,9 @@ def test_attention_is_seen_in_windows_alone() -> None:
         ({"architecture_options": {"depths": (2, 4), "heads": (6, 12), "window_grows": 1}}, "true or false"),
         ({"head": "upernet"}, "merged"),
         ({"mask_token": True}, "mask_token"),
+        ({"encoding": "learned_1d_every"}, "^encoding learned_1d_every: at 'every': stages .* .expected 'input'.$"),
+        ({"encoding": "rope_axial+learned_xy_shared"}, "^encoding rope_axial.learned_xy_shared: at 'shared'"),
+        ({"encoding": "fourier+learned_1d", "encoding_options": {"fourier.at": "every"}}, "at 'every'"),
     ],
 )  # fmt: skip
 def test_refused_in_one_line(fields, match) -> None:

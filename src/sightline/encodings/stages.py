@@ -98,8 +98,7 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
         config: as `create_encoding`'s.
 
     Raises:
-        InputError: as `create_encoding`; or what is added is added before other layers than the first, where stages
-            are of other widths.
+        InputError: as `create_encoding`, or an embedding is to be added before other layers than the first.
     """
     known = registry()
     parts = share_options(name, config)
@@ -111,10 +110,6 @@ def create_staged(name: str, shapes: Sequence[TrunkShape], image: TrunkShape, co
     meeting = [one for one in parts if one not in added] or [("none", {})]
     stages = [_create(meeting, shape) for shape in shapes]
     embedding = _create(added, image) if added else None
-    for part in getattr(embedding, "parts", [embedding]):
-        at = getattr(part, "at", "input")
-        if at != "input" and len(shapes) > 1:
-            raise InputError(f"encoding {part.name}: at {at!r}: stages are of other widths (expected 'input')")
     found = StagedEncoding(stages, embedding, image)
     found.name = name
     return found

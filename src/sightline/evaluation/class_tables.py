@@ -47,7 +47,10 @@ class _Header:
 
     @property
     def shown(self) -> str:
-        return self.measured["view"] if self.measured["view"] != SQUARE else f"{self.measured['resolution']} px"
+        said = self.measured
+        size = said["view"] if said["view"] != SQUARE else f"{said['resolution']} px"
+        size = size if said.get("frames") is None else f"{said['frames']} frames of {size}"
+        return size if said.get("patch_size") is None else f"{size} in patches of {said['patch_size']} px"
 
 
 def ilsvrc_number(name: str) -> int | None:

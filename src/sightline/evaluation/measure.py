@@ -354,7 +354,8 @@ def evaluate(
             made = rows_of(counted.metrics, measured)
             if keep is not None and counted.scores:
                 stored = StoredLogits.of(counted.scores, task_record(task), measured)
-                keep(logits_name(identity.data, split, view, tuned=tuned, small=small, frames=frames), stored)
+                told = {"tuned": tuned, "small": small, "frames": frames, "patch_size": identity.patch_size}
+                keep(logits_name(identity.data, split, view, **told), stored)
             if made and pictures is not None and counted.sheet is not None:
                 name = picture_name(PICTURES, made[0])
                 pictures[name], made[0] = counted.sheet, replace(made[0], picture=name)
@@ -363,11 +364,13 @@ def evaluate(
 
 
 def logits_name(
-    data: str, split: str, view: int | View, *, tuned: bool, small: int | None, frames: int | None = None
-) -> str:
+    data: str, split: str, view: int | View, *, tuned: bool, small: int | None, frames: int | None = None,
+    patch_size: int | None = None,
+) -> str:  # fmt: skip
     """Of the file of a measurement's logits."""
     shown = view.name if isinstance(view, View) else f"{view} px"
     shown += "" if frames is None else f" {frames} frames"
+    shown += "" if patch_size is None else f" in patches of {patch_size} px"
     return file_name(data, split, shown if small is None else f"{shown} shrunk to {small} px", tuned=tuned)
 
 
@@ -375,7 +378,8 @@ def logits_name_of(row: ResultRow) -> str:
     """Of the file of the logits that a row was computed from, where they were kept."""
     view = row.resolution or View.parse(row.view)
     assert view is not None
-    return logits_name(row.data, row.split, view, tuned=row.tuned, small=row.shrunk, frames=row.frames)
+    told = {"small": row.shrunk, "frames": row.frames, "patch_size": row.patch_size}
+    return logits_name(row.data, row.split, view, tuned=row.tuned, **told)
 
 
 def planned_logits(source: Source, model: Model, config: EvaluateConfig, identity: RunIdentity) -> list[str]:
@@ -383,7 +387,8 @@ def planned_logits(source: Source, model: Model, config: EvaluateConfig, identit
     side, names, frames = identity.train_resolution, [], frames_of(source, model)
     for split, view in measurements(source, config, side):
         for tuned, small in config.settings(split, view, model.encoding, side):
-            names.append(logits_name(identity.data, split, view, tuned=tuned, small=small, frames=frames))
+            told = {"tuned": tuned, "small": small, "frames": frames, "patch_size": identity.patch_size}
+            names.append(logits_name(identity.data, split, view, **told))
     return names
 
 
