@@ -203,7 +203,7 @@ def test_attention_is_seen_in_windows_alone() -> None:
         ({"head": "upernet"}, "merged"),
         ({"mask_token": True}, "mask_token"),
         ({"encoding": "learned_1d_every"}, "^encoding learned_1d_every: at 'every': stages .* .expected 'input'.$"),
-        ({"encoding": "rope_axial+learned_xy_shared"}, "^encoding rope_axial.learned_xy_shared: at 'shared'"),
+        ({"encoding": "rope_axial+learned_xy_shared"}, "^encoding learned_xy_shared: at 'shared'"),
         ({"encoding": "fourier+learned_1d", "encoding_options": {"fourier.at": "every"}}, "at 'every'"),
     ],
 )  # fmt: skip
