@@ -265,7 +265,7 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--tokp=3"], ["--tokp=3", "did you mean '--topk'?"]),
         (
             [INPUTS / "good.jpg", "--max-tokens", 9],
-            ["--max-tokens", "--topk, --precision, --skip-unreadable, --max-pixels, --device"],
+            ["--max-tokens", "--topk, --frames, --precision, --skip-unreadable, --max-pixels, --device"],
         ),
         ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch_size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
@@ -326,7 +326,8 @@ def test_a_model_that_is_no_folder_of_ours_has_a_softmax(cli, tiny_run, monkeypa
     """Whatever `load_model` takes: the model itself says how its scores are read."""
     model = sightline.load_model(tiny_run)
     model.config = model.config.replace(score_link="softmax")
-    monkeypatch.setattr("sightline.load.load_model", lambda name: model if name == "hf-hub:someone/vit" else None)
+    ours = {"hf-hub:someone/vit": model}
+    monkeypatch.setattr("sightline.load.load_model", lambda name, *, patch_size: ours.get(name))
     code, out, _ = cli("predict", "hf-hub:someone/vit", INPUTS / "good.jpg", "--topk", 10, "--json")
     assert code == 0
     assert sum(one["score"] for one in json.loads(out)["top"]) == pytest.approx(1, abs=1e-5)
