@@ -52,7 +52,7 @@ def grown(runs: Path, encoding: str) -> Path:
 
 
 def measured(folder: Path, *, quick: bool, threads: int) -> list[ResultRow]:
-    """The rows of a model that was not trained as it is tested, by the command; of the images of `jobs` at each side."""
+    """The rows of a model that was not trained as it is tested, by the command, of as many images a side as `jobs`."""
     # A folder of weights holds its own files alone.
     beside = folder.with_name(f"{folder.name}_measured")
     beside.mkdir(exist_ok=True)
