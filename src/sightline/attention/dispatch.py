@@ -105,6 +105,11 @@ def recording(recorder: Callable[[Recorded], None] | None) -> AbstractContextMan
     return _set(_RECORDER, recorder)
 
 
+def is_recorded() -> bool:
+    """Whether calls of `attend` are shown to anybody here."""
+    return not torch.compiler.is_compiling() and _RECORDER.get() is not None
+
+
 @contextmanager
 def computed_again(backend: str) -> Iterator[None]:
     """Inside, what was computed once is computed again for the backward pass: by that back end, as `use_backend`, and

@@ -45,13 +45,23 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
+        q, k, v = self._heads(x, layer, layout, encoding)
+        return self._closed(attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer))
+
+    def _heads(
+        self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, turned where the encoding turns them, and values: [rows, heads, slots, head_dim]."""
         qkv = self.qkv(x) if self.q_bias is None or self.v_bias is None else self._biased(x, self.q_bias, self.v_bias)
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        out = attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer)
+        return q, k, v
+
+    def _closed(self, out: Tensor) -> Tensor:
+        """What the heads found, [rows, heads, slots, head_dim] -> [rows, slots, dim]."""
         return self.proj(self.norm(out.transpose(1, 2).flatten(2)))
 
     def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:
