@@ -137,9 +137,11 @@ def windows_of(images: Sequence[Segment], sides: Sequence[int | None], shift: Se
     start = 0
     for image in images:
         size = Grid(*(own if side is None else side for own, side in zip(image.grid, sides, strict=True)))
+        # What is displaced in a line of an image is displaced in the image.
+        frame = image.grid if None in sides else size
         for spans in itertools.product(*map(_spans, image.grid, size, shift)):
             grid = Grid(*(high - low for low, high in spans))
-            window = Window(image.grid, tuple(low for low, _ in spans), start, size)
+            window = Window(image.grid, tuple(low for low, _ in spans), start, frame)
             by_grid.setdefault(grid, []).append(Segment.whole(grid, image.coords.device, window=window))
         start += image.patches
     return [one for alike in by_grid.values() for one in alike]

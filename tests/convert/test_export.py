@@ -139,7 +139,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "gelu": ("quick", {"timm"}),
     "head": ("mlp", {"lookhere", "vision_transformer", "dinov3"}),
     "fit": ("pad", {"timm"}),
-    "pool": ("mean", {"timm", "big_vision", "big_vision_flexi"}),
+    "pool": ("mean", {"timm", "big_vision", "big_vision_flexi", "vision_transformer"}),
     "channels": (4, set(HOLDS)),
     "image_size": ((16, 24), set(HOLDS) - {"dinov3"}),
     "mlp_ratio": (2.7, set(HOLDS)),
@@ -150,7 +150,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
 
 
 def test_all_projects_are_here() -> None:
-    assert sorted({*HOLDS, *DENSE}) == list_projects()
+    of_families = {"irpe", "rope_swin", "scenic", "vivit"}
+    assert sorted({*HOLDS, *DENSE, *of_families}) == list_projects()
 
 
 @pytest.mark.parametrize("field", [None, *FIELDS])

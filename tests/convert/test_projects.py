@@ -25,7 +25,7 @@ ONE_EACH = {project: file for file, project in reversed(FILES.items())}
 
 
 def test_every_project_has_tests() -> None:
-    others = {"big_vision_flexi", "deit", "dinov3", "irpe", "scenic", "vision_transformer", "vivit"}
+    others = {"big_vision_flexi", "deit", "dinov3", "irpe", "rope_swin", "scenic", "vision_transformer", "vivit"}
     assert list_projects() == sorted({*ONE_EACH, *DENSE, *others})
 
 
@@ -158,6 +158,15 @@ def born_here(project: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "scenic": {
             "architecture": "axial", "architecture_options": {"first": "columns"}, "encoding": "learned_xy", "depth": 2,
             "gelu": "tanh", "pool": "mean",
+        },
+        "big_vision_flexi": {
+            "encoding": "learned_1d", "encoding_options": {"interpolation": "bilinear_antialias", "prefix": False},
+            "gelu": "tanh", "pool": "mean", "embedder": "flexible", "embedder_options": {"base": 4, "rule": "bilinear"},
+        },
+        "irpe": {"encoding": "learned_1d+irpe", "encoding_options": {"learned_1d.interpolation": "bicubic"}},
+        "rope_swin": {
+            "architecture": "swin", "architecture_options": {"depths": [1, 1], "heads": [6, 12], "window": 4},
+            "encoding": "rope_mixed", "pool": "mean", "patch_norm": "after", "norm_eps": 1e-5, "heads": 6, "depth": 2,
         },
         "vivit": {"encoding": "learned_1d", "gelu": "tanh", "embedder": "tubelets", "clip_frames": 4},
     }  # fmt: skip

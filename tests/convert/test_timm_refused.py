@@ -12,8 +12,7 @@ from sightline.errors import InputError
 from tests.convert.originals import compare, imported, original
 
 REFUSED = {
-    "vit_tiny_r_s16_p8_224": "its patches come from a HybridEmbed",
-    "vit_base_mci_224": "its patches come from a HybridEmbed",
+    "vit_base_mci_224": "its stem is a ConvStem",
     "deit_tiny_distilled_patch16_224": "it is a VisionTransformerDistilled",
     "vit_relpos_small_patch16_224": "it is a VisionTransformerRelPos",
     "vit_small_patch16_18x2_224": "its blocks are ParallelThingsBlock",
@@ -27,7 +26,7 @@ REFUSED = {
     "vitamin_small_224": "its MLP is a GeGluMlp",
     "samvit_base_patch16": "it is a VisionTransformerSAM",
     "xcit_nano_12_p16_224": "it is a Xcit",
-    "swin_tiny_patch4_window7_224": "it is a SwinTransformer",
+    "swinv2_tiny_window8_256": "it is a SwinTransformerV2",
     "cait_xxs24_224": "it is a Cait",
     "resnet18": "it is a ResNet",
 }

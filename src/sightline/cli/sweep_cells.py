@@ -58,7 +58,8 @@ class Cells:
                 guard.guard_folder(self.sweep.out, self._inputs(asked), "out", deletes=False)
                 source = self._sources.open(asked)
                 self._check_measured(asked, source, file)
-                decided = decide(asked, source, self.where)
+                with named_after(file):
+                    decided = decide(asked, source, self.where)
                 plain = dump_config(decided)
                 said = json.dumps({name: plain[name] for name in _OF_MODEL})
                 if said not in built:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from sightline.checks import require_number
 from sightline.convert.base import Entry, Project, buffer
 from sightline.convert.swin_names import layers_of, swin_entries, swin_fields
 from sightline.encodings.create import parts_of
@@ -56,6 +57,7 @@ class RopeSwin(Project):
             rotation = "rope_mixed" if given["rope_mixed"] else "rope_axial"
             theta = _THETA[bool(given["rope_mixed"])] if given["rope_theta"] is None else given["rope_theta"]
             parts.append(rotation)
+            require_number("rope_swin: rope_theta", theta, above=True)
             options[f"{rotation}.theta"] = float(theta)
         if not turned or given["use_rpb"] or f"{first}relative_position_bias_table" in state:
             parts.append("rpe_learned")

@@ -68,12 +68,6 @@ class RpeLearned(PatternEncoding):
         """A table of displacements for another grid: [(2 rows - 1)(2 cols - 1), heads], float32, row-major."""
         grid = Grid(*grid)
         trained = self.shape.train_grid
-        for axis, side in enumerate(grid):
-            # In an image of one row, or column, nothing is displaced across it: the table's middle as it is.
-            if type(side) is int and side == 1 and trained[axis] > 1:
-                sides = Grid(2 * trained.rows - 1, 2 * trained.cols - 1)
-                table = table.unflatten(0, sides).narrow(axis, trained[axis] - 1, 1).flatten(0, 1)
-                trained = Grid(1, trained.cols) if axis == 0 else Grid(trained.rows, 1)
         exporting = torch.compiler.is_exporting()
         if not exporting and grid == trained:
             return table
