@@ -244,9 +244,10 @@ def test_by_the_command_line(tmp_path, capsys) -> None:
     settings = [word for one in options for word in ("--set", f"model_options.{one}")]
     made = ["--data", "digits", "--encoding", "rope_axial", "--resolution", "16", "--images", "64"]
     assert app.main(["train", *made, *settings, "--set", "validation=null", "--out", where]) == 0
-    looked = ["analyse", where, "--images", "2", "--resolutions", "16", "--out", str(tmp_path / "inside"), "--measures"]
-    assert app.main([*looked, "attention_distance,entropy"]) == 0
-    assert app.main([*looked, "attention_rollout"]) == 2
+    looked = ["analyse", where, "--images", "2", "--resolutions", "16", "--measures"]
+    assert app.main([*looked, "attention_distance,entropy", "--out", str(tmp_path / "inside")]) == 0
+    assert app.main([*looked, "attention_rollout", "--out", str(tmp_path / "refused")]) == 2
+    assert not (tmp_path / "refused").exists()
     assert "attends inside parts of an image" in capsys.readouterr().err
     Image.new("RGB", (24, 16)).save(tmp_path / "wide.png")
     assert app.main(["predict", where, str(tmp_path / "wide.png"), "--resolution", "native"]) == 0
