@@ -21,9 +21,10 @@ from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
 from sightline.models.rolled import rolled_of
+from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
-from sightline.models.windows import Cut, windows_of
+from sightline.models.windows import Cut, window_work, windows_of
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,19 @@ class Swin(TimmSurface):
     def last_stage(cls, config: ViTConfig) -> ViTConfig:
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
 
+    @classmethod
+    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+        options = SwinOptions.of(config)
+        found = []
+        for stage, depth in enumerate(options.depths):
+            # A plain one of its width and depth, but for the windows.
+            own = stage_config(config, stage).replace(architecture="vit", architecture_options={}, depth=depth)
+            # Four patches of half the width become one.
+            entry = 2 * own.dim**2 if stage else 0
+            frame, trained = options.frame(stage, config.train_grid), trained_grid(config, options, stage)
+            found.append(SwinStage(own, frame, stage, entry, options=options, trained=trained))
+        return tuple(found)
+
     def make_trunk(self, config: ViTConfig) -> Trunk:
         options = SwinOptions.of(config)
         return SwinTrunk([SwinBlock(config, options, layer) for layer in range(config.depth)], options)
@@ -316,6 +330,40 @@ class Swin(TimmSurface):
         if not asked or any(not -stages <= index < stages for index in asked):
             raise InputError(f"indices {indices!r}: expected one or more stages from {-stages} to {stages - 1}")
         return [self.stage_ends[stage] for stage in sorted({index % stages for index in asked})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwinStage(Stage):
+    """Each token meets those of its window: Swin equation 2, and what is left over at edges by its rule.
+
+    Attributes:
+        options: of the model; trained: as `WindowAttention`'s.
+    """
+
+    options: SwinOptions
+    trained: Grid
+
+    def work(self, patches: int, grid: Grid | None = None) -> Work:
+        depth = self.config.depth
+        if grid is None:
+            # Whole windows fill it.
+            slots = depth * self.tokens(patches)
+            return Work(slots, slots * self.keys(patches))
+        there = merged_grid(grid, self.merged)
+        plain, shifted = (window_work(there, self._cut(there, shifted=one)) for one in (False, True))
+        each = zip(plain, shifted, strict=True)
+        slots, pairs = ((depth + 1) // 2 * one + depth // 2 * other for one, other in each)
+        return Work(slots, pairs)
+
+    def keys(self, patches: int, grid: Grid | None = None) -> int:
+        """Those of a whole window."""
+        tokens = self.tokens(patches, grid)
+        side = math.isqrt(tokens - 1) + 1
+        there = Grid(side, side) if grid is None else merged_grid(grid, self.merged)
+        return min(tokens, self._cut(there, shifted=False).size.cells)
+
+    def _cut(self, grid: Grid, *, shifted: bool) -> Cut:
+        return self.options.cut(grid, self.trained, shifted=shifted)
 
 
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
