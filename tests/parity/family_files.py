@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -91,6 +92,12 @@ def said_of(file: str) -> dict[str, str]:
     """The metadata of a file."""
     with safe_open(_found()[file][0], "pt") as opened:
         return opened.metadata()
+
+
+def timm_name(file: str) -> str | None:
+    """The name by which timm made the model of a file; None where it did not."""
+    found = re.search(r"timm\.create_model\('([^']+)'", said_of(file)["cls"])
+    return None if found is None else found[1]
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from sightline.convert import export_weights, import_weights
 from sightline.fine_tune import create_model
 from sightline.models import Model
 from sightline.models.kernel_resize import axis_inverse, axis_matrix, resize_kernel
-from tests.parity.family_files import files, read, weights
+from tests.parity.family_files import files, read, timm_name, weights
 
 # As the README of the files says: a float32 pseudo-inverse against float64.
 KERNELS, TABLES, OUTPUTS, GRADIENTS = 1e-5, 1e-6, 5e-5, 1e-4
@@ -126,7 +126,7 @@ def test_big_vision(file: str) -> None:
 def timm_model(file: str, flexible: bool) -> tuple[Model, dict[str, Tensor], dict[str, Any], dict[str, Any]]:
     tensors, said = read(file)
     cases = said.pop("cases")
-    model = import_weights("timm", weights(tensors), {"model": "vit_tiny_patch16_224", **said})
+    model = import_weights("timm", weights(tensors), {"model": timm_name(file), **said})
     if flexible:
         model = create_model(init_from=model, embedder="flexible").eval()
     return model, tensors, said, cases

@@ -19,7 +19,7 @@ from sightline.convert import counted_weights, export_weights, import_weights
 from sightline.models import Model
 from sightline.models.embedders.resnet import resnet_options
 from sightline.models.resnet_stem import standardised
-from tests.parity.family_files import assert_close, files, read, said_of, weights
+from tests.parity.family_files import assert_close, files, read, timm_name, weights
 from tests.parity.timm_toys import toy_stems
 
 FILES = files("hybrid")
@@ -27,14 +27,9 @@ STEM = {torch.float32: 5e-4, torch.float64: 1e-5}
 OUTPUTS = 5e-5
 
 
-def of_timm(said: dict[str, str]) -> bool:
-    return "timm.create_model" in said["cls"]
-
-
-def given_of(said: dict[str, str], args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def given_of(file: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The project, and the arguments that it takes."""
-    if of_timm(said):
-        name = said["cls"].split("'")[1]
+    if (name := timm_name(file)) is not None:
         aside = ("sizes", "stem_chs", "channels", "group_norm_groups")
         return "timm", {"model": name, **{key: value for key, value in args.items() if key not in aside}}
     given = {key: value for key, value in args.items() if key != "sizes"}
@@ -44,13 +39,13 @@ def given_of(said: dict[str, str], args: dict[str, Any]) -> tuple[str, dict[str,
 @pytest.fixture
 def toys() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        yield lambda said, args: toy_stems(patch, args) if of_timm(said) else None
+        yield lambda file, args: toy_stems(patch, args) if timm_name(file) else None
 
 
-def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, Any], dict[str, str]]:
-    (tensors, args), said = read(file), said_of(file)
-    toys(said, args)
-    project, given = given_of(said, args)
+def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
+    tensors, args = read(file)
+    toys(file, args)
+    project, given = given_of(file, args)
     model = import_weights(project, weights(tensors), given)
     back, again = export_weights(model, project)
     # Today's flax numbers modules otherwise than the published files do, whose names are given back.
@@ -58,7 +53,7 @@ def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, 
     assert back.keys() == theirs.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in theirs.items())
     assert import_weights(project, back, json.loads(json.dumps(again))).config == model.config
-    return model, tensors, args, said
+    return model, tensors, args
 
 
 def images_of(tensors: dict[str, Tensor], tag: str) -> Tensor:
@@ -69,7 +64,7 @@ def images_of(tensors: dict[str, Tensor], tag: str) -> Tensor:
 def one_cell(file: str) -> bool:
     """A patch is one cell of the stem's map: nothing can be padded there, and nothing is passed over."""
     proj = weights(read(file)[0])
-    sides = proj["patch_embed.proj.weight"].shape[2:] if of_timm(said_of(file)) else proj["embedding/kernel"].shape[:2]
+    sides = proj["patch_embed.proj.weight"].shape[2:] if timm_name(file) else proj["embedding/kernel"].shape[:2]
     return tuple(sides) == (1, 1)
 
 
@@ -80,19 +75,20 @@ FITS = [(file, fit) for file in FILES for fit in (None, "pad") if fit is None or
 @pytest.mark.parametrize(("file", "fit"), FITS)
 @torch.no_grad()
 def test_parity(file: str, dtype: torch.dtype, fit: str | None, toys: Any) -> None:
-    model, tensors, args, said = imported(file, toys)
+    model, tensors, args = imported(file, toys)
+    of_timm = timm_name(file) is not None
     # Of several cells a patch takes sizes that it does not divide by `crop` alone, which is asked for.
     model = _refitted(model, fit or "crop")
     model, stem = model.to(dtype), STEM[dtype]
     sequence: Any = model.patch_embed
     for tag in args["sizes"]:
         images = images_of(tensors, tag).to(dtype)
-        to_ours = (lambda x: x) if of_timm(said) else (lambda x: x.permute(0, 3, 1, 2))
+        to_ours = (lambda x: x) if of_timm else (lambda x: x.permute(0, 3, 1, 2))
         if (root := tensors.get(f"out.{tag}.root_after_gn")) is not None:
             first = sequence.backbone.stem
             assert_close(first.norm(*first.conv([images])), to_ours(root), stem)
         maps = [one for (one,) in sequence.backbone.steps([images])]
-        theirs = ("stem", "stage", 0) if of_timm(said) else ("", "block", 1)
+        theirs = ("stem", "stage", 0) if of_timm else ("", "block", 1)
         named = [theirs[0], *(f"{theirs[1]}{number + theirs[2]}" for number in range(8))]
         for name, one in zip(named, maps, strict=False):
             if (expected := tensors.get(f"out.{tag}.{name}")) is not None:
@@ -102,10 +98,10 @@ def test_parity(file: str, dtype: torch.dtype, fit: str | None, toys: Any) -> No
         assert tuple(layout.segments[0].grid) == embedded.shape[1:3]
         assert_close(sequence(rows, layout).unflatten(1, tuple(embedded.shape[1:3])), embedded, stem)
         placed = model
-        if not of_timm(said) and f"pos.{tag}" in tensors:
+        if not of_timm and f"pos.{tag}" in tensors:
             # There a table of that grid stood in place of the model's.
             placed = _with_table(model, tensors[f"pos.{tag}"], layout.segments[0].grid)
-        features = tensors[f"out.{tag}.{'features' if of_timm(said) else 'encoded'}"]
+        features = tensors[f"out.{tag}.{'features' if of_timm else 'encoded'}"]
         # The stem's own error, in the precision that it runs in.
         assert_close(placed.forward_features(images), features, max(stem, OUTPUTS))
         assert_close(placed(images), tensors[f"out.{tag}.logits"], OUTPUTS)
@@ -133,7 +129,7 @@ def _with_table(model: Model, table: Tensor, grid: Any) -> Model:
     return again
 
 
-JAX = [file for file in FILES if not of_timm(said_of(file))]
+JAX = [file for file in FILES if not timm_name(file)]
 
 
 @pytest.mark.parametrize("file", JAX)
@@ -205,7 +201,7 @@ class Written:
 @pytest.mark.parametrize("file", FILES)
 def test_gradients(file: str, toys: Any) -> None:
     """Of every weight of the stem and of the image, beside the stem written out, at a size with odd sides."""
-    model, tensors, args, _ = imported(file, toys)
+    model, tensors, args = imported(file, toys)
     model = model.double()
     options = resnet_options(model.config)
     embed: Any = model.patch_embed

@@ -17,17 +17,17 @@ from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models.architectures.swin import Swin
 from sightline.models.windows import windows_of
-from tests.parity.family_files import assert_close, files, read, said_of, weights
+from tests.parity.family_files import assert_close, files, read, said_of, timm_name, weights
 
 FILES = files("swin")
 
 
 def read_swin(file: str) -> tuple[dict[str, Tensor], str, dict[str, Any], dict[str, Any]]:
     """The tensors of a file, the project, the arguments of its class, and everything that was said."""
-    (tensors, said), cls = read(file), said_of(file)["cls"]
+    tensors, said = read(file)
     given = {key: value for key, value in said.items() if key not in ("kind", "cases", "blocks")}
-    if (named := re.search(r"create_model\('([^']+)'", cls)) is not None:
-        return tensors, "timm", {"model": named[1], **given}, said
+    if (model := timm_name(file)) is not None:
+        return tensors, "timm", {"model": model, **given}, said
     if "kind" in said:
         kind = said["kind"]
         given |= {"rope_mixed": "mixed" in kind, "use_rpb": kind.endswith("rpb") and kind != "base"}
@@ -56,7 +56,7 @@ def fitted(file: str, case: str) -> Swin:
         how = {"img_size": [rows, cols], "window_size": window}
     again = how.get("set_input_size", how)
     if again and "img_size" in again:
-        model.set_input_size(again["img_size"], window_size=again.get("window_size"))
+        model.set_input_size(**again)
     return model
 
 
