@@ -305,7 +305,7 @@ class TimmSurface(Model):
         """Other patches from now on; see `models.patch_size.set_patch_size`."""
         set_patch_size(self, patch_size, image_size)
 
-    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None, **_: Any) -> None:
+    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None) -> None:
         """timm's name of `set_patch_size`; without `patch_size` nothing is to do: any size runs as it is."""
         if patch_size is not None:
             self.set_patch_size(patch_size, img_size)
