@@ -332,17 +332,15 @@ class Swin(TimmSurface):
             attn: Any = block.attn
             attn.options, attn.trained = options, trained_grid(config, options, options.stage_of(layer))
 
-    def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
-        """The last layers of the stages that `indices` mean."""
-        stages = len(self.stage_ends)
-        if isinstance(indices, int):
-            if not 0 < indices <= stages:
-                raise InputError(f"indices {indices!r}: expected 1 to {stages} last stages")
-            return self.stage_ends[-indices:]
-        asked = range(stages) if indices is None else indices
-        if not asked or any(not -stages <= index < stages for index in asked):
-            raise InputError(f"indices {indices!r}: expected one or more stages from {-stages} to {stages - 1}")
-        return [self.stage_ends[stage] for stage in sorted({index % stages for index in asked})]
+    _intermediates: ClassVar[str] = "stages"
+
+    @property
+    def _ends(self) -> Sequence[int]:
+        return [layer for layer in self.stage_ends if layer < len(self.blocks)]
+
+    @property
+    def out_indices(self) -> int | tuple[int, ...]:
+        return tuple(range(len(self.stage_ends)))
 
 
 @dataclass(frozen=True, kw_only=True)
