@@ -156,10 +156,11 @@ def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) 
     size = models.model_config(name, **same)
     # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
     free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
-    pairs = {key: (getattr(trained.config, key), getattr(size, key)) for key in SIZES[name] if key not in free}
+    own = trained.config
+    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
     # Of its options, windows are a choice at each size.
-    pairs["depths"] = tuple(one.architecture_options.get("depths") for one in (trained.config, size))
-    wrong = [f"{key} {own} (expected {expected})" for key, (own, expected) in pairs.items() if own != expected]
+    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
+    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
     if trained.config.mlp_hidden != size.mlp_hidden:
         wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
     if wrong:

@@ -99,7 +99,7 @@ def _build(
     pretrained_model_args: dict[str, Any] | None = None,
     cache_dir: str | Path | None = None,
     features_only: bool = False,
-    out_indices: int | Sequence[int] = 3,
+    out_indices: int | Sequence[int] | None = None,
     feature_cls: str = "getter",
     device: Any = None,
     dtype: Any = None,
@@ -128,6 +128,9 @@ def _build(
     model: Any = make_model(model_config(size, **fields_of(**arguments))).to(device, dtype)
     if unpooled:
         model.reset_classifier(model.num_classes, "")
+    if out_indices is None:
+        # As of timm's own: all stages of a Swin, the last three layers of a ViT.
+        out_indices = min(3, len(model.blocks)) if model.embed_dim == model.num_features else len(model.feature_info)
     # Weights from elsewhere say how their images were prepared; without them the model does.
     own = {} if isinstance(pretrained_cfg, dict) else timm_cfg(model.config)
     return builder.build_model_with_cfg(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import sightline.timm
 from sightline.analysis import analysed_together
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.token_norms import TokenNorms
@@ -173,11 +176,25 @@ def test_stages_are_the_features() -> None:
     assert [tuple(one.shape[1:]) for one in found] == [(24, 9, 7), (48, 5, 4)]
     said = [(one["num_chs"], one["reduction"]) for one in model.feature_info]
     assert said == [(24, 4), (48, 8)]
-    assert model.prune_intermediate_layers(1) == [3]
+    assert model.prune_intermediate_layers(1) == [1]
     with pytest.raises(InputError, match="stages"):
         model.forward_intermediates(image.unsqueeze(0), indices=3)
     model.reset_classifier(0)
     assert model.num_features == 48
+
+
+@torch.no_grad()
+def test_timm_s_features_are_the_stages() -> None:
+    """All of them unasked, as of timm's own Swin."""
+    images, timm = torch.randn(1, 3, 64, 48), sightline.timm.timm
+    for asked, widths in (({}, [96, 192]), ({"out_indices": (0,)}, [96]), ({"out_indices": (-1,)}, [192])):
+        made = timm.create_model("sightline_swin_micro_patch4", features_only=True, **asked)
+        features: Any = made.eval()
+        assert features.feature_info.channels() == [one.shape[1] for one in features(images)] == widths
+    assert features.feature_info.reduction() == [8]
+    assert features(images)[0].shape[2:] == (8, 6)
+    axial = timm.create_model("sightline_axial_vit_micro_patch4", features_only=True)
+    assert [one.shape[1:] for one in axial(images)] == [(192, 16, 12)] * 3
 
 
 def test_attention_is_seen_in_windows_alone() -> None:

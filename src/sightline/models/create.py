@@ -77,8 +77,8 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
 
 
 def changed_fields(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `ViTConfig` with some changed: options of the same architecture one by one, since they say together what
-    a model is; those of another begin anew."""
+    """Fields of `ViTConfig` with some changed: options of the same architecture one by one, since they say together
+    what a model is; those of another begin anew."""
     options = changes.get("architecture_options")
     before: Any = fields.get("architecture_options", {})
     if changes.get("architecture", fields.get("architecture")) != fields.get("architecture"):

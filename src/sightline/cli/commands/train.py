@@ -46,7 +46,7 @@ def train(
 
     Args:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
-            aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (without
+            aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (no
             labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune,
             vit_masked_patches, navit_pretrain, flexivit, or the name of a data set; that of --data unless given.
         data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR, images:DIR (no labels), hf:NAME or

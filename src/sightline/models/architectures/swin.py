@@ -317,6 +317,13 @@ class Swin(TimmSurface):
             raise InputError(f"indices {indices!r}: expected one or more stages from {-stages} to {stages - 1}")
         return [self.stage_ends[stage] for stage in sorted({index % stages for index in asked})]
 
+    def prune_intermediate_layers(
+        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """As of a ViT; gives the stages asked for, counted from 0, in order (timm's Swin)."""
+        taken = super().prune_intermediate_layers(indices, prune_norm, prune_head)
+        return [self.stage_ends.index(layer) for layer in taken]
+
 
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:
     """The width and heads of a stage; the depth stays that of all, by which drop path rises."""
