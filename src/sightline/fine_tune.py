@@ -16,7 +16,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model
 from sightline.models import Model, ViTConfig
-from sightline.models.create import SIZES
+from sightline.models.create import SIZES, changed_fields
 from sightline.models.patch_size import kernel_for, kernel_side, resized_config
 
 _LOG = logging.getLogger("sightline")
@@ -139,7 +139,7 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         # Says which sizes divide the images.
         fitted = trained.replace(fit=options.get("fit", trained.fit))
         resized_config(fitted, patch_size, options.get("image_size"))
-    return trained.replace(**{**changes, **options}).plain()
+    return trained.replace(**changed_fields(vars(trained), {**changes, **options})).plain()
 
 
 def _same_encoding(trained: Model, model: Model) -> bool:
@@ -149,15 +149,18 @@ def _same_encoding(trained: Model, model: Model) -> bool:
 
 def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) -> None:
     """Refuse a registered size, with the options changed, that is not the checkpoint's."""
+    models.model_config(name)  # Refuses a name that is not known.
+    fields = SIZES[name]
     # Other patches are made of the weights' own.
-    same = {key: value for key, value in options.items() if key in SIZES[name] and key != "patch_size"}
+    same = {key: value for key, value in options.items() if key in fields and key != "patch_size"}
     size = models.model_config(name, **same)
-    wrong = [
-        f"{key} {getattr(trained.config, key)} (expected {getattr(size, key)})"
-        for key in SIZES[name]
-        # Heads share the widths of the weights; the training image is the checkpoint's own.
-        if key not in ("image_size", "heads", "mlp_ratio") and getattr(trained.config, key) != getattr(size, key)
-    ]
+    # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
+    free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
+    own = trained.config
+    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
+    # Of its options, windows are a choice at each size.
+    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
+    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
     if trained.config.mlp_hidden != size.mlp_hidden:
         wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
     if wrong:

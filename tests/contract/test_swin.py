@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -212,6 +214,20 @@ def test_a_stage_that_was_pruned_takes_what_reads_it_along() -> None:
     assert torch.equal(maps[0], kept)
     assert torch.equal(last, kept.flatten(2).transpose(1, 2))
     assert torch.equal(model(image.unsqueeze(0)), last)
+
+
+@torch.no_grad()
+def test_timm_s_features_are_the_stages() -> None:
+    """All of them unasked, as of timm's own Swin."""
+    images, timm = torch.randn(1, 3, 64, 48), sightline.timm.timm
+    for asked, widths in (({}, [96, 192]), ({"out_indices": (0,)}, [96]), ({"out_indices": (-1,)}, [192])):
+        made = timm.create_model("sightline_swin_micro_patch4", features_only=True, **asked)
+        features: Any = made.eval()
+        assert features.feature_info.channels() == [one.shape[1] for one in features(images)] == widths
+    assert features.feature_info.reduction() == [8]
+    assert features(images)[0].shape[2:] == (8, 6)
+    axial = timm.create_model("sightline_axial_vit_micro_patch4", features_only=True)
+    assert [one.shape[1:] for one in axial(images)] == [(192, 16, 12)] * 3
 
 
 def test_attention_is_seen_in_windows_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sightline import registry
@@ -72,7 +73,19 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     """
     if name not in SIZES:
         raise choose("model", name, SIZES)
-    return configure(ViTConfig, {**SIZES[name], **overrides}, f"model {name}")
+    return configure(ViTConfig, changed_fields(SIZES[name], overrides), f"model {name}")
+
+
+def changed_fields(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `ViTConfig` with some changed: options of the same architecture one by one, since they say together
+    what a model is; those of another begin anew."""
+    options = changes.get("architecture_options")
+    before: Any = fields.get("architecture_options", {})
+    if changes.get("architecture", fields.get("architecture")) != fields.get("architecture"):
+        options = {} if options is None else options
+    elif isinstance(options, Mapping):
+        options = {**before, **options}
+    return {**fields, **changes} | ({} if options is None else {"architecture_options": options})
 
 
 def make_model(config: ViTConfig) -> Model:

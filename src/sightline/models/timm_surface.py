@@ -146,7 +146,7 @@ class TimmSurface(Model):
     @property
     def out_indices(self) -> int | tuple[int, ...]:
         """Which intermediates timm's `features_only` gives unless others are asked for."""
-        return 3
+        return min(3, len(self.blocks))
 
     def _taken(self, indices: int | Sequence[int] | None) -> list[int]:
         """Which intermediates `indices` mean, counted from 0, in order, each once."""
