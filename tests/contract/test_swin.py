@@ -16,8 +16,11 @@ from sightline.analysis.measures.token_norms import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import Recorded, recording
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
+from sightline.fine_tune import begin_with
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.load import load_model, save_model
@@ -25,6 +28,8 @@ from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
 from sightline.models.merging import merged
 from sightline.models.windows import Cut, windows_of
+from sightline.training.prepare import build_model
+from tests.tiny import tiny_config
 
 ENCODINGS = ["rpe_learned", "rope_axial", "rope_mixed", "rope_mixed+rpe_learned", "lookhere_90", "alibi_2d", "none",
              "rpe_learned+learned_1d"]  # fmt: skip
@@ -261,6 +266,32 @@ def test_refused_in_one_line(fields, match) -> None:
     with pytest.raises(InputError, match=match) as caught:
         create_model("swin_micro_patch4", **fields)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_the_architecture_change_those_of_the_registered_model() -> None:
+    """One that is given leaves the others as they are: a window needs no depths and heads beside it."""
+    own = {"depths": [2, 4], "heads": [6, 12], "window": 4}
+    assert model_config("swin_micro_patch4", architecture_options={"window": 2}).architecture_options == {
+        **own, "window": 2,
+    }  # fmt: skip
+    grows = model_config("swin_micro_patch4", architecture_options={"window_grows": True})
+    assert grows.architecture_options == {**own, "window_grows": True}
+    model = begin_with(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
+    assert model.config.architecture_options == {**own, "edges": "padded"}
+    # Of another architecture they are its own.
+    assert model_config("swin_micro_patch4", architecture="vit", patch_norm=False).architecture_options == {}
+    with pytest.raises(InputError, match="architecture vit: option 'window' is not known"):
+        create_model("vit_micro_patch4", depth=1, architecture_options={"window": 2})
+    with pytest.raises(InputError, match="architecture_options 3: expected names and values"):
+        model_config("swin_micro_patch4", architecture_options=3)
+
+
+def test_dropped_patches_are_refused_before_the_first_step() -> None:
+    """A schedule may drop none for long."""
+    drop = PackingConfig(tokens=64, drop="schedule", drop_options={"least": 0.0})
+    config = tiny_config(model="swin_micro_patch4", model_options={}, encoding="rpe_learned", packing=drop)
+    with pytest.raises(InputError, match=r"packing.drop schedule: architecture swin takes whole images"):
+        build_model(config, open_source("digits"))
 
 
 def test_what_is_done_with_other_models_and_refused_here() -> None:
