@@ -112,8 +112,8 @@ def test_outputs(file: str) -> None:
             ours = content_of_scores(type(pattern)(tuple(pattern.made_of(made_of))), q, k, pairs)
         assert_close(ours if where == "k" else ours.transpose(2, 3), theirs)
     if "out.rpe_v" in tensors:
-        scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + content_of_scores(pattern, q, k, pairs)
-        weights = scores.softmax(-1)
+        scores, added = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5, content_of_scores(pattern, q, k, pairs)
+        weights = (scores if added is None else scores + added).softmax(-1)
         assert_close(content_of_output(pattern, weights, pairs), tensors["out.rpe_v"])
 
 
