@@ -14,6 +14,8 @@ from sightline.analysis.measures.token_norms import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import Recorded, recording
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
 from sightline.grid import Grid
@@ -23,6 +25,8 @@ from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
 from sightline.models.merging import merged
 from sightline.models.windows import Cut, windows_of
+from sightline.training.prepare import build_model
+from tests.tiny import tiny_config
 
 ENCODINGS = ["rpe_learned", "rope_axial", "rope_mixed", "rope_mixed+rpe_learned", "lookhere_90", "alibi_2d", "none",
              "rpe_learned+learned_1d"]  # fmt: skip
@@ -257,6 +261,16 @@ def test_what_is_done_with_other_models_and_refused_here() -> None:
     kept = torch.arange(8).unsqueeze(0)
     with pytest.raises(InputError, match="whole images"):
         model(rows[:, :8], layout.keep(kept))
+
+
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_no_patch_is_dropped_where_all_are_needed_and_that_is_said_before_the_first_step(name) -> None:
+    """A schedule may drop none for long."""
+    dropping = tiny_config(
+        model=name, model_options={}, packing=PackingConfig(tokens=64, resolutions=(8, 32), drop="schedule")
+    )
+    with pytest.raises(InputError, match=r"^packing.drop schedule: architecture .* takes whole images .expected null"):
+        build_model(dropping, open_source("digits"))
 
 
 def test_counted() -> None:

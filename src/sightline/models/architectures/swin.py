@@ -203,6 +203,7 @@ class Swin(TimmSurface):
     """
 
     name = "swin"
+    takes_parts: ClassVar[bool] = False
     unexported: ClassVar[str] = (
         "how many windows there are hangs on an image's size, and one program is for every size (expected a vit)"
     )
