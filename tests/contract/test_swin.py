@@ -306,6 +306,16 @@ def test_what_is_done_with_other_models_and_refused_here() -> None:
         model(rows[:, :8], layout.keep(kept))
 
 
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_no_patch_is_dropped_where_all_are_needed_and_that_is_said_before_the_first_step(name) -> None:
+    """A schedule may drop none for long."""
+    dropping = tiny_config(
+        model=name, model_options={}, packing=PackingConfig(tokens=64, resolutions=(8, 32), drop="schedule")
+    )
+    with pytest.raises(InputError, match=r"^packing.drop schedule: architecture .* takes whole images .expected null"):
+        build_model(dropping, open_source("digits"))
+
+
 def test_counted() -> None:
     """Swin-T's 4.5 billion multiplications (Swin table 1), and memory that grows with the patches, not their square."""
     config = model_config("swin_tiny_patch4_window7")
