@@ -296,8 +296,8 @@ def test_near_what_a_fresh_process_takes(encoding, side, training, options):
 
 @pytest.mark.slow
 def test_near_what_products_with_content_take():
-    """Where the gradients are no room for what the backward pass of its three terms takes."""
-    assert_near("vit_small_patch16", "irpe_qkv", 384, True, {}, 0.15)
+    """Layer by layer, of three terms."""
+    assert_near("vit_small_patch16", "irpe_qkv", 384, True, {}, 0.18)
 
 
 def assert_near(name, encoding, side, training, options, share):

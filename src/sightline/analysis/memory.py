@@ -204,9 +204,11 @@ class PlainPass:
             # As a bias of all images together, made again for the backward pass where it is large.
             added = min(self.batch * config.heads * tokens * keys * self.element, BIAS_BYTES)
             forward = (3 + 4 * bool(self.outputs)) * (1 + self.training) * added
-            # Of each term's products and gradients what fresh processes took; the last step's gradients are gone then.
-            backward = (8 + 10 * self.looked_up + 12 * self.outputs) * added * self.training
-            return max(forward, backward - self.held // self.sharers) + 8 * keys**2
+            if self.training and keys > 4 * config.attention_width // config.heads:
+                # Made again, each layer's products leave holes between what the layers keep: a third of each, in the
+                # middle of what fresh processes took beyond the sum (none of it in some, two thirds in others).
+                forward += config.depth * (self.looked_up + self.outputs) * added // 3
+            return forward + 8 * keys**2
         bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
