@@ -65,6 +65,24 @@ def test_what_does_not_divide_is_refused_with_the_nearest(model, photo, refused,
     assert not list(tmp_path.glob("rows*"))
 
 
+def test_what_has_patches_of_one_size_says_so_whatever_is_asked_for(photo, refused, cli, tmp_path):
+    """No size is named as the nearest that would be refused too; the size that a model has is no other one."""
+    small = {"depth": 1, "dim": 48, "heads": 4, "image_size": 16, "num_classes": 2}
+    stem = {"embedder_options": {"layers": [1], "width_factor": 0.125, "groups": 4}}
+    for name, options, said in (
+        ("norm", {"patch_norm": True}, "patch_norm true: has a factor for each pixel"),
+        ("stem", {"embedder": "resnet", **stem}, "embedder resnet: has patches of one size, 4"),
+        ("clips", {"embedder": "tubelets", "clip_frames": 2}, "embedder tubelets: has patches of one size, 4"),
+    ):
+        folder = tmp_path / name
+        save_model(create_model("vit_micro_patch4", **small, **options), folder)
+        for side in (3, 8):
+            refused("predict", folder, photo, "--patch-size", side, says=[said])
+        assert cli("predict", folder, photo, "--patch-size", 4)[0] == 0
+    for side in (0, -4):
+        refused("predict", folder, photo, "--patch-size", side, says=[f"patch_size {side}: must be at least 1"])
+
+
 def test_rows_say_their_patch_size(model, cli, tmp_path):
     """Two patch sizes at two resolutions in one file, none in place of another."""
     words = ("--data", "digits", "--resolutions", "16,32", "--no-shrink", "--images", "8", "--split", "test")

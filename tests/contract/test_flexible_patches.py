@@ -316,3 +316,13 @@ def test_a_compiler_sees_the_inverse_as_numbers():
     assert (found - embedder.kernel((8, 8))).abs().max() < 1e-6
     assert any("matmul" in step for step in steps)
     assert not any(word in step for step in steps for word in ("pinv", "svd", "interpolate"))
+
+
+@pytest.mark.parametrize("size", [(8, 8), (8, 5)])
+def test_a_compiler_takes_the_resize_with_its_gradients(size) -> None:
+    embedder = flexible().patch_embed
+    compiled = torch.compile(lambda: embedder.kernel(size).square().sum(), backend="aot_eager")
+    found, expected = compiled(), embedder.kernel(size).square().sum()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    both = [torch.autograd.grad(one, embedder.proj.weight)[0] for one in (found, expected)]
+    torch.testing.assert_close(*both, atol=1e-5, rtol=1e-5)
