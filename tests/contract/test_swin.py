@@ -323,3 +323,8 @@ def test_counted() -> None:
     small, large = (estimate_memory(config, size, training=True) for size in (224, 896))
     assert 12 < large.activations / small.activations < 17
     assert small.parameters == 4 * 28_288_354
+    # What is made of queries and keys is there for a moment in windows too.
+    content = [
+        estimate_memory(config.replace(encoding=name), 224, training=True) for name in ("none", "irpe", "irpe_qkv")
+    ]
+    assert content[0].attention == 0 < content[1].attention < content[2].attention

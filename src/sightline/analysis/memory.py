@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from sightline import runtime
+from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
 from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
 from sightline.attention.backends.tiles import least_tokens
@@ -35,42 +35,6 @@ _TILE_QUERIES, _TILE_BUFFERS = 256, 3
 # What fresh processes took beyond the sum of the tensors: fragments of the heap, kernels' buffers.
 _OTHER, _OTHER_SHARE = 12 << 20, 16
 _FLOAT = 4
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes that a pass takes at its peak, of each kind.
-
-    Attributes:
-        tokens: of one image, prefix tokens included.
-        parameters: float32, as the model holds them.
-        gradients, optimizer: 0 for a forward; the optimizer's moments, and the running mean of the weights.
-        activations: images, patches, and what the blocks keep or use for a moment; under bfloat16 also the weights'
-            copies in it.
-        attention: scores and biases of the one layer that is being computed.
-        other: what the libraries' buffers and the allocator hold beside.
-        saved: the copy that a checkpoint is written from while the steps go on; 0 on a GPU, whose memory it is not in.
-        built: the whole model, which each process builds before it keeps its part; no part of the sum.
-        stored_bias: what a bias kept for all layers in float32 would take, as the public LookHere code keeps it; no
-            part of `total`, and 0 where the encoding has none.
-    """
-
-    tokens: int
-    parameters: int
-    gradients: int
-    optimizer: int
-    activations: int
-    attention: int
-    other: int
-    stored_bias: int
-    saved: int = 0
-    built: int = 0
-
-    @property
-    def total(self) -> int:
-        """The peak: in training the last step's gradients are still there while the next forward keeps its own."""
-        held = self.parameters + self.gradients + self.optimizer + self.saved
-        return max(self.built, held + self.activations + self.attention + self.other)
 
 
 def estimate_memory(
@@ -124,7 +88,7 @@ class PlainPass:
         parameters: how many, of the model and its encoding.
         bias: that the encoding adds to scores, "none", "directed", "learned" or "content" (each image has
             its own).
-        outputs: it adds to the outputs, too, of the attention weights.
+        looked_up, outputs: its terms that add to scores what tokens hold, and those that add to the outputs.
         angles: how many a token has in a layer.
     """
 
@@ -169,11 +133,12 @@ class PlainPass:
         except (RuntimeError, OverflowError, TypeError):
             said = f"model with encoding {config.encoding}: its parameters cannot be counted"
             raise UncountableError(said) from None
-        self.bias, self.outputs = "none", False
+        self.bias, self.looked_up, self.outputs = "none", 0, 0
         if pattern is not None:
             self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
             self.bias = "content" if pattern.made_of("queries", "keys", "attention") else self.bias
-            self.outputs = bool(pattern.made_of("attention"))
+            self.looked_up = len(pattern.made_of("queries", "keys"))
+            self.outputs = len(pattern.made_of("attention"))
         self.angles = 0 if rotation is None else rotation.angles.shape[1] * rotation.angles.shape[3]
         self.learned_angles = rotation is not None and rotation.angles.requires_grad
 
@@ -190,12 +155,12 @@ class PlainPass:
         moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
         stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
-        return self.sum(size, tokens, moment, kept, self._workspace(tokens, keys, tiled), stored)
+        return self.sum(size, tokens, moment, kept, self.workspace(tokens, keys, tiled), stored)
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
         """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
         config, grid = self.config, self.config.grid_of((size.rows, size.cols))
-        parameters = -(-self.parameters * _FLOAT // self.sharers)
+        parameters = -(-self.held // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
         of_patches = grid.cells * config.cutter.values // config.channels
@@ -217,10 +182,15 @@ class PlainPass:
             other=_OTHER + (parameters + gradients + moments + activations + attention) // _OTHER_SHARE,
             stored_bias=stored,
             saved=parameters + moments if self.saves and self.on_cpu else 0,
-            built=self.parameters * _FLOAT,
+            built=self.held,
         )
 
-    def _workspace(self, tokens: int, keys: int, tiled: bool) -> int:
+    @property
+    def held(self) -> int:
+        """Bytes of all parameters."""
+        return self.parameters * _FLOAT
+
+    def workspace(self, tokens: int, keys: int, tiled: bool) -> int:
         """Bytes that the attention of one layer takes for a moment beside q, k, v and its output."""
         config = self.config
         if self.bias == "none":
@@ -233,7 +203,12 @@ class PlainPass:
         if self.bias == "content":
             # As a bias of all images together, made again for the backward pass where it is large.
             added = min(self.batch * config.heads * tokens * keys * self.element, BIAS_BYTES)
-            return (3 + 4 * self.outputs) * (1 + self.training) * added + 8 * keys**2
+            forward = (3 + 4 * bool(self.outputs)) * (1 + self.training) * added
+            if self.training and keys > 4 * config.attention_width // config.heads:
+                # Made again, each layer's products leave holes between what the layers keep: a third of each, in the
+                # middle of what fresh processes took beyond the sum (none of it in some, two thirds in others).
+                forward += config.depth * (self.looked_up + self.outputs) * added // 3
+            return forward + 8 * keys**2
         bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
@@ -252,7 +227,7 @@ class PlainPass:
         if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
             # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
             # precision of the values, which are what terms of it are made of.
-            kept += config.depth * (1 + self.outputs) * batch * config.heads * tokens * keys * _FLOAT
+            kept += config.depth * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
             kept += batch * cells * (config.cutter.values + config.dim) * _FLOAT

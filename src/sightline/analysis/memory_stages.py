@@ -68,6 +68,8 @@ def kept_of_stages(
             attention = max(attention, (3 * pairs if one.training else heads * window**2) * one.element)
         elif one.bias == "directed":
             attention = max(attention, 2 * heads * window**2 * one.element)
+        elif one.bias == "content":
+            attention = max(attention, one.workspace(tokens, window, tiled=False))
         if one.bias != "none":
             stored += depth * heads * window**2 * _FLOAT
         # Laid into windows, and put back.
