@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import sightline
-from sightline.convert import export_weights
+from sightline.convert import export_weights, list_projects
 from sightline.models import create_model
 from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
@@ -56,6 +58,14 @@ def test_from_timm_and_verified_against_it(cli, source, tmp_path):
     code, out, _ = cli("verify", tmp_path / "m", "--against", source, "--project", "timm")
     assert code == 0
     assert out.count("equal") == 4
+
+
+def test_every_project_is_in_the_help_and_on_the_page(cli):
+    _, out, _ = cli("convert", "--help")
+    table = (Path(__file__).parents[2] / "docs" / "CONVERT.md").read_text().split("## What is kept of each")[0]
+    for project in list_projects():
+        assert re.search(rf"\b{project}\b", out), project
+        assert f"\n| `{project}` |" in table, project
 
 
 def test_other_weights_are_found_out(cli, source, state, tmp_path):
