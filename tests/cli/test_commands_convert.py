@@ -77,11 +77,13 @@ def test_other_weights_are_found_out(cli, source, state, tmp_path):
     assert out.count("DIFFERS") == 3
 
 
-@pytest.mark.parametrize("file", ["lookhere_model_LH90", "ropevit_mixed_ape", "bigvision_vit_map_sincos"])
+@pytest.mark.parametrize(
+    "file", ["lookhere_model_LH90", "ropevit_mixed_ape", "bigvision_vit_map_sincos", "swin_rope_mixed_rpb"]
+)
 def test_from_a_file_that_records_its_arguments(file, cli, tmp_path):
     from safetensors import safe_open
 
-    project = {"l": "lookhere", "r": "rope_vit", "b": "big_vision"}[file[0]]
+    project = {"l": "lookhere", "r": "rope_vit", "b": "big_vision", "s": "rope_swin"}[file[0]]
     kept = golden(file)
     with safe_open(FOLDER / f"{file}.safetensors", "pt") as opened:
         arguments = opened.metadata()["args"]
@@ -91,7 +93,9 @@ def test_from_a_file_that_records_its_arguments(file, cli, tmp_path):
     assert code == 0, err
     model = sightline.load_model(tmp_path / "m")
     with torch.inference_mode():
-        if project == "big_vision":
+        if project == "rope_swin":
+            assert (model(kept["in.x"]) - kept["out.logits"]).abs().max() <= 5e-5
+        elif project == "big_vision":
             assert (model(kept["in.x_nhwc"].permute(0, 3, 1, 2)) - kept["out.logits"]).abs().max() <= 2e-5
         else:
             assert (model(kept["in.train"]) - kept["out.train.logits"]).abs().max() <= 2e-5
