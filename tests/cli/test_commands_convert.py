@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import pickle
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import sightline
-from sightline.convert import export_weights
+from sightline.convert import export_weights, list_projects
 from sightline.models import create_model
 from sightline.runtime import import_timm
 from tests.contract.randomise import randomise_parameters
@@ -58,6 +60,14 @@ def test_from_timm_and_verified_against_it(cli, source, tmp_path):
     assert out.count("equal") == 4
 
 
+def test_every_project_is_in_the_help_and_on_the_page(cli):
+    _, out, _ = cli("convert", "--help")
+    table = (Path(__file__).parents[2] / "docs" / "CONVERT.md").read_text().split("## What is kept of each")[0]
+    for project in list_projects():
+        assert re.search(rf"\b{project}\b", out), project
+        assert f"\n| `{project}` |" in table, project
+
+
 def test_other_weights_are_found_out(cli, source, state, tmp_path):
     cli("convert", "timm", source, tmp_path / "m", *TINY)
     other = {**state, "blocks.0.mlp.fc1.bias": state["blocks.0.mlp.fc1.bias"] + 1e-3}
@@ -67,11 +77,13 @@ def test_other_weights_are_found_out(cli, source, state, tmp_path):
     assert out.count("DIFFERS") == 3
 
 
-@pytest.mark.parametrize("file", ["lookhere_model_LH90", "ropevit_mixed_ape", "bigvision_vit_map_sincos"])
+@pytest.mark.parametrize(
+    "file", ["lookhere_model_LH90", "ropevit_mixed_ape", "bigvision_vit_map_sincos", "swin_rope_mixed_rpb"]
+)
 def test_from_a_file_that_records_its_arguments(file, cli, tmp_path):
     from safetensors import safe_open
 
-    project = {"l": "lookhere", "r": "rope_vit", "b": "big_vision"}[file[0]]
+    project = {"l": "lookhere", "r": "rope_vit", "b": "big_vision", "s": "rope_swin"}[file[0]]
     kept = golden(file)
     with safe_open(FOLDER / f"{file}.safetensors", "pt") as opened:
         arguments = opened.metadata()["args"]
@@ -81,7 +93,9 @@ def test_from_a_file_that_records_its_arguments(file, cli, tmp_path):
     assert code == 0, err
     model = sightline.load_model(tmp_path / "m")
     with torch.inference_mode():
-        if project == "big_vision":
+        if project == "rope_swin":
+            assert (model(kept["in.x"]) - kept["out.logits"]).abs().max() <= 5e-5
+        elif project == "big_vision":
             assert (model(kept["in.x_nhwc"].permute(0, 3, 1, 2)) - kept["out.logits"]).abs().max() <= 2e-5
         else:
             assert (model(kept["in.train"]) - kept["out.train.logits"]).abs().max() <= 2e-5

@@ -107,7 +107,7 @@ def test_parity(file: str, dtype: torch.dtype, fit: str | None, toys: Any) -> No
         assert_close(placed(images), tensors[f"out.{tag}.logits"], OUTPUTS)
         if (hidden := tensors.get(f"out.{tag}.pre_logits")) is not None:
             head: Any = model.head
-            pooled = model.pool(model.encode(rows, layout), layout)
+            pooled = placed.pool(placed.encode(rows, layout), layout)
             assert_close(head.fc1(pooled).tanh(), hidden, OUTPUTS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from sightline.convert import import_weights
+from sightline.convert import export_weights, import_weights
 from sightline.errors import InputError
 from sightline.models.architectures.swin import Swin
 from sightline.runtime import import_timm
@@ -23,7 +23,7 @@ def both() -> tuple[Swin, Any]:
     tensors, said = read(NAME)
     given = {key: value for key, value in said.items() if key not in ("cases", "blocks")}
     ours = import_weights("timm", weights(tensors), {"model": timm_name(NAME), **given})
-    theirs = import_timm().create_model(timm_name(NAME), **given).eval()
+    theirs = import_timm().create_model(timm_name(NAME), strict_img_size=False, **given).eval()
     theirs.load_state_dict(weights(tensors))
     assert isinstance(ours, Swin)
     return ours, theirs
@@ -73,3 +73,20 @@ def test_what_is_not_ours_is_no_silent_argument(both: tuple[Swin, Any], given: d
     with pytest.raises((InputError, TypeError), match=words):
         both[0].set_input_size(64, **given)
     assert both[0].config == before
+
+
+@pytest.mark.parametrize("size", [(32, 64), (36, 52)])
+def test_gradients_are_timms(both: tuple[Swin, Any], size: tuple[int, int]) -> None:
+    """Of every weight, also where windows are filled with zeros."""
+    images = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2))
+    for model in both:
+        torch.nn.functional.cross_entropy(model(images), torch.tensor([1, 3])).backward()
+    ours, theirs = both
+    with torch.no_grad():
+        for weight in ours.parameters():
+            weight.copy_(weight.grad)
+    # Under the names that weights have there.
+    found, _ = export_weights(ours, "timm")
+    for name, weight in theirs.named_parameters():
+        assert weight.grad.norm() > 0, name
+        assert (found[name] - weight.grad).norm() <= 1e-4 * weight.grad.norm(), name
