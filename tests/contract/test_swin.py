@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,7 @@ from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
+from sightline.fine_tune import begin_with
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.load import load_model, save_model
@@ -218,6 +221,20 @@ def test_a_stage_that_was_pruned_takes_what_reads_it_along() -> None:
     assert torch.equal(model(image.unsqueeze(0)), last)
 
 
+@torch.no_grad()
+def test_timm_s_features_are_the_stages() -> None:
+    """All of them unasked, as of timm's own Swin."""
+    images, timm = torch.randn(1, 3, 64, 48), sightline.timm.timm
+    for asked, widths in (({}, [96, 192]), ({"out_indices": (0,)}, [96]), ({"out_indices": (-1,)}, [192])):
+        made = timm.create_model("sightline_swin_micro_patch4", features_only=True, **asked)
+        features: Any = made.eval()
+        assert features.feature_info.channels() == [one.shape[1] for one in features(images)] == widths
+    assert features.feature_info.reduction() == [8]
+    assert features(images)[0].shape[2:] == (8, 6)
+    axial = timm.create_model("sightline_axial_vit_micro_patch4", features_only=True)
+    assert [one.shape[1:] for one in axial(images)] == [(192, 16, 12)] * 3
+
+
 def test_attention_is_seen_in_windows_alone() -> None:
     model, seen = model_of(), []
     with recording(lambda one: seen.append(one)), torch.no_grad():
@@ -249,6 +266,32 @@ def test_refused_in_one_line(fields, match) -> None:
     with pytest.raises(InputError, match=match) as caught:
         create_model("swin_micro_patch4", **fields)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_the_architecture_change_those_of_the_registered_model() -> None:
+    """One that is given leaves the others as they are: a window needs no depths and heads beside it."""
+    own = {"depths": [2, 4], "heads": [6, 12], "window": 4}
+    assert model_config("swin_micro_patch4", architecture_options={"window": 2}).architecture_options == {
+        **own, "window": 2,
+    }  # fmt: skip
+    grows = model_config("swin_micro_patch4", architecture_options={"window_grows": True})
+    assert grows.architecture_options == {**own, "window_grows": True}
+    model = begin_with(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
+    assert model.config.architecture_options == {**own, "edges": "padded"}
+    # Of another architecture they are its own.
+    assert model_config("swin_micro_patch4", architecture="vit", patch_norm=False).architecture_options == {}
+    with pytest.raises(InputError, match="architecture vit: option 'window' is not known"):
+        create_model("vit_micro_patch4", depth=1, architecture_options={"window": 2})
+    with pytest.raises(InputError, match="architecture_options 3: expected names and values"):
+        model_config("swin_micro_patch4", architecture_options=3)
+
+
+def test_dropped_patches_are_refused_before_the_first_step() -> None:
+    """A schedule may drop none for long."""
+    drop = PackingConfig(tokens=64, drop="schedule", drop_options={"least": 0.0})
+    config = tiny_config(model="swin_micro_patch4", model_options={}, encoding="rpe_learned", packing=drop)
+    with pytest.raises(InputError, match=r"packing.drop schedule: architecture swin takes whole images"):
+        build_model(config, open_source("digits"))
 
 
 def test_what_is_done_with_other_models_and_refused_here() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sightline import registry
@@ -72,7 +73,17 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     """
     if name not in SIZES:
         raise choose("model", name, SIZES)
-    return configure(ViTConfig, {**SIZES[name], **overrides}, f"model {name}")
+    return configure(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
+
+
+def with_architecture(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a configuration with all options of its architecture: those that are not given stay as they were,
+    unless it is another architecture."""
+    was = before.get("architecture", "vit")
+    own = before.get("architecture_options", {}) if changes.get("architecture", was) == was else {}
+    given = changes.get("architecture_options", {})
+    # What is no mapping is refused by name.
+    return {**changes, "architecture_options": {**own, **given} if isinstance(given, Mapping) else given}
 
 
 def make_model(config: ViTConfig) -> Model:

@@ -146,7 +146,7 @@ class TimmSurface(Model):
     @property
     def out_indices(self) -> int | tuple[int, ...]:
         """Which intermediates timm's `features_only` gives unless others are asked for."""
-        return 3
+        return min(3, len(self.blocks))
 
     def _taken(self, indices: int | Sequence[int] | None) -> list[int]:
         """Which intermediates `indices` mean, counted from 0, in order, each once."""
@@ -326,7 +326,7 @@ class TimmSurface(Model):
         """Other patches from now on; see `models.patch_size.set_patch_size`."""
         set_patch_size(self, patch_size, image_size)
 
-    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None, **_: Any) -> None:
+    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None) -> None:
         """timm's name of `set_patch_size`; without `patch_size` nothing is to do: any size runs as it is."""
         if patch_size is not None:
             self.set_patch_size(patch_size, img_size)
