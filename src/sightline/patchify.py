@@ -45,9 +45,9 @@ def _cut(images: Tensor, tall: int, wide: int) -> Tensor:
 
 def unpatchify(patches: Tensor, grid: Grid, patch_size: int) -> Tensor:
     """The inverse of `patchify`: [batch, rows * cols, channels * patch_size**2] to images."""
-    batch = patches.shape[0]
-    cut = patches.reshape(batch, grid.rows, grid.cols, -1, patch_size, patch_size)
-    return cut.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, grid.rows * patch_size, grid.cols * patch_size)
+    batch, channels = patches.shape[0], patches.shape[-1] // patch_size**2
+    cut = patches.reshape(batch, grid.rows, grid.cols, channels, patch_size, patch_size)
+    return cut.permute(0, 3, 1, 4, 2, 5).reshape(batch, channels, grid.rows * patch_size, grid.cols * patch_size)
 
 
 def nearest_multiples(side: int, patch_size: int) -> list[int]:

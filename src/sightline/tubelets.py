@@ -61,7 +61,7 @@ class TubeletCutter(Cutter):
         stills, grid = fit_to_patches(clips.transpose(1, 2).flatten(0, 1), self.patch_size, self.fit)
         rows = patchify(stills, self.patch_size)
         rows = rows.reshape(batch, count, self.tubelet, grid.cells, channels, self.patch_size**2)
-        return rows.permute(0, 1, 3, 4, 2, 5).reshape(batch, count * grid.cells, -1), Grid(count, *grid)
+        return rows.permute(0, 1, 3, 4, 2, 5).reshape(batch, count * grid.cells, self.values), Grid(count, *grid)
 
     def uncut(self, rows: Tensor, grid: Grid) -> Tensor:
         """The clips [batch, channels, frames, height, width], after `fit` and with the repeated frames, of these

@@ -95,6 +95,20 @@ ADMITTED = [
 ]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("encoding", ["lookhere_90", "learned_1d"])
+def test_no_images_give_no_answers(family, encoding):
+    """As a rank has none in the last step of a run."""
+    model = made(family, encoding, "mean")
+    assert model([]).shape == (0, 5)
+    assert model.forward_features([]) == []
+    last, found = model.forward_intermediates([], output_fmt="NLC")
+    assert last == []
+    assert all(one == [] for one in found)
+    assert model(torch.zeros(0, 3, 32, 32)).shape == (0, 5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "encoding", "pool"), ADMITTED)
 def test_packed_is_single_in_any_order_with_its_gradients(family, encoding, pool):

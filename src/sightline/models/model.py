@@ -207,7 +207,7 @@ class Model(nn.Module):
 
     def in_attention_order(self, rows: Tensor, layout: TokenLayout) -> tuple[Tensor, TokenLayout]:
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
-        if not self.blocks.takes_tiles:
+        if not (self.blocks.takes_tiles and layout.segments):
             return rows, layout
         tile = preferred_tile(self.encoding.pattern(0, layout), layout)
         if tile is None or any(segment.tile is not None for segment in layout.segments):

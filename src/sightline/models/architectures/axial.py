@@ -19,6 +19,7 @@ from sightline.models.config import ViTConfig
 from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
+from sightline.segment import Segment, Window
 
 _ROWS, _COLUMNS = 0, 1
 
@@ -76,7 +77,9 @@ class AxialBlock(Block):
         x = x.unflatten(1, (rows, cols))
         x = x if of_rows else x.transpose(1, 2)
         shape, grid = x.shape[:2], Grid(1, cols) if of_rows else Grid(rows, 1)
-        along = TokenLayout.uniform(grid, shape[0] * shape[1], num_prefix_tokens=0, device=layout.device)
+        # As in `lines`, what is displaced in a line is displaced in its image.
+        line = Segment.whole(grid, layout.device, window=Window(grid, (0, 0), 0, layout.segments[0].grid))
+        along = TokenLayout((line,), rows=shape[0] * shape[1], num_prefix_tokens=0)
         x = self.attn(x.flatten(0, 1), layer, along, encoding).unflatten(0, shape)
         return (x if of_rows else x.transpose(1, 2)).flatten(1, 2)
 

@@ -160,6 +160,7 @@ class SwinBlock(Block):
     """A block with attention in windows; the first of a stage merges patches before.
 
     Attributes:
+        dim: width of what it gives.
         merge: of what the stage before gave; None where there was none, or the layer is not the first.
     """
 
@@ -168,6 +169,7 @@ class SwinBlock(Block):
         own, place = stage_config(config, stage), layer - options.firsts[stage]
         super().__init__(own, layer)
         trained = trained_grid(config, options, stage)
+        self.dim = own.dim
         self.attn = WindowAttention(own, options, shifted=place % 2 == 1, trained=trained)
         self.merge = PatchMerging(stage_config(config, stage - 1), own.dim) if stage and not place else None
 
@@ -195,6 +197,13 @@ class SwinTrunk(Trunk):
         for _ in range(self.options.stage_of(layer)):
             layout = merged(layout)
         return layout
+
+    def layer(self, layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        if layout.segments:
+            return super().layer(layer, tokens, layout, encoding)
+        # No patch is there to be merged; what a norm of this stage is given has its width all the same.
+        block: Any = self[layer]
+        return tokens.new_zeros(layout.rows, self.layout_after(layer, layout).slots, block.dim)
 
 
 class Swin(TimmSurface):
