@@ -183,12 +183,19 @@ def say_predict_or_export(model: str | Path) -> None:
 
 def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     """Export for ONNX Runtime where it can be made and checked here, else for torch; fine-tune what was trained for
-    that."""
+    that, on labels; nothing of a model that is not exported."""
     from sightline.export import SUFFIXES
+    from sightline.export.refusals import never_exported
+    from sightline.load import config_of
 
-    if _record(model).get("architecture", {}).get("task") == "masked_patches":
+    record = _record(model)
+    if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        say_next("train", "--data", _data(Path(model)), "--init-from", model, *writing("--out", tuned), stream=stream)
+        # A folder without labels is one for what has them where its folders are classes.
+        data = (_data(Path(model)) or "").replace("images:", "imagefolder:") or None
+        say_next("train", "--data", data, "--init-from", model, *writing("--out", tuned), stream=stream)
+        return
+    if record and never_exported(config_of(record)):
         return
     kind = "onnx" if all(map(importlib.util.find_spec, _ONNX)) else "torch"
     out = Path(f"{run_of(model).resolve().name}{SUFFIXES[kind]}")
