@@ -112,6 +112,8 @@ def test_predict_takes_files_and_folders(run: Path, data: Path, tmp_path: Path, 
     assert said[0]["top"] == said[1]["top"]
     assert main(["predict", str(run), str(gif), "--precision", "float32", "--frames", "2"]) == 0
     assert "16x12 px, 2 frames of it seen at 16x12 as 4x3x1 patches" in capsys.readouterr().out
+    assert main(["predict", str(run), str(still), "--precision", "float32"]) == 0
+    assert ", 1 frame of it seen at" in capsys.readouterr().out
 
 
 def test_predict_goes_on_and_notices_another_frame(run: Path, tmp_path: Path, capsys) -> None:

@@ -10,9 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
+import sightline
 from sightline import create_model, save_model
+from sightline.checkpoint import write_folder
 from sightline.cli import next_step
 from sightline.data.summary import Summary
+from sightline.load import model_files
 from sightline.predictions import read_predictions
 from sightline.recipes import recipe_for
 from tests.tiny import pictures
@@ -155,3 +158,22 @@ def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):
     assert following(cli("pack", "stats", "scenes:pairs", "--images", 9)[1])[-2:] == ["--data", "scenes:pairs"]
     words = following(cli("pack", "stats", "digits", "--images", 9)[1])
     assert words == ["train", "--data", "digits", "--set", "packing.tokens=1024"]
+
+
+@pytest.mark.parametrize(("name", "options", "offered"), [
+    ("swin_micro_patch4", {}, False),
+    ("vit_micro_patch4", {"embedder": "tubelets", "clip_frames": 4, "encoding": "rope_axial"}, False),
+    ("axial_vit_micro_patch4", {"depth": 2}, True),
+])  # fmt: skip
+def test_an_export_is_offered_of_what_is_exported(name, options, offered, tmp_path, capsys):
+    sightline.save_model(sightline.create_model(name, **options), tmp_path / "m")
+    next_step.say_export(tmp_path / "m")
+    assert capsys.readouterr().out.startswith("next: sightline export ") == offered
+
+
+def test_what_was_trained_without_labels_is_tuned_on_labels(tmp_path, capsys):
+    masked = {"task": "masked_patches", "head": "masked_patches", "num_classes": 0}
+    model, about = sightline.create_model("vit_micro_patch4", **masked), {"config": {"data": "images:DIR"}}
+    write_folder(tmp_path / "m", model_files(model, about))
+    next_step.say_export(tmp_path / "m")
+    assert "--data imagefolder:DIR --init-from" in capsys.readouterr().out

@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from sightline.cli.run_folder import _fields as fields_seen
 from sightline.cli.run_folder import best_step, read_answers, read_validation
 from sightline.data.source import Example
 from sightline.errors import InputError
+from sightline.models import create_model
 from sightline.predictions import Prediction, dump_predictions, read_predictions
 from sightline.run_files import PREDICTIONS
 from sightline.targets import Label
@@ -107,3 +109,11 @@ def test_a_score_that_is_none_is_refused(score, tmp_path):
     (tmp_path / PREDICTIONS).write_text(dump_predictions([line]).replace("0.250000", score))
     with pytest.raises(InputError, match=f"{PREDICTIONS}:2: not a prediction"):
         read_predictions(tmp_path / PREDICTIONS)
+
+
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_what_an_image_would_see_is_not_said_of_windows_and_lines(name):
+    for encoding in ("lookhere_90", "rope_mixed+rpe_learned"):
+        assert fields_seen(create_model(name, encoding=encoding), "a") == []
+    (first, last) = fields_seen(create_model("vit_micro_patch4", encoding="lookhere_90"), "a")
+    assert (first.grid, last.layer) == ((7, 7), 3)

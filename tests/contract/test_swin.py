@@ -16,6 +16,7 @@ from sightline.analysis.measures.token_norms import TokenNorms
 from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import Recorded, recording
+from sightline.cli.analyse_run import _that_fit as measures_that_fit
 from sightline.data.discovery import open_source
 from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
@@ -233,6 +234,12 @@ def test_timm_s_features_are_the_stages() -> None:
     assert features(images)[0].shape[2:] == (8, 6)
     axial = timm.create_model("sightline_axial_vit_micro_patch4", features_only=True)
     assert [one.shape[1:] for one in axial(images)] == [(192, 16, 12)] * 3
+
+
+def test_the_command_refuses_stages_once(capsys) -> None:
+    with pytest.raises(InputError, match="its stages have other heads"):
+        measures_that_fit(model_of(), "a", {}, [TokenNorms], {}, lambda _: None, explicit=False)
+    assert capsys.readouterr().err == ""
 
 
 def test_attention_is_seen_in_windows_alone() -> None:

@@ -122,3 +122,11 @@ def test_what_is_asked_of_data_that_nobody_knows_is_said_without_them() -> None:
         assert unknown.startswith("The images are those of masks:mine. ")
         assert words in unknown
         assert "them" not in unknown
+
+
+@pytest.mark.parametrize("metric", ["patch_loss", "patch_accuracy", "patch_mse"])
+def test_a_model_without_labels_names_nothing(metric: str) -> None:
+    for data, task in (("scenes", "glyphs"), ("images:DIR", "masked_patches")):
+        said = data_words(row(metric=metric, data=data, task=task))
+        assert "name it" not in said
+        assert "hidden" in said

@@ -83,3 +83,11 @@ def test_the_page_and_the_terminal_say_which():
     screen = io.StringIO()
     print_accuracy(rows, Console(file=screen, width=120))
     assert "looker, patches of 2 px" in screen.getvalue()
+
+
+def test_clips_are_not_called_images():
+    rows = [replace(one, data="clips:DIR", task="classification") for one in (of_clips(4, 0.5), of_clips(8, 0.6))]
+    said = explain.introduction([], rows, {"looker": SeenSizes.of_one(32)})["trainings"]
+    assert [words.split(" of ")[0] for words in said] == ["on clips"]
+    assert explain.data_words(rows[0]) == "The clips are those of clips:DIR."
+    assert "eight directions" in explain.data_words(replace(rows[0], data="moving"))

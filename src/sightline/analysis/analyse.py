@@ -38,6 +38,13 @@ def analysed(
     return analysed_together(model, made, images, sizes, called=called, advance=advance)[0]
 
 
+def refuse_stages(model: Model) -> None:
+    """Raise InputError where a model has stages of other widths."""
+    if model.num_features != model.embed_dim:
+        heads = "stages have other heads and grids, which no measure shows"
+        raise InputError(f"analyse: architecture {model.name}: its {heads} (expected a trunk without stages)")
+
+
 def analysed_together(
     model: Model,
     measures: Mapping[str, Callable[[Model], Measure]] | Sequence[type[Measure]],
@@ -58,9 +65,7 @@ def analysed_together(
     Raises:
         InputError: a measure is not for this model, or as `looked_at`; before anything is computed.
     """
-    if model.num_features != model.embed_dim:
-        heads = "stages have other heads and grids, which no measure shows"
-        raise InputError(f"analyse: architecture {model.name}: its {heads} (expected a trunk without stages)")
+    refuse_stages(model)
     make = measures if isinstance(measures, Mapping) else {one.name: one for one in measures}
     for one in make.values():
         if isinstance(one, type):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
+from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -44,6 +45,13 @@ def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
     return model.encoding.pattern(layer, layout)
 
 
+def attends_in_parts(model: Model) -> bool:
+    """Whether layers attend inside parts of an image (windows, lines), of which the encoding is then asked."""
+    config, grid = model.config, model.config.train_grid
+    parts = any(one.merged or one.keys(grid.cells, grid) < one.tokens(grid.cells, grid) for one in model.stages(config))
+    return parts or isinstance(model.encoding, StagedEncoding)
+
+
 def refuse_unbiased(what: str, model: Model) -> None:
     """Refuse a model whose encoding does not bias the scores of any layer, or whose layers attend inside parts of an
     image, of which the encoding is then asked instead of the image.
@@ -51,8 +59,8 @@ def refuse_unbiased(what: str, model: Model) -> None:
     Raises:
         InputError: names the encoding, or the architecture.
     """
-    config, grid = model.config, model.config.train_grid
-    if any(one.merged or one.keys(grid.cells, grid) < one.tokens(grid.cells, grid) for one in model.stages(config)):
+    grid = model.config.train_grid
+    if attends_in_parts(model):
         raise InputError(
             f"{what}: architecture {model.name} attends inside parts of an image (expected attention over all of it)"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline import runtime, signals
-from sightline.analysis.analyse import analysed_together
+from sightline.analysis.analyse import analysed_together, refuse_stages
 from sightline.analysis.found import Analysis
 from sightline.analysis.images import NATIVE, Size
 from sightline.analysis.labels import SplitBatches, split_batches
@@ -228,6 +228,7 @@ def _that_fit(
     Args:
         tried: told of each.
     """
+    refuse_stages(model)
     made: dict[str, Make] = {}
     some = {size: batches.ends() for size, batches in images.items()}
     for one in chosen:

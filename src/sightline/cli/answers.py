@@ -169,7 +169,8 @@ def _in_words(record: dict[str, Any], task: Task) -> str:
     # For people width x height; the JSON has (height, width), as everything inside.
     size, seen = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
     *thick, rows, cols = record["grid"]
-    frames = f" {record['frames']} frames of it" if "frames" in record else ""
+    count = record.get("frames")
+    frames = "" if count is None else f" {count} {'frame' if count == 1 else 'frames'} of it"
     grid = "x".join(map(str, (cols, rows, *thick)))
     about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
     said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}

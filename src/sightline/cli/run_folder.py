@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sightline.analysis.views import field_of_view
+from sightline.analysis.views import attends_in_parts, field_of_view
 from sightline.analysis_rows import ANALYSIS, AnalysisRow, read_analysis
 from sightline.cli.next_step import run_of, warn
 from sightline.data.image_file import read_image
@@ -126,8 +126,8 @@ def _split_of(source: Source) -> str:
 
 
 def _fields(model: Model, run: str) -> list[content.FieldsOfView]:
-    if len(model.config.train_grid) != 2:
-        # A clip has no one figure of rows and columns.
+    if len(model.config.train_grid) != 2 or attends_in_parts(model):
+        # A clip has no one figure of rows and columns, and what a window or a line sees is not what an image would.
         return []
     # Odd, so that the centre query stands in the middle.
     grid = Grid(*(side - 1 + side % 2 for side in model.config.train_grid))

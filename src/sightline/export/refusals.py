@@ -9,7 +9,8 @@ from sightline.declared import refuse_beyond_memory
 from sightline.encodings.create import Combined
 from sightline.encodings.pattern.rpe_learned import RpeLearned
 from sightline.errors import InputError, choose
-from sightline.models import Model
+from sightline.models import Model, ViTConfig
+from sightline.models.create import architecture_class
 from sightline.models.head import TokenHead
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
@@ -48,6 +49,15 @@ def require_packages() -> None:
         raise InputError(f"export --to onnx: needs {', '.join(missing)}; install: pip install 'sightline[onnx]'")
 
 
+def never_exported(config: ViTConfig) -> str:
+    """Why no model of a configuration is exported, whatever its head and weights; "" where one may be."""
+    kind = architecture_class(config.architecture)
+    if kind.unexported:
+        return f"architecture {kind.name}: {kind.unexported}"
+    clips = "a model of clips; programs are made for sizes of images alone (expected one of images)"
+    return clips if len(config.train_grid) != 2 else ""
+
+
 def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = False) -> None:
     """Refuse what cannot be exported, before any work.
 
@@ -60,12 +70,8 @@ def check_exportable(model: Model, to: str, *, opset: int = OPSET, int8: bool = 
         raise InputError(f"export: expected a VisionTransformer, got {type(model).__name__}")
     if isinstance(model.head, TokenHead) and model.head.unexported:
         raise InputError(f"export: head {model.head.name}: {model.head.unexported}")
-    if model.unexported:
-        raise InputError(f"export: architecture {model.name}: {model.unexported}")
-    if len(model.config.train_grid) != 2:
-        raise InputError(
-            "export: a model of clips; programs are made for sizes of images alone (expected one of images)"
-        )
+    if refused := never_exported(model.config):
+        raise InputError(f"export: {refused}")
     if to == "torch":
         return
     encoding = model.encoding

@@ -34,7 +34,12 @@ def data_words(row: ResultRow) -> str:
         return f"The images are those of {row.data}. {about['asked_of_any'][row.metric]}"
     known = about["data"]
     said = [known[kind] for kind in dict.fromkeys((row.task, row.data)) if kind in known]
-    return " ".join(said) or f"The images are those of {row.data}."
+    return " ".join(said) or f"The {_shown([row])} are those of {row.data}."
+
+
+def _shown(rows: Sequence[ResultRow]) -> str:
+    """What a model was shown."""
+    return "clips" if any(row.frames for row in rows) else "images"
 
 
 def case_words(row: ResultRow) -> str:
@@ -91,7 +96,7 @@ def introduction(
         details.append(f"patches of {patches[0]} {TIMES} {patches[0]} px")
     trainings: dict[str, list[str]] = {}
     for name in names:
-        words = f"on images of {seen[name].words}"
+        words = f"on {_shown([row for row in rows if row.run == name])} of {seen[name].words}"
         if name in known and known[name].train_images:
             # Of a folder they are fewer, each shown several times.
             words += f", {known[name].train_images:,} shown in all"
