@@ -125,8 +125,8 @@ def test_an_architecture_of_stages_is_one_file(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(plugins, "given", [])
     monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
     plugins.add(tmp_path)
-    theirs = model_config("swin_micro_patch4", architecture="outside_pyramid", num_classes=3)
-    ours = theirs.replace(architecture="swin")
+    ours = model_config("swin_micro_patch4", num_classes=3)
+    theirs = ours.replace(architecture="outside_pyramid")
     # 2 layers of 64 patches and 4 of 16, in which 16 met 16 of 96 and of 192 channels.
     met = 2 * 64 * 96 + 4 * 16 * 192
     assert forward_flops(ours, [64]) - forward_flops(theirs, [64]) == 2 * 2 * met * (16 - 2)
