@@ -162,6 +162,18 @@ def _record(model: str | Path) -> dict[str, Any]:
         return {}
 
 
+def _labelled(model: str | Path) -> str | None:
+    """The data of a run where it says what is in its images, else what names a folder that does."""
+    from sightline.data.discovery import source_class, taken_apart
+
+    data = _data(Path(model))
+    try:
+        unlabelled = data is not None and "label" not in source_class(taken_apart(data)[0]).provides
+    except SightlineError:
+        return data
+    return "imagefolder:DIR" if unlabelled else data
+
+
 def _exported(model: str | Path) -> bool:
     """Whether a model is of a kind that can be exported; what is not known may be."""
     from sightline.load import config_of, read_record
@@ -200,7 +212,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
 
     if _record(model).get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        say_next("train", "--data", _data(Path(model)), "--init-from", model, *writing("--out", tuned), stream=stream)
+        say_next("train", "--data", _labelled(model), "--init-from", model, *writing("--out", tuned), stream=stream)
         return
     if not _exported(model):
         return
