@@ -110,6 +110,7 @@ def test_options_of_the_new_encoding(trained):
     [
         ("vit_small_patch16", {}, ["is no vit_small_patch16", "dim 48 (expected 384)", "patch_size 4 (expected 16)"]),
         ("vit_smal_patch16", {}, ["did you mean 'vit_small_patch16'"]),
+        ("vit_smal_patch16", {"num_classes": 3}, ["did you mean 'vit_small_patch16'"]),
         ("vit_smal_patch16", {"depth": 1}, ["did you mean 'vit_small_patch16'"]),
         (None, {"encoding": "rope_mixd"}, ["did you mean 'rope_mixed'"]),
         (None, {"depht": 3}, ["did you mean 'depth'"]),
@@ -124,6 +125,21 @@ def test_what_does_not_fit_is_named(name, options, says, trained):
         sightline.create_model(name, init_from=trained, **options)
     for words in says:
         assert words in str(caught.value)
+
+
+def test_a_swin_is_what_its_name_says_whatever_its_encoding_and_window():
+    trained = create_model("swin_micro_patch4", encoding="rope_axial", num_classes=3)
+    same = sightline.create_model("swin_micro_patch4", init_from=trained)
+    assert same.config == trained.config
+    asked = {"architecture_options": {"window_grows": True}}
+    for name in (None, "swin_micro_patch4"):
+        grows = sightline.create_model(name, init_from=trained, **asked)
+        assert grows.config.architecture_options == {**trained.config.architecture_options, "window_grows": True}
+        assert torch.equal(grows.blocks[5].mlp.fc1.weight, trained.blocks[5].mlp.fc1.weight)
+        # Made of one that grows.
+        assert sightline.create_model(name, init_from=grows).config == grows.config
+    with pytest.raises(InputError, match=r"is no swin_tiny.*depth 6 \(expected 12\).*depths \[2, 4\] \(expected"):
+        sightline.create_model("swin_tiny_patch4_window7", init_from=trained)
 
 
 def test_without_a_checkpoint_a_name_is_needed():

@@ -150,16 +150,18 @@ def _same_encoding(trained: Model, model: Model) -> bool:
 
 def _check_name(name: str, options: dict[str, Any], trained: Model, where: str) -> None:
     """Refuse a registered size, with the options changed, that is not the checkpoint's."""
-    models.model_config(name)
+    models.model_config(name)  # Refuses a name that is not known.
+    fields = SIZES[name]
     # Other patches are made of the weights' own.
-    same = {key: value for key, value in options.items() if key in SIZES[name] and key != "patch_size"}
+    same = {key: value for key, value in options.items() if key in fields and key != "patch_size"}
     size = models.model_config(name, **same)
-    wrong = [
-        f"{key} {getattr(trained.config, key)} (expected {getattr(size, key)})"
-        for key in SIZES[name]
-        # Heads share the widths of the weights; the training image is the checkpoint's own.
-        if key not in ("image_size", "heads", "mlp_ratio") and getattr(trained.config, key) != getattr(size, key)
-    ]
+    # Heads share the widths of the weights; the training image, the encoding and the pooling are the checkpoint's own.
+    free = ("image_size", "heads", "mlp_ratio", "encoding", "pool", "architecture_options")
+    own = trained.config
+    pairs = {key: (getattr(own, key), getattr(size, key)) for key in fields if key not in free}
+    # Of its options, windows are a choice at each size.
+    pairs["depths"] = (own.architecture_options.get("depths"), size.architecture_options.get("depths"))
+    wrong = [f"{key} {has} (expected {expected})" for key, (has, expected) in pairs.items() if has != expected]
     if trained.config.mlp_hidden != size.mlp_hidden:
         wrong.append(f"MLP width {trained.config.mlp_hidden} (expected {size.mlp_hidden})")
     if wrong:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from PIL import Image
 
 import sightline
+from sightline import recipes, registry
+from sightline.tasks.base import Task
 from tests.tiny import tree
 
 
@@ -116,3 +119,13 @@ def test_found_39_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
     # A line each, and seven of a heading, a rule and what is said below.
     assert len(cli("encodings")[1].splitlines()) <= len(listed) + 7
     refused("encodings", "lookhere_9", says=["lookhere_9", "did you mean"])
+
+
+def test_the_help_of_train_names_every_recipe_and_task(cli):
+    code, out, _ = cli("train", "--help")
+    words = set(re.split(r"[^\w]+", out))
+    assert code == 0
+    # Lines are broken at hyphens and slashes alone, which no name has.
+    assert {name for name, (data, _) in recipes._RECIPES.items() if name != data[0]} - words == set()
+    assert {data for kinds, _ in recipes._RECIPES.values() for data in kinds} - words == set()
+    assert set(registry.classes(Task, "sightline.tasks")) - words == set()

@@ -158,3 +158,15 @@ def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path
     assert len(list((tmp_path / "kept").iterdir())) == len(shown) == 2
     tables = stored_tables(find_logits(tmp_path / "kept"))
     assert [one.table.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
+
+
+def test_one_file_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):
+    """Other patches do not go on with what was measured before, nor stand beside it: they replace it, if asked to."""
+    file, words = tmp_path / "rows.jsonl", ("--resolutions", "16", "--images", "8", "--split", "test", "--no-shrink")
+    asked = ("evaluate", tiny_run, "--data", "digits", *words, "--out", file)
+    for side in ("8", "2"):
+        if file.exists():
+            refused(*asked, "--patch-size", side, says=[str(file), "--overwrite"])
+        assert cli(*asked, "--patch-size", side, "--overwrite")[0] == 0
+        assert {row.patch_size for row in read_rows(file)} == {int(side)}
+    assert {one.name for one in tmp_path.iterdir() if one.name.startswith(".")} == set()

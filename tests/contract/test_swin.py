@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import sightline.timm
 from sightline.analysis import analysed_together
 from sightline.analysis.flops import forward_flops
 from sightline.analysis.measures.token_norms import TokenNorms
@@ -178,11 +181,58 @@ def test_stages_are_the_features() -> None:
     assert [tuple(one.shape[1:]) for one in found] == [(24, 9, 7), (48, 5, 4)]
     said = [(one["num_chs"], one["reduction"]) for one in model.feature_info]
     assert said == [(24, 4), (48, 8)]
-    assert model.prune_intermediate_layers(1) == [3]
     with pytest.raises(InputError, match="stages"):
         model.forward_intermediates(image.unsqueeze(0), indices=3)
+    with pytest.raises(InputError, match=r"^stop_early: .* of 48 channels, and layer 1 gives 24 .*intermediates_only"):
+        model.forward_intermediates(image.unsqueeze(0), indices=[0], stop_early=True)
     model.reset_classifier(0)
     assert model.num_features == 48
+
+
+@pytest.mark.parametrize(("asked", "stages"), [({}, [0, 1]), ({"out_indices": [0]}, [0]), ({"out_indices": 1}, [1]),
+                                               ({"out_indices": (-1, 0)}, [0, 1])])  # fmt: skip
+@torch.no_grad()
+def test_timm_s_features_count_stages(asked, stages) -> None:
+    """A model that timm prunes gives the maps of the whole one, and says whose they are."""
+    torch.manual_seed(0)
+    own = {"encoding": "rope_mixed+rpe_learned", "embed_dim": 24, "num_classes": 5}
+    whole = sightline.timm.timm.create_model("sightline_swin_micro_patch4", **own).eval()
+    pruned = sightline.timm.timm.create_model("sightline_swin_micro_patch4", features_only=True, **own, **asked).eval()
+    pruned.model.load_state_dict(whole.state_dict(), strict=False)
+    (image, *_) = images_of([(36, 28)])
+    expected = whole.forward_intermediates(image.unsqueeze(0), intermediates_only=True)
+    found = pruned(image.unsqueeze(0))
+    assert len(found) == len(stages)
+    assert all(torch.equal(one, expected[stage]) for one, stage in zip(found, stages, strict=True))
+    assert pruned.feature_info.channels() == [24 * 2**stage for stage in stages]
+    assert pruned.feature_info.reduction() == [4 * 2**stage for stage in stages]
+    assert len(pruned.model.blocks) == (6 if 1 in stages else 2)
+
+
+@torch.no_grad()
+def test_a_stage_that_was_pruned_takes_what_reads_it_along() -> None:
+    model, (image, *_) = model_of(), images_of([(36, 28)])
+    kept = model.forward_intermediates(image.unsqueeze(0), intermediates_only=True)[0]
+    assert model.prune_intermediate_layers([0], prune_head=False) == [0]
+    assert model.num_features == 24
+    last, maps = model.forward_intermediates(image.unsqueeze(0))
+    assert torch.equal(maps[0], kept)
+    assert torch.equal(last, kept.flatten(2).transpose(1, 2))
+    assert torch.equal(model(image.unsqueeze(0)), last)
+
+
+@torch.no_grad()
+def test_timm_s_features_are_the_stages() -> None:
+    """All of them unasked, as of timm's own Swin."""
+    images, timm = torch.randn(1, 3, 64, 48), sightline.timm.timm
+    for asked, widths in (({}, [96, 192]), ({"out_indices": (0,)}, [96]), ({"out_indices": (-1,)}, [192])):
+        made = timm.create_model("sightline_swin_micro_patch4", features_only=True, **asked)
+        features: Any = made.eval()
+        assert features.feature_info.channels() == [one.shape[1] for one in features(images)] == widths
+    assert features.feature_info.reduction() == [8]
+    assert features(images)[0].shape[2:] == (8, 6)
+    axial = timm.create_model("sightline_axial_vit_micro_patch4", features_only=True)
+    assert [one.shape[1:] for one in axial(images)] == [(192, 16, 12)] * 3
 
 
 def test_attention_is_seen_in_windows_alone() -> None:
@@ -254,6 +304,16 @@ def test_what_is_done_with_other_models_and_refused_here() -> None:
     kept = torch.arange(8).unsqueeze(0)
     with pytest.raises(InputError, match="whole images"):
         model(rows[:, :8], layout.keep(kept))
+
+
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_no_patch_is_dropped_where_all_are_needed_and_that_is_said_before_the_first_step(name) -> None:
+    """A schedule may drop none for long."""
+    dropping = tiny_config(
+        model=name, model_options={}, packing=PackingConfig(tokens=64, resolutions=(8, 32), drop="schedule")
+    )
+    with pytest.raises(InputError, match=r"^packing.drop schedule: architecture .* takes whole images .expected null"):
+        build_model(dropping, open_source("digits"))
 
 
 def test_counted() -> None:

@@ -79,3 +79,13 @@ def test_encodings_fit_other_sizes(name: str, encoding: str) -> None:
     """3 heads and 16; a head_dim of 64 and 88."""
     with torch.device("meta"):
         create_model(name, encoding=encoding)
+
+
+def test_options_of_an_architecture_are_changed_one_by_one() -> None:
+    told = model_config("swin_base_patch4_window7", architecture_options={"window_grows": True, "window": 8})
+    preset = model_config("swin_base_patch4_window7").architecture_options
+    assert told.architecture_options == {**preset, "window_grows": True, "window": 8}
+    # Those of another architecture are not this one's.
+    other = model_config("swin_micro_patch4", architecture="axial", architecture_options={"first": "columns"})
+    assert other.architecture_options == {"first": "columns"}
+    assert model_config("swin_micro_patch4", architecture="vit").architecture_options == {}

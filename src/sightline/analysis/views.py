@@ -52,7 +52,7 @@ def refuse_unbiased(what: str, model: Model) -> None:
         InputError: names the encoding, or the architecture.
     """
     config, grid = model.config, model.config.train_grid
-    if model.pairs(config, grid.cells, grid) != Model.pairs(config, grid.cells):
+    if any(one.merged or one.keys(grid.cells, grid) < one.tokens(grid.cells, grid) for one in model.stages(config)):
         raise InputError(
             f"{what}: architecture {model.name} attends inside parts of an image (expected attention over all of it)"
         )

@@ -47,9 +47,9 @@ def train(
     Args:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
             aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (no
-            labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune, flexivit,
-            vit_masked_patches, navit_pretrain, or the name of a data set; that of --data unless given.
-        data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, images:DIR (without labels), clips:DIR, hf:NAME or
+            labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune,
+            vit_masked_patches, navit_pretrain, flexivit, or the name of a data set; that of --data unless given.
+        data: scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR, images:DIR (no labels), hf:NAME or
             hf:DIR, wds:SHARDS, each with a recipe; or without one ade20k:DIR, cityscapes:DIR, voc:DIR, masks:DIR,
             coco:DIR, lvis:DIR. What follows changes it.
         task: What is learnt: classification, segmentation, detection, masked_patches, or a plug-in's task.
