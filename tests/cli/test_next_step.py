@@ -68,6 +68,18 @@ def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
         assert ("export" in err) == (folder.name == "vit_micro_patch4_None"), err
 
 
+def test_what_is_fine_tuned_on_has_labels(cli, tmp_path):
+    """Images of which nothing is said are none to fine-tune a classifier on."""
+    pictures(tmp_path / "data")
+    words = ["--set", "model_options.depth=1", "--resolution", "8", "--images", "4", "--model", "vit_micro_patch4"]
+    for data, named in ((f"images:{tmp_path / 'data'}", "imagefolder:DIR"), (f"imagefolder:{tmp_path / 'data'}", None)):
+        out = tmp_path / data.partition(":")[0]
+        code, _, err = cli("train", "--task", "masked_patches", "--data", data, *words, "--out", out)
+        assert code == 0, err
+        code, _, err = cli("predict", out, tmp_path / "data" / "test" / "a" / "0.png")
+        assert following(err)[:3] == ["train", "--data", named or data]
+
+
 def test_found_34_where_sightline_is_not_on_the_path_it_is_named_as_it_was_called(monkeypatch):
     monkeypatch.setattr(sys, "argv", [".venv/bin/sightline", "train"])
     monkeypatch.setattr(next_step.shutil, "which", lambda name: None)

@@ -286,7 +286,9 @@ def test_options_of_the_architecture_change_those_of_the_registered_model() -> N
     model = begin_with(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
     assert model.config.architecture_options == {**own, "edges": "padded"}
     # Of another architecture they are its own.
-    assert model_config("swin_micro_patch4", architecture="vit", patch_norm=False).architecture_options == {}
+    assert model_config(
+        "swin_micro_patch4", architecture="axial", architecture_options={"first": "rows"}
+    ).architecture_options == {"first": "rows"}
     with pytest.raises(InputError, match="architecture vit: option 'window' is not known"):
         create_model("vit_micro_patch4", depth=1, architecture_options={"window": 2})
     with pytest.raises(InputError, match="architecture_options 3: expected names and values"):

@@ -51,7 +51,7 @@ def test_what_is_refused(tmp_path):
         open_source(f"images:{tmp_path}")
     draw(tmp_path / "some", 2)
     source = open_source(f"images:{tmp_path / 'some'}")
-    with pytest.raises(InputError, match="data images: provides , task classification needs label"):
+    with pytest.raises(InputError, match="data images: provides images alone, task classification needs label"):
         check_provided(task_class("classification"), source)
 
 

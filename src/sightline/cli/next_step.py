@@ -162,6 +162,18 @@ def _record(model: str | Path) -> dict[str, Any]:
         return {}
 
 
+def _labelled(model: str | Path) -> str | None:
+    """The data of a run where it says what is in its images, else what names a folder that does."""
+    from sightline.data.discovery import source_class, taken_apart
+
+    data = _data(Path(model))
+    try:
+        unlabelled = data is not None and "label" not in source_class(taken_apart(data)[0]).provides
+    except SightlineError:
+        return data
+    return "imagefolder:DIR" if unlabelled else data
+
+
 def beside(run: Path, ending: str) -> Path:
     """A path beside a run's folder, called as it is and an ending."""
     named = run if run.name not in ("", "..") else run.resolve()
@@ -191,9 +203,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        # A folder without labels is one for what has them where its folders are classes.
-        data = (_data(Path(model)) or "").replace("images:", "imagefolder:") or None
-        say_next("train", "--data", data, "--init-from", model, *writing("--out", tuned), stream=stream)
+        say_next("train", "--data", _labelled(model), "--init-from", model, *writing("--out", tuned), stream=stream)
         return
     if record and never_exported(config_of(record)):
         return

@@ -77,13 +77,13 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
 
 
 def with_architecture(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a configuration with all options of its architecture: those that are not given stay as they were,
-    unless it is another architecture."""
-    was = before.get("architecture", "vit")
-    own = before.get("architecture_options", {}) if changes.get("architecture", was) == was else {}
-    given = changes.get("architecture_options", {})
+    """Changes of a configuration with all options of its architecture: those that are not given beside some that are
+    stay as they were, unless it is another architecture."""
+    was, given = before.get("architecture", "vit"), changes.get("architecture_options")
     # What is no mapping is refused by name.
-    return {**changes, "architecture_options": {**own, **given} if isinstance(given, Mapping) else given}
+    if not isinstance(given, Mapping) or changes.get("architecture", was) != was:
+        return dict(changes)
+    return {**changes, "architecture_options": {**before.get("architecture_options", {}), **given}}
 
 
 def make_model(config: ViTConfig) -> Model:

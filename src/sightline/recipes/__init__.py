@@ -42,6 +42,11 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
 }
 
 
+def list_recipes() -> tuple[str, ...]:
+    """The names of the recipes."""
+    return tuple(_RECIPES)
+
+
 def is_for(name: str, data: str) -> bool:
     """Whether the recipe of that name is for a data set, as `imagefolder:DIR`."""
     return data.partition(":")[0] in _RECIPES[name][0]

@@ -194,7 +194,8 @@ def check_provided(kind: type[Task], source: Source) -> None:
     missing = [one for one in kind.needs if one not in source.provides]
     if missing:
         raise InputError(
-            f"data {source.name}: provides {', '.join(source.provides)}, task {kind.name} needs {', '.join(missing)}"
+            f"data {source.name}: provides {', '.join(source.provides) or 'images alone'}, task {kind.name} needs "
+            f"{', '.join(missing)}"
         )
 
 

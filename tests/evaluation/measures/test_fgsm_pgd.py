@@ -190,7 +190,7 @@ def test_what_is_finished_is_not_done_again(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_attacked_is_said_in_one_line(monkeypatch):
-    with pytest.raises(InputError, match="fgsm is for task 'segmentation'"):
+    with pytest.raises(InputError, match="fgsm is not for task segmentation"):
         FGSM.check(tiny("digits"), SimpleNamespace(name="segmentation"), open_source("digits"), ["test"])
     model = tiny("digits")
     monkeypatch.setattr(attacks, "attacked", lambda attack, pixels, *_: torch.full_like(pixels, torch.nan))

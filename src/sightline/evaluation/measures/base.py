@@ -10,7 +10,7 @@ from typing import ClassVar
 from sightline import registry
 from sightline.data.source import Source
 from sightline.data.views import View
-from sightline.errors import choose
+from sightline.errors import InputError, choose
 from sightline.evaluation.parts import Parts
 from sightline.models import Model
 from sightline.results import Measured
@@ -56,7 +56,7 @@ class ModelMeasure(ABC):
             InputError: says what is missing.
         """
         if task.name not in cls.tasks:
-            raise choose(f"measures: {cls.name} is for task", task.name, cls.tasks)
+            raise InputError(f"measures: {cls.name} is not for task {task.name} (expected {' or '.join(cls.tasks)})")
 
     @classmethod
     def passes(cls, source: Source, split: str, count: int) -> int:
