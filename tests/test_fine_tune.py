@@ -111,6 +111,7 @@ def test_options_of_the_new_encoding(trained):
         ("vit_small_patch16", {}, ["is no vit_small_patch16", "dim 48 (expected 384)", "patch_size 4 (expected 16)"]),
         ("vit_smal_patch16", {}, ["did you mean 'vit_small_patch16'"]),
         ("vit_smal_patch16", {"num_classes": 3}, ["did you mean 'vit_small_patch16'"]),
+        ("vit_smal_patch16", {"depth": 1}, ["did you mean 'vit_small_patch16'"]),
         (None, {"encoding": "rope_mixd"}, ["did you mean 'rope_mixed'"]),
         (None, {"depht": 3}, ["did you mean 'depth'"]),
         (None, {"depth": 3}, ["missing: blocks.2.norm1.weight [48]"]),

@@ -16,7 +16,7 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.load import load_model
 from sightline.models import Model, ViTConfig
-from sightline.models.create import SIZES, changed_fields
+from sightline.models.create import SIZES, with_architecture
 from sightline.models.patch_size import kernel_for, kernel_side, resized_config
 
 _LOG = logging.getLogger("sightline")
@@ -114,6 +114,7 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     """The configuration of `create_model(init_from=)` with these options: the same encoding keeps the grid that it was
     made for, whatever the size of the images."""
     changes: dict[str, Any] = {"table_grid": trained.train_grid}
+    options = with_architecture(vars(trained), options)
     if options.get("embedder", trained.embedder) != trained.embedder:
         changes = {"embedder_options": {}, "table_grid": None}
         bare = trained.replace(**changes | {key: options[key] for key in _CUTS if key in options})
@@ -139,7 +140,7 @@ def begun_config(trained: ViTConfig, **options: Any) -> ViTConfig:
         # Says which sizes divide the images.
         fitted = trained.replace(fit=options.get("fit", trained.fit))
         resized_config(fitted, patch_size, options.get("image_size"))
-    return trained.replace(**changed_fields(vars(trained), {**changes, **options})).plain()
+    return trained.replace(**{**changes, **options}).plain()
 
 
 def _same_encoding(trained: Model, model: Model) -> bool:

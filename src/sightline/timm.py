@@ -128,9 +128,6 @@ def _build(
     model: Any = make_model(model_config(size, **fields_of(**arguments))).to(device, dtype)
     if unpooled:
         model.reset_classifier(model.num_classes, "")
-    if out_indices is None:
-        # As of timm's own: all stages of a Swin, the last three layers of a ViT.
-        out_indices = min(3, len(model.blocks)) if model.embed_dim == model.num_features else len(model.feature_info)
     # Weights from elsewhere say how their images were prepared; without them the model does.
     own = {} if isinstance(pretrained_cfg, dict) else timm_cfg(model.config)
     return builder.build_model_with_cfg(
@@ -142,7 +139,7 @@ def _build(
         pretrained_model_args=pretrained_model_args,
         cache_dir=cache_dir,
         features_only=features_only,
-        out_indices=out_indices,
+        out_indices=model.out_indices if out_indices is None else out_indices,
         feature_cfg={"feature_cls": feature_cls},
         num_classes=model.num_classes,
         in_chans=model.in_chans,

@@ -7,7 +7,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from sightline import plugins
 from sightline.analysis.flops import forward_flops, training_flops
+from sightline.analysis.memory import estimate_memory
+from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import create_model
 from sightline.models.create import model_config
@@ -64,6 +67,80 @@ def test_a_forward_of_stages(options) -> None:
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(torch.randn(1, 3, 32, 32))
     assert counter.get_total_flops() == forward_flops(model.config, [64])
+
+
+@pytest.mark.parametrize("edges", ["smaller", "padded"])
+@pytest.mark.parametrize("size", [(20, 36), (12, 8), (56, 32)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"encoding": "rope_mixed"},
+        {"encoding": "irpe_qkv", "mlp": "swiglu", "patch_norm": False},
+        {"head": "mlp", "head_dim": 10, "encoding": "none"},
+        {"window_grows": True, "encoding": "none"},
+    ],
+)
+def test_a_forward_of_stages_on_any_grid(options, size, edges) -> None:
+    """Windows at the edges, shifted ones, the zeros that an image is filled up with, and odd sides that are merged."""
+    grows = options.get("window_grows", False)
+    if grows and edges == "padded":
+        edges = "smaller"
+    own = {"depths": [2, 3], "heads": [4, 8], "window": [4, 3], "edges": edges, "window_grows": grows}
+    fields = {"num_classes": 3, "image_size": 32, "dim": 48, "depth": 5, "heads": 4, "architecture_options": own}
+    fields |= {name: value for name, value in options.items() if name != "window_grows"}
+    model = create_model("swin_micro_patch4", **fields).eval()
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model([torch.randn(3, *size), torch.randn(3, 32, 40)])
+    assert counter.get_total_flops() == forward_flops(model.config, [model.config.grid_of(size), Grid(8, 10)])
+
+
+PYRAMID = '''
+from dataclasses import dataclass
+from sightline.models.architectures.swin import Swin
+from sightline.models.stage import Stage, Work
+
+@dataclass(frozen=True)
+class Few(Stage):
+    """Each token meets two."""
+
+    def work(self, patches, grid=None):
+        slots = self.config.depth * self.tokens(patches, grid)
+        return Work(slots, 2 * slots)
+
+class Pyramid(Swin):
+    """Another architecture of stages: one file, and no other edit."""
+
+    name = "outside_pyramid"
+
+    @classmethod
+    def stages(cls, config):
+        return tuple(Few(one.config, one.made_for, one.merged, one.entry) for one in super().stages(config))
+'''
+
+
+def test_an_architecture_of_stages_is_one_file(tmp_path, monkeypatch) -> None:
+    """What is counted of it is what it says of its stages, and nobody asks for its name."""
+    (tmp_path / "flops_test_pyramid.py").write_text(PYRAMID)
+    monkeypatch.setenv(plugins.FOLDERS, "")
+    monkeypatch.setattr(plugins, "given", [])
+    monkeypatch.setattr(plugins, "__path__", list(plugins.__path__))
+    plugins.add(tmp_path)
+    theirs = model_config("swin_micro_patch4", architecture="outside_pyramid", num_classes=3)
+    ours = theirs.replace(architecture="swin")
+    # 2 layers of 64 patches and 4 of 16, in which 16 met 16 of 96 and of 192 channels.
+    met = 2 * 64 * 96 + 4 * 16 * 192
+    assert forward_flops(ours, [64]) - forward_flops(theirs, [64]) == 2 * 2 * met * (16 - 2)
+    for training in (False, True):
+        one, other = (estimate_memory(config, 32, training=training) for config in (theirs, ours))
+        assert one.parameters == other.parameters
+        assert one.attention < other.attention
+
+
+def test_lines_of_a_known_grid() -> None:
+    model = create_model("axial_vit_micro_patch4", num_classes=3, depth=3).eval()
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(torch.randn(2, 3, 12, 28))
+    assert counter.get_total_flops() == forward_flops(model.config, [Grid(3, 7)] * 2)
 
 
 def test_training_is_three_times_a_forward():

@@ -12,7 +12,7 @@ import torch
 
 import sightline
 from sightline import runtime
-from sightline.analysis import memory
+from sightline.analysis import memory, memory_stages
 from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.errors import InputError
@@ -244,9 +244,11 @@ def stubborn(*_: object) -> float:
 def test_what_cannot_be_estimated_is_not_refused(monkeypatch):
     monkeypatch.setattr(runtime, "available_memory", lambda device: 1)
     monkeypatch.setattr(memory, "make_encoding", stubborn)
-    refuse_what_cannot_fit(config(), 400, what="m")
-    with pytest.raises(InputError, match="cannot be counted"):
-        estimate_memory(config(), 400)
+    monkeypatch.setattr(memory_stages, "make_model", stubborn)
+    for one in (config(), model_config("swin_micro_patch4")):
+        refuse_what_cannot_fit(one, 400, what="m")
+        with pytest.raises(InputError, match="cannot be counted"):
+            estimate_memory(one, 400)
 
 
 _MEASURE = """

@@ -325,3 +325,27 @@ def test_other_options_of_a_later_size_are_refused_before_the_first(given, cli, 
     assert len(shown) == count
     assert (out / "results.jsonl").read_bytes() == before
     assert len(list((out / "logits").iterdir())) == 1
+
+
+def test_other_patches_stand_beside_it(given, cli, monkeypatch):
+    """Other patches in one folder: none is refused, none is in place of another, each is there when asked again."""
+    words, out = given
+    assert cli(*words)[0] == 0
+    own = read_rows(out / "results.jsonl")
+    for side in ("8", "2"):
+        code, _, err = cli(*words, "--patch-size", side)
+        assert code == 0, err
+    rows = read_rows(out / "results.jsonl")
+    assert rows[: len(own)] == own
+    assert {(row.patch_size, row.resolution) for row in rows} == {(p, r) for p in (None, 8, 2) for r in (16, 24)}
+    assert len(find_logits(out / "logits")) == 6
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    code, said, _ = cli(*words, "--patch-size", "8", "--json")
+    assert code == 0
+    assert not shown
+    assert {json.loads(line)["patch_size"] for line in said.splitlines()} == {8}
+    # Replaced, it takes nothing of the others with it.
+    assert cli(*words, "--patch-size", "8", "--overwrite")[0] == 0
+    assert len(find_logits(out / "logits")) == 6
+    code, said, _ = cli("rescore", out / "logits", "--json")
+    assert {json.loads(line).get("patch_size") for line in said.splitlines()} == {None, 8, 2}

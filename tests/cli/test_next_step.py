@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import sightline
+from sightline import create_model, save_model
 from sightline.checkpoint import write_folder
 from sightline.cli import next_step
 from sightline.data.summary import Summary
@@ -47,6 +49,23 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     Path("a b.pt2").touch()
     code, _, err = cli("predict", "runs/a b", "my pictures/test/a/0.png")
     assert (code, following(err)[-2:]) == (0, ["--overwrite", "--check"])
+
+
+def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
+    """Windows and clips have no program for every size."""
+    small = {"image_size": 8, "num_classes": 2, "depth": 1, "dim": 48}
+    stages = {"depths": [1], "heads": [4]}
+    for name, options in (
+        ("vit_micro_patch4", {**small, "heads": 4}),
+        ("vit_micro_patch4", {**small, "heads": 4, "embedder": "tubelets"}),
+        ("swin_micro_patch4", {**small, "heads": 4, "architecture_options": stages}),
+    ):
+        folder = tmp_path / f"{name}_{options.get('embedder')}"
+        save_model(create_model(name, **options), folder)
+        Image.new("RGB", (8, 8)).save(tmp_path / "one.png")
+        code, _, err = cli("predict", folder, tmp_path / "one.png")
+        assert code == 0
+        assert ("export" in err) == (folder.name == "vit_micro_patch4_None"), err
 
 
 def test_found_34_where_sightline_is_not_on_the_path_it_is_named_as_it_was_called(monkeypatch):

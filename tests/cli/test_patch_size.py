@@ -65,6 +65,24 @@ def test_what_does_not_divide_is_refused_with_the_nearest(model, photo, refused,
     assert not list(tmp_path.glob("rows*"))
 
 
+def test_what_has_patches_of_one_size_says_so_whatever_is_asked_for(photo, refused, cli, tmp_path):
+    """No size is named as the nearest that would be refused too; the size that a model has is no other one."""
+    small = {"depth": 1, "dim": 48, "heads": 4, "image_size": 16, "num_classes": 2}
+    stem = {"embedder_options": {"layers": [1], "width_factor": 0.125, "groups": 4}}
+    for name, options, said in (
+        ("norm", {"patch_norm": True}, "patch_norm true: has a factor for each pixel"),
+        ("stem", {"embedder": "resnet", **stem}, "embedder resnet: has patches of one size, 4"),
+        ("clips", {"embedder": "tubelets", "clip_frames": 2}, "embedder tubelets: has patches of one size, 4"),
+    ):
+        folder = tmp_path / name
+        save_model(create_model("vit_micro_patch4", **small, **options), folder)
+        for side in (3, 8):
+            refused("predict", folder, photo, "--patch-size", side, says=[said])
+        assert cli("predict", folder, photo, "--patch-size", 4)[0] == 0
+    for side in (0, -4):
+        refused("predict", folder, photo, "--patch-size", side, says=[f"patch_size {side}: must be at least 1"])
+
+
 def test_rows_say_their_patch_size(model, cli, tmp_path):
     """Two patch sizes at two resolutions in one file, none in place of another."""
     words = ("--data", "digits", "--resolutions", "16,32", "--no-shrink", "--images", "8", "--split", "test")
@@ -140,3 +158,15 @@ def test_logits_of_other_patches_have_files_of_their_own(tiny_run, cli, tmp_path
     assert len(list((tmp_path / "kept").iterdir())) == len(shown) == 2
     tables = stored_tables(find_logits(tmp_path / "kept"))
     assert [one.table.shown for one in tables] == ["16 px in patches of 8 px", "16 px in patches of 2 px"]
+
+
+def test_one_file_is_of_one_patch_size(tiny_run, cli, refused, tmp_path):
+    """Other patches do not go on with what was measured before, nor stand beside it: they replace it, if asked to."""
+    file, words = tmp_path / "rows.jsonl", ("--resolutions", "16", "--images", "8", "--split", "test", "--no-shrink")
+    asked = ("evaluate", tiny_run, "--data", "digits", *words, "--out", file)
+    for side in ("8", "2"):
+        if file.exists():
+            refused(*asked, "--patch-size", side, says=[str(file), "--overwrite"])
+        assert cli(*asked, "--patch-size", side, "--overwrite")[0] == 0
+        assert {row.patch_size for row in read_rows(file)} == {int(side)}
+    assert {one.name for one in tmp_path.iterdir() if one.name.startswith(".")} == set()

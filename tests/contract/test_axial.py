@@ -20,7 +20,7 @@ from sightline.errors import InputError
 from sightline.export import export_model
 from sightline.layout import TokenLayout
 from sightline.models import Model, create_model
-from sightline.models.architectures.axial import lines
+from sightline.models.architectures.axial import AxialTransformer, lines
 from tests.contract.contract import PATCH, TRAIN, assert_same_gradients, assert_spread, build, gradients, loss_of
 from tests.export.models import assert_the_same
 
@@ -37,11 +37,12 @@ def images(grids=GRIDS) -> list[Tensor]:
     return [torch.randn(3, PATCH * rows, PATCH * cols) for rows, cols in grids]
 
 
-@pytest.mark.parametrize("pool", ["mean", "first", "attention", "query"])
-@pytest.mark.parametrize("encoding", ENCODINGS + BIASED)
+# A pooling hangs on no encoding.
+POOLED = [(encoding, pool) for encoding in ("learned_1d", "lookhere_90") for pool in ("first", "attention", "query")]
+
+
+@pytest.mark.parametrize(("encoding", "pool"), [*((name, "mean") for name in ENCODINGS + BIASED), *POOLED])
 def test_packed_is_single(encoding: str, pool: str) -> None:
-    if pool != "mean" and encoding not in ("learned_1d", "lookhere_90"):
-        pytest.skip("a pooling hangs on no encoding")
     model, given = axial(encoding, pool), images()
     alone = torch.cat([model(image[None]) for image in given])
     assert_spread(alone.detach())
@@ -226,10 +227,10 @@ def test_counted() -> None:
     plain = config.replace(architecture="vit", class_token=False)
     rows, cols = config.train_grid
     cells = rows * cols
-    assert Model.pairs(config, cells) == config.depth * cells**2
-    model = create_model("axial_vit_micro_patch4")
-    assert model.pairs(config, cells, config.train_grid) == config.depth // 2 * cells * (rows + cols)
-    saved = 4 * config.attention_width * (config.depth * cells**2 - model.pairs(config, cells))
+    (stage,), (whole,) = AxialTransformer.stages(config), Model.stages(plain)
+    assert whole.work(cells).pairs == config.depth * cells**2
+    assert stage.work(cells, config.train_grid).pairs == config.depth // 2 * cells * (rows + cols)
+    saved = 4 * config.attention_width * (config.depth * cells**2 - stage.work(cells).pairs)
     assert forward_flops(plain, [cells]) - forward_flops(config, [cells]) == saved
     for training in (False, True):
         less, more = (estimate_memory(one, (256, 512), training=training) for one in (config, plain))

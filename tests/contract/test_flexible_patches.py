@@ -6,6 +6,8 @@ import copy
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.analysis import attention_distance, patch_filters
 from sightline.analysis.flops import forward_flops
@@ -14,7 +16,10 @@ from sightline.encodings import list_encodings
 from sightline.errors import InputError
 from sightline.export import check_export, export_model
 from sightline.fine_tune import create_model
+from sightline.grid import Grid
+from sightline.layout import TokenLayout
 from sightline.load import load_model, save_model
+from sightline.models import model_config
 from sightline.models.kernel_resize import axis_inverse, axis_matrix, resize_kernel
 from tests.contract.contract import GRADIENTS, LOGITS, assert_spread, build, gradients, loss_of
 
@@ -35,12 +40,13 @@ def pixels(height, width, seed=0):
     return torch.randn(3, height, width, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
-@pytest.mark.parametrize("name", ENCODINGS)
+# One encoding is enough for the other pools.
+POOLED = [("rope_axial+learned_1d", pool) for pool in ("mean", "attention")]
+
+
+@pytest.mark.parametrize(("name", "pool"), [*((name, "cls") for name in ENCODINGS), *POOLED])
 def test_a_pack_gives_what_each_image_gives_alone(name, pool):
     """At two patch sizes, on grids that are not square, in any order, and so do the gradients."""
-    if pool != "cls" and name != "rope_axial+learned_1d":
-        pytest.skip("one encoding is enough for the other pools")
     model = flexible(name, pool)
     images = [pixels(24, 40), pixels(8, 16, 1), pixels(40, 8, 2)]
     for side in (4, 8):
@@ -269,6 +275,34 @@ def test_analyse_and_costs():
     assert costs[0] < costs[1]
 
 
+def test_the_resize_of_the_kernel_is_all_that_is_not_counted():
+    """Once a batch where its gradient is asked for, however many images it has; and once for all without."""
+    model = flexible("none", "mean")
+    model.set_patch_size(8)
+    # Rows, then columns: [8, 12] x [12, 12], [8, 12] x [12, 8].
+    resize = 2 * model.config.dim * 3 * (8 * 12 * 12 + 8 * 12 * 8)
+    for images in (1, 5):
+        layout = TokenLayout.uniform(Grid(3, 5), images, num_prefix_tokens=0)
+        rows, expected = torch.randn(images, 15, 3 * 64), forward_flops(model.config, [15] * images)
+        with torch.no_grad():
+            model(rows, layout)
+        for gradients_too, more in ((True, resize), (False, resize), (False, 0)):
+            with (
+                torch.set_grad_enabled(gradients_too),
+                sdpa_kernel(SDPBackend.MATH),
+                FlopCounterMode(display=False) as counter,
+            ):
+                model(rows, layout)
+            assert counter.get_total_flops() - expected == more
+    # The figure of its docstring.
+    of_b = 2 * 768 * 3 * (16 * 32 * 32 + 16 * 32 * 16)
+    base = model_config("vit_base_patch16", embedder="flexible", embedder_options={"base": 32}, pool="mean")
+    assert 0.0025 < of_b / forward_flops(base, [196]) < 0.0035
+    of_48 = 2 * 768 * 3 * (48 * 32 * 32 + 48 * 32 * 48)
+    largest = base.replace(patch_size=48, image_size=240)
+    assert 0.1 < of_48 / forward_flops(largest, [25]) < 0.15
+
+
 @torch.no_grad()
 def test_a_compiler_sees_the_inverse_as_numbers():
     """Whatever it makes of the resize, no decomposition is among its steps."""
@@ -282,3 +316,13 @@ def test_a_compiler_sees_the_inverse_as_numbers():
     assert (found - embedder.kernel((8, 8))).abs().max() < 1e-6
     assert any("matmul" in step for step in steps)
     assert not any(word in step for step in steps for word in ("pinv", "svd", "interpolate"))
+
+
+@pytest.mark.parametrize("size", [(8, 8), (8, 5)])
+def test_a_compiler_takes_the_resize_with_its_gradients(size) -> None:
+    embedder = flexible().patch_embed
+    compiled = torch.compile(lambda: embedder.kernel(size).square().sum(), backend="aot_eager")
+    found, expected = compiled(), embedder.kernel(size).square().sum()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    both = [torch.autograd.grad(one, embedder.proj.weight)[0] for one in (found, expected)]
+    torch.testing.assert_close(*both, atol=1e-5, rtol=1e-5)

@@ -246,7 +246,7 @@ def test_what_is_not_admitted_is_refused_in_one_line() -> None:
     model = build(fit="exact")
     with pytest.raises(InputError, match="image of 33x29 pixels: the sides must be multiples of the patch size 8"):
         model(images(dtype=torch.float32)[0][None])
-    with pytest.raises(InputError, match="image of 3x40 pixels: holds no whole patch of 4x4 stem cells"):
+    with pytest.raises(InputError, match=r"^image of 3x40 pixels: holds no whole patch .* at least 13\)$"):
         build("alone")(torch.zeros(1, 3, 3, 40))
     rows, layout = model.prepare(torch.zeros(1, 3, 16, 16))
     with pytest.raises(InputError, match=r"embedder resnet: needs whole images .expected no dropped patches"):

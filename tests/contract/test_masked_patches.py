@@ -13,7 +13,8 @@ from sightline.errors import InputError
 from sightline.export import check_exportable
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from sightline.models import Model
+from sightline.models import Model, VisionTransformer
+from sightline.models.stage import Stage
 from sightline.tasks.base import task_of
 from tests.contract.contract import GRADIENTS, PATCH, gradients
 from tests.contract.randomise import randomise_parameters
@@ -24,12 +25,20 @@ ORDERS = [[0, 1, 2, 3], [2, 3, 1, 0]]
 ENCODINGS = [*list_encodings(), "rope_axial+learned_1d"]
 
 
-def built(encoding: str, prefix: bool = True, **own: object) -> Model:
+# Name -> fields of the model, of families whose patches stay patches.
+FAMILIES = {
+    "axial": {"architecture": "axial"},
+    "hybrid": {"embedder": "resnet", "embedder_options": {"layers": [], "width_factor": 0.5}},
+    "flexible": {"embedder": "flexible", "embedder_options": {"base": 6}},
+}
+
+
+def built(encoding: str, prefix: bool = True, parts: dict | None = None, **own: object) -> Model:
     torch.manual_seed(0)
     tokens = {"class_token": True, "num_registers": 2} if prefix else {}
     model = create_model(
         "vit_micro_patch4", encoding=encoding, head="masked_patches", head_options=dict(own), task="masked_patches",
-        num_classes=0, dim=96, depth=2, image_size=(24, 32), pool="mean", **tokens,
+        num_classes=0, dim=96, depth=2, image_size=(24, 32), pool="mean", **tokens, **(parts or {}),
     )  # fmt: skip
     return randomise_parameters(model)
 
@@ -45,7 +54,34 @@ def loss_of(model: Model, layout: TokenLayout, rows: Tensor, true: list[Tensor])
 @pytest.mark.parametrize("prefix", [True, False], ids=["prefix", "none"])
 def test_in_training_a_pack_is_its_images(encoding: str, prefix: bool) -> None:
     """The same are hidden, the same is said of them, and the loss of the pack has the sum of their gradients."""
-    model = built(encoding, prefix, bits=1).train()
+    is_its_images(built(encoding, prefix, bits=1).train())
+
+
+@pytest.mark.parametrize("mask_in", ["embedding", "pixels"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_each_family_too(family: str, mask_in: str) -> None:
+    is_its_images(built("rope_axial+learned_1d", False, FAMILIES[family], bits=1, mask_in=mask_in).train())
+
+
+def test_what_merges_patches_or_cuts_clips_is_refused_before_the_work(refused, tmp_path, monkeypatch) -> None:
+    """Nothing is made: a patch that is hidden is no patch any more where four became one."""
+    out = tmp_path / "run"
+    words = ("train", "--data", "digits", "--task", "masked_patches", "--images", "32", "--out", out)
+    own = ("--set", "model_options.architecture=swin", "--set", "model_options.pool=mean", "--set")
+    window = "model_options.architecture_options={depths: [2, 2], heads: [4, 8], window: 2}"
+    of_swin = (*own, window, "--set", "model_options.depth=4", "--set", "model_options.heads=4")
+    refused(*words, *of_swin, says=["architecture swin: head 'masked_patches' reads patches of one size"])
+    tubelets = ("--set", "model_options.embedder=tubelets", "--set", "model_options.embedder_options={frames: 2}")
+    refused(*words, *tubelets, says=["head masked_patches: a grid of 3 axes (expected 2)"])
+    refused("train", "--data", "moving", *words[3:], says=["head masked_patches: a grid of 3 axes (expected 2)"])
+    # Of an architecture of somebody else's, which refuses nothing itself.
+    stages = classmethod(lambda cls, config: (Stage(config, config.train_grid), Stage(config, config.train_grid, 1)))
+    monkeypatch.setattr(VisionTransformer, "stages", stages)
+    refused(*words, says=["task masked_patches: architecture vit merges patches (expected one that does not)"])
+    assert not out.exists()
+
+
+def is_its_images(model: Model) -> None:
     count = model.num_prefix_tokens
     rows = [torch.randn(1, grid.cells, 3 * PATCH**2) for grid in GRIDS]
     true = [torch.randint(0, 8, (grid.cells,)) for grid in GRIDS]

@@ -17,8 +17,11 @@ from sightline.analysis.memory import estimate_memory
 from sightline.attention import rotate
 from sightline.attention.dispatch import Recorded, recording
 from sightline.cli.analyse_run import _that_fit as measures_that_fit
+from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
 from sightline.errors import InputError
 from sightline.export.refusals import check_exportable
+from sightline.fine_tune import begin_with
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.load import load_model, save_model
@@ -26,6 +29,8 @@ from sightline.models.architectures.swin import Swin
 from sightline.models.create import create_model, model_config
 from sightline.models.merging import merged
 from sightline.models.windows import Cut, windows_of
+from sightline.training.prepare import build_model
+from tests.tiny import tiny_config
 
 ENCODINGS = ["rpe_learned", "rope_axial", "rope_mixed", "rope_mixed+rpe_learned", "lookhere_90", "alibi_2d", "none",
              "rpe_learned+learned_1d"]  # fmt: skip
@@ -177,11 +182,44 @@ def test_stages_are_the_features() -> None:
     assert [tuple(one.shape[1:]) for one in found] == [(24, 9, 7), (48, 5, 4)]
     said = [(one["num_chs"], one["reduction"]) for one in model.feature_info]
     assert said == [(24, 4), (48, 8)]
-    assert model.prune_intermediate_layers(1) == [1]
     with pytest.raises(InputError, match="stages"):
         model.forward_intermediates(image.unsqueeze(0), indices=3)
+    with pytest.raises(InputError, match=r"^stop_early: .* of 48 channels, and layer 1 gives 24 .*intermediates_only"):
+        model.forward_intermediates(image.unsqueeze(0), indices=[0], stop_early=True)
     model.reset_classifier(0)
     assert model.num_features == 48
+
+
+@pytest.mark.parametrize(("asked", "stages"), [({}, [0, 1]), ({"out_indices": [0]}, [0]), ({"out_indices": 1}, [1]),
+                                               ({"out_indices": (-1, 0)}, [0, 1])])  # fmt: skip
+@torch.no_grad()
+def test_timm_s_features_count_stages(asked, stages) -> None:
+    """A model that timm prunes gives the maps of the whole one, and says whose they are."""
+    torch.manual_seed(0)
+    own = {"encoding": "rope_mixed+rpe_learned", "embed_dim": 24, "num_classes": 5}
+    whole = sightline.timm.timm.create_model("sightline_swin_micro_patch4", **own).eval()
+    pruned = sightline.timm.timm.create_model("sightline_swin_micro_patch4", features_only=True, **own, **asked).eval()
+    pruned.model.load_state_dict(whole.state_dict(), strict=False)
+    (image, *_) = images_of([(36, 28)])
+    expected = whole.forward_intermediates(image.unsqueeze(0), intermediates_only=True)
+    found = pruned(image.unsqueeze(0))
+    assert len(found) == len(stages)
+    assert all(torch.equal(one, expected[stage]) for one, stage in zip(found, stages, strict=True))
+    assert pruned.feature_info.channels() == [24 * 2**stage for stage in stages]
+    assert pruned.feature_info.reduction() == [4 * 2**stage for stage in stages]
+    assert len(pruned.model.blocks) == (6 if 1 in stages else 2)
+
+
+@torch.no_grad()
+def test_a_stage_that_was_pruned_takes_what_reads_it_along() -> None:
+    model, (image, *_) = model_of(), images_of([(36, 28)])
+    kept = model.forward_intermediates(image.unsqueeze(0), intermediates_only=True)[0]
+    assert model.prune_intermediate_layers([0], prune_head=False) == [0]
+    assert model.num_features == 24
+    last, maps = model.forward_intermediates(image.unsqueeze(0))
+    assert torch.equal(maps[0], kept)
+    assert torch.equal(last, kept.flatten(2).transpose(1, 2))
+    assert torch.equal(model(image.unsqueeze(0)), last)
 
 
 @torch.no_grad()
@@ -237,6 +275,32 @@ def test_refused_in_one_line(fields, match) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_options_of_the_architecture_change_those_of_the_registered_model() -> None:
+    """One that is given leaves the others as they are: a window needs no depths and heads beside it."""
+    own = {"depths": [2, 4], "heads": [6, 12], "window": 4}
+    assert model_config("swin_micro_patch4", architecture_options={"window": 2}).architecture_options == {
+        **own, "window": 2,
+    }  # fmt: skip
+    grows = model_config("swin_micro_patch4", architecture_options={"window_grows": True})
+    assert grows.architecture_options == {**own, "window_grows": True}
+    model = begin_with(create_model("swin_micro_patch4"), architecture_options={"edges": "padded"})
+    assert model.config.architecture_options == {**own, "edges": "padded"}
+    # Of another architecture they are its own.
+    assert model_config("swin_micro_patch4", architecture="vit", patch_norm=False).architecture_options == {}
+    with pytest.raises(InputError, match="architecture vit: option 'window' is not known"):
+        create_model("vit_micro_patch4", depth=1, architecture_options={"window": 2})
+    with pytest.raises(InputError, match="architecture_options 3: expected names and values"):
+        model_config("swin_micro_patch4", architecture_options=3)
+
+
+def test_dropped_patches_are_refused_before_the_first_step() -> None:
+    """A schedule may drop none for long."""
+    drop = PackingConfig(tokens=64, drop="schedule", drop_options={"least": 0.0})
+    config = tiny_config(model="swin_micro_patch4", model_options={}, encoding="rpe_learned", packing=drop)
+    with pytest.raises(InputError, match=r"packing.drop schedule: architecture swin takes whole images"):
+        build_model(config, open_source("digits"))
+
+
 def test_what_is_done_with_other_models_and_refused_here() -> None:
     model = model_of()
     with pytest.raises(InputError, match="every size"):
@@ -247,6 +311,16 @@ def test_what_is_done_with_other_models_and_refused_here() -> None:
     kept = torch.arange(8).unsqueeze(0)
     with pytest.raises(InputError, match="whole images"):
         model(rows[:, :8], layout.keep(kept))
+
+
+@pytest.mark.parametrize("name", ["swin_micro_patch4", "axial_vit_micro_patch4"])
+def test_no_patch_is_dropped_where_all_are_needed_and_that_is_said_before_the_first_step(name) -> None:
+    """A schedule may drop none for long."""
+    dropping = tiny_config(
+        model=name, model_options={}, packing=PackingConfig(tokens=64, resolutions=(8, 32), drop="schedule")
+    )
+    with pytest.raises(InputError, match=r"^packing.drop schedule: architecture .* takes whole images .expected null"):
+        build_model(dropping, open_source("digits"))
 
 
 def test_counted() -> None:

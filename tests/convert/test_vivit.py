@@ -57,6 +57,7 @@ def older(state: dict[str, Tensor]) -> dict[str, Tensor]:
     [
         {}, {"num_classes": 0}, {"qkv_bias": False}, {"gelu": "exact"}, {"norm_eps": 1e-5}, {"channels": 1},
         {"embedder_options": {"frames": 1}}, {"embedder_options": {"frames": 3}}, {"image_size": 24},
+        {"image_size": (21, 30), "fit": "crop"},
     ],
 )  # fmt: skip
 @torch.no_grad()

@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from sightline.data import clip_file
+from sightline.data.allowance import Unreadable
+from sightline.data.clip_list import list_clips
 from sightline.data.discovery import open_source
 from sightline.data.folder_check import check_folder
 from sightline.data.frames import FrameSampling
@@ -313,6 +315,35 @@ def test_images_have_one_frame_and_no_more() -> None:
 def test_a_command_line_names_clips_of_a_data_set(folder: Path) -> None:
     found = list_images([f"clips:{folder}"])
     assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png"] * 4
+
+
+def test_patterns_and_folders_on_a_command_line_pass_over_no_clip(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern that no shell expanded matches folders of frames too, as one that a shell did; what is no clip stands
+    in its place with the reason."""
+    jump = folder / "test" / "jump"
+    (jump / "z").mkdir()
+    found = list_clips([f"{jump}/*"])
+    assert [Path(str(one)).name for one in found] == ["a", "b.gif", "c.webp", "d.png", "z"]
+    (tmp_path / "nowhere").mkdir()
+    os.symlink(tmp_path / "nowhere", jump / "loop.gif")
+    said = {one.path: one.reason for one in list_clips([str(folder / "test")]) if isinstance(one, Unreadable)}
+    assert said == {str(jump / "loop.gif"): "a folder, not an image file"}
+    with pytest.raises(InputError, match="which can be read once, not 2 times"):
+        list_clips(["-", "-"])
+    real = os.scandir
+
+    def closed(path: str) -> object:
+        if str(path) == str(jump):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    # The permissions are feigned: root may read everything.
+    monkeypatch.setattr(os, "scandir", closed)
+    found = list_clips([str(folder / "test")])
+    said = {one.path: one.reason for one in found if isinstance(one, Unreadable)}
+    assert said == {str(jump): "Permission denied"}
 
 
 def test_a_clip_is_shrunk_frame_by_frame(folder: Path) -> None:

@@ -1,20 +1,12 @@
-"""ViTDet's simple pyramid and OWL-ViT's heads against the public code (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""ViTDet's simple pyramid and OWL-ViT's heads against the public code (golden_families/)."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sightline.convert import export_weights, import_weights
@@ -23,38 +15,7 @@ from sightline.layout import TokenLayout
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.heads.owlvit import OwlVitHead, box_bias
 from sightline.models.heads.simple_pyramid import SimplePyramid
-
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-TOLERANCE = 5e-5
-
-
-def files(start: str) -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob(f"{start}*.safetensors"))
-
-
-def read(file: str) -> tuple[dict[str, Tensor], dict]:
-    """The tensors of a file, and with which arguments they were made."""
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"])
-
-
-def weights(tensors: dict[str, Tensor], start: str = "") -> dict[str, Tensor]:
-    start = f"sd.{start}"
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
-
-
-def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
-    assert ours.shape == theirs.shape
-    # What is the same everywhere would equal anything.
-    assert theirs.numel() < 4 or theirs.std() > 5 * TOLERANCE
-    assert (ours - theirs).abs().max() <= tolerance
-
-
-def test_there_are_files() -> None:
-    assert files("vitdet_pyramid")
-    assert files("owlvit_heads")
+from tests.parity.family_files import assert_close, files, read, weights
 
 
 @pytest.mark.parametrize("file", files("vitdet_pyramid"))

@@ -1,75 +1,51 @@
 """Hybrids against vision_transformer and timm (golden_families/hybrid_*): stems, tokens, features and logits.
 
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead. The originals ran
-their stems in float64, so ours is tried in both precisions.
+The originals ran their stems in float64, so ours is tried in both precisions.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sightline.convert import counted_weights, export_weights, import_weights
 from sightline.models import Model
 from sightline.models.embedders.resnet import resnet_options
 from sightline.models.resnet_stem import standardised
+from tests.parity.family_files import assert_close, files, read, timm_name, weights
 from tests.parity.timm_toys import toy_stems
 
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-FILES = sorted(path.stem for path in FOLDER.glob("hybrid_*.safetensors"))
+FILES = files("hybrid")
 STEM = {torch.float32: 5e-4, torch.float64: 1e-5}
 OUTPUTS = 5e-5
 
 
-def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
-    """Tensors, arguments, and what else the file says."""
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"]), said
-
-
-def weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix("sd."): value for key, value in tensors.items() if key.startswith("sd.")}
-
-
-def of_timm(said: dict[str, str]) -> bool:
-    return "timm.create_model" in said["cls"]
-
-
-def given_of(said: dict[str, str], args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def given_of(file: str, args: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The project, and the arguments that it takes."""
-    if of_timm(said):
-        name = said["cls"].split("'")[1]
+    if (name := timm_name(file)) is not None:
         aside = ("sizes", "stem_chs", "channels", "group_norm_groups")
         return "timm", {"model": name, **{key: value for key, value in args.items() if key not in aside}}
-    known = ("num_classes", "patches", "hidden_size", "transformer", "resnet", "representation_size", "classifier")
-    given = {key: args[key] for key in known}
-    given["image_size"] = next(iter(args["sizes"].values()))
-    return "vision_transformer", {**given, "group_norm_groups": args["group_norm_groups"]}
+    given = {key: value for key, value in args.items() if key != "sizes"}
+    return "vision_transformer", {**given, "image_size": next(iter(args["sizes"].values()))}
 
 
 @pytest.fixture
 def toys() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        yield lambda said, args: toy_stems(patch, args) if of_timm(said) else None
+        yield lambda file, args: toy_stems(patch, args) if timm_name(file) else None
 
 
-def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, Any], dict[str, str]]:
-    tensors, args, said = read(file)
-    toys(said, args)
-    project, given = given_of(said, args)
+def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
+    tensors, args = read(file)
+    toys(file, args)
+    project, given = given_of(file, args)
     model = import_weights(project, weights(tensors), given)
     back, again = export_weights(model, project)
     # Today's flax numbers modules otherwise than the published files do, whose names are given back.
@@ -77,7 +53,7 @@ def imported(file: str, toys: Any) -> tuple[Model, dict[str, Tensor], dict[str, 
     assert back.keys() == theirs.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in theirs.items())
     assert import_weights(project, back, json.loads(json.dumps(again))).config == model.config
-    return model, tensors, args, said
+    return model, tensors, args
 
 
 def images_of(tensors: dict[str, Tensor], tag: str) -> Tensor:
@@ -85,21 +61,10 @@ def images_of(tensors: dict[str, Tensor], tag: str) -> Tensor:
     return tensors[f"in.{tag}"] if nhwc is None else nhwc.permute(0, 3, 1, 2).contiguous()
 
 
-def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
-    assert ours.shape == theirs.shape
-    assert theirs.std() > 20 * tolerance or theirs.numel() == 1
-    assert (ours.double() - theirs.double()).abs().max() <= tolerance
-
-
-def test_there_are_files() -> None:
-    assert any("jax" in file for file in FILES)
-    assert any("timm" in file for file in FILES)
-
-
 def one_cell(file: str) -> bool:
     """A patch is one cell of the stem's map: nothing can be padded there, and nothing is passed over."""
     proj = weights(read(file)[0])
-    sides = proj["patch_embed.proj.weight"].shape[2:] if "_timm_" in file else proj["embedding/kernel"].shape[:2]
+    sides = proj["patch_embed.proj.weight"].shape[2:] if timm_name(file) else proj["embedding/kernel"].shape[:2]
     return tuple(sides) == (1, 1)
 
 
@@ -110,39 +75,40 @@ FITS = [(file, fit) for file in FILES for fit in (None, "pad") if fit is None or
 @pytest.mark.parametrize(("file", "fit"), FITS)
 @torch.no_grad()
 def test_parity(file: str, dtype: torch.dtype, fit: str | None, toys: Any) -> None:
-    model, tensors, args, said = imported(file, toys)
+    model, tensors, args = imported(file, toys)
+    of_timm = timm_name(file) is not None
     # Of several cells a patch takes sizes that it does not divide by `crop` alone, which is asked for.
     model = _refitted(model, fit or "crop")
     model, stem = model.to(dtype), STEM[dtype]
     sequence: Any = model.patch_embed
     for tag in args["sizes"]:
         images = images_of(tensors, tag).to(dtype)
-        to_ours = (lambda x: x) if of_timm(said) else (lambda x: x.permute(0, 3, 1, 2))
+        to_ours = (lambda x: x) if of_timm else (lambda x: x.permute(0, 3, 1, 2))
         if (root := tensors.get(f"out.{tag}.root_after_gn")) is not None:
             first = sequence.backbone.stem
-            close(first.norm(*first.conv([images])), to_ours(root), stem)
+            assert_close(first.norm(*first.conv([images])), to_ours(root), stem)
         maps = [one for (one,) in sequence.backbone.steps([images])]
-        theirs = ("stem", "stage", 0) if of_timm(said) else ("", "block", 1)
+        theirs = ("stem", "stage", 0) if of_timm else ("", "block", 1)
         named = [theirs[0], *(f"{theirs[1]}{number + theirs[2]}" for number in range(8))]
         for name, one in zip(named, maps, strict=False):
             if (expected := tensors.get(f"out.{tag}.{name}")) is not None:
-                close(one, to_ours(expected), stem)
+                assert_close(one, to_ours(expected), stem)
         rows, layout = model.prepare(images)
         embedded = tensors[f"out.{tag}.embedding"]
         assert tuple(layout.segments[0].grid) == embedded.shape[1:3]
-        close(sequence(rows, layout).unflatten(1, tuple(embedded.shape[1:3])), embedded, stem)
+        assert_close(sequence(rows, layout).unflatten(1, tuple(embedded.shape[1:3])), embedded, stem)
         placed = model
-        if not of_timm(said) and f"pos.{tag}" in tensors:
+        if not of_timm and f"pos.{tag}" in tensors:
             # There a table of that grid stood in place of the model's.
             placed = _with_table(model, tensors[f"pos.{tag}"], layout.segments[0].grid)
-        features = tensors[f"out.{tag}.{'features' if of_timm(said) else 'encoded'}"]
+        features = tensors[f"out.{tag}.{'features' if of_timm else 'encoded'}"]
         # The stem's own error, in the precision that it runs in.
-        close(placed.forward_features(images), features, max(stem, OUTPUTS))
-        close(placed(images), tensors[f"out.{tag}.logits"], OUTPUTS)
+        assert_close(placed.forward_features(images), features, max(stem, OUTPUTS))
+        assert_close(placed(images), tensors[f"out.{tag}.logits"], OUTPUTS)
         if (hidden := tensors.get(f"out.{tag}.pre_logits")) is not None:
             head: Any = model.head
             pooled = model.pool(model.encode(rows, layout), layout)
-            close(head.fc1(pooled).tanh(), hidden, OUTPUTS)
+            assert_close(head.fc1(pooled).tanh(), hidden, OUTPUTS)
 
 
 def _refitted(model: Model, fit: Any) -> Model:
@@ -163,7 +129,7 @@ def _with_table(model: Model, table: Tensor, grid: Any) -> Model:
     return again
 
 
-JAX = [file for file in FILES if "_jax_" in file]
+JAX = [file for file in FILES if not timm_name(file)]
 
 
 @pytest.mark.parametrize("file", JAX)
@@ -171,7 +137,7 @@ def test_standardised_weights(file: str, toys: Any) -> None:
     model, tensors, *_ = imported(file, toys)
     stem: Any = model.patch_embed
     root = stem.backbone.stem.conv.weight.detach()
-    close(standardised(root, "official"), tensors["std.conv_root"].permute(3, 2, 0, 1), 1e-6 * 20)
+    assert_close(standardised(root, "official"), tensors["std.conv_root"].permute(3, 2, 0, 1), 1e-6 * 20)
     assert (standardised(root, "official") - standardised(root, "timm")).abs().max() > 1e-6
 
 
@@ -235,7 +201,7 @@ class Written:
 @pytest.mark.parametrize("file", FILES)
 def test_gradients(file: str, toys: Any) -> None:
     """Of every weight of the stem and of the image, beside the stem written out, at a size with odd sides."""
-    model, tensors, args, _ = imported(file, toys)
+    model, tensors, args = imported(file, toys)
     model = model.double()
     options = resnet_options(model.config)
     embed: Any = model.patch_embed

@@ -1,20 +1,12 @@
-"""iRPE against the public code (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""iRPE against the public code (golden_families/)."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sightline.attention.contextual import Pairs, bucket_of_pairs, content_of_output, content_of_scores
@@ -27,23 +19,10 @@ from sightline.models.block import Attention
 from sightline.models.config import ViTConfig
 from sightline.segment import Segment
 from tests.attention.irpe_by_hand import attention_by_hand
+from tests.parity.family_files import TOLERANCE, assert_close, files, read
 
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-OUTPUT, GRADIENTS = 5e-5, 1e-4
-CASES = sorted(path.stem for path in FOLDER.glob("irpe_*.safetensors") if not path.stem.startswith("irpe_buckets"))
-TABLES = sorted(path.stem for path in FOLDER.glob("irpe_buckets*.safetensors"))
-
-
-def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"])
-
-
-def test_there_are_files() -> None:
-    assert CASES
-    assert TABLES
+GRADIENTS = 1e-4
+CASES, TABLES = files("irpe"), files("irpe_buckets")
 
 
 @pytest.mark.parametrize("file", TABLES)
@@ -72,7 +51,7 @@ def test_buckets(file: str) -> None:
     for key, said in args.get("configs", {}).items():
         name, ratio = key.split(".r")
         buckets = IrpeBuckets(kinds[name][0], float(ratio), kinds[name][1])
-        assert said["num_buckets"] == {"skip0": buckets.count, "skip1": buckets.count + 1}
+        assert said["num_buckets"] == {name: buckets.count + (name != "skip0") for name in said["num_buckets"]}
 
 
 def attention_of(tensors: dict[str, Tensor], args: dict[str, Any]) -> tuple[Attention, Irpe, TokenLayout]:
@@ -106,12 +85,6 @@ def attention_of(tensors: dict[str, Tensor], args: dict[str, Any]) -> tuple[Atte
     return attention, encoding, TokenLayout.uniform(grid, len(tensors["in.x"]), num_prefix_tokens=skip)
 
 
-def assert_close(ours: Tensor, theirs: Tensor) -> None:
-    assert ours.shape == theirs.shape
-    assert theirs.std() > 5 * OUTPUT
-    assert (ours - theirs).abs().max() <= OUTPUT
-
-
 @pytest.mark.parametrize("file", CASES)
 @torch.no_grad()
 def test_outputs(file: str) -> None:
@@ -121,7 +94,7 @@ def test_outputs(file: str) -> None:
     assert_close(attention(x, 0, layout, encoding), tensors["out.y"])
     for key, value in tensors.items():
         if key.startswith("officialbug.") and value.shape == tensors["out.y"].shape:
-            assert (attention(x, 0, layout, encoding) - value).abs().max() > 5 * OUTPUT, key
+            assert (attention(x, 0, layout, encoding) - value).abs().max() > 5 * TOLERANCE, key
     # And each term alone.
     q, k, _ = attention.qkv(x).unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
     pattern, prefix = encoding.pattern(0, layout), layout.num_prefix_tokens
@@ -139,8 +112,8 @@ def test_outputs(file: str) -> None:
             ours = content_of_scores(type(pattern)(tuple(pattern.made_of(made_of))), q, k, pairs)
         assert_close(ours if where == "k" else ours.transpose(2, 3), theirs)
     if "out.rpe_v" in tensors:
-        scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5 + content_of_scores(pattern, q, k, pairs)
-        weights = scores.softmax(-1)
+        scores, added = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5, content_of_scores(pattern, q, k, pairs)
+        weights = (scores if added is None else scores + added).softmax(-1)
         assert_close(content_of_output(pattern, weights, pairs), tensors["out.rpe_v"])
 
 
@@ -170,7 +143,7 @@ def test_gradients(file: str) -> None:
         prefix = layout.num_prefix_tokens
         out = attention_by_hand(encoding, q, k, v, coords, coords, prefix, prefix)
         outs.append(attention.proj(out.transpose(0, 1).flatten(1)))
-    assert (torch.stack(outs) - tensors["out.y"]).abs().max() <= OUTPUT
+    assert (torch.stack(outs) - tensors["out.y"]).abs().max() <= TOLERANCE
     expected = torch.autograd.grad((torch.stack(outs) * weight).sum(), [wide, *parameters.values()])
     for name, one, other in zip(["x", *parameters], found, expected, strict=True):
         # A bias of the keys moves all scores of a query alike: its own third has next to no gradient.

@@ -1,21 +1,13 @@
-"""Masked patch prediction against vit-pytorch's, and against the paper's words (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""Masked patch prediction against vit-pytorch's, and against the paper's words (golden_families/)."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sightline.layout import TokenLayout
@@ -25,44 +17,12 @@ from sightline.models.heads.masked_patches import MaskedPatchesHead
 from sightline.patchify import patchify
 from sightline.tasks.base import make_task
 from sightline.tasks.patch_targets import class_colours, colour_classes, in_cells
-
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-TOLERANCE = 5e-5
-
-
-def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and with which arguments they were made."""
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"])
-
-
-def files(of: str) -> list[str]:
-    """Those of one class, whatever they are called: `full` has a model, `loss` a loss, `paper` all targets."""
-    found: dict[str, list[str]] = {"full": [], "loss": [], "paper": []}
-    for path in sorted(FOLDER.glob("mpp*.safetensors")):
-        with safe_open(path, "pt") as opened:
-            names = set(opened.keys())
-        kind = "full" if "sd.mask_token" in names else "paper" if "out.l2.target" in names else "loss"
-        found[kind].append(path.stem)
-    return found[of]
-
-
-def test_there_are_files() -> None:
-    for kind in ("full", "loss", "paper"):
-        assert files(kind), kind
+from tests.parity.family_files import assert_close, files, read
 
 
 def channel_first(values: Tensor, channels: int) -> Tensor:
     """Values of patches in the order (y, x, channel) of theirs, in ours: (channel, y, x)."""
     return values.unflatten(-1, (-1, channels)).transpose(-2, -1).flatten(-2)
-
-
-def close(ours: Tensor, theirs: Tensor) -> None:
-    assert ours.shape == theirs.shape
-    assert theirs.numel() == 1 or theirs.std() > 5 * TOLERANCE
-    assert (ours - theirs).abs().max() <= TOLERANCE
 
 
 def triple(given: Any, default: float, count: int) -> Tensor:
@@ -79,13 +39,13 @@ def labels_and_loss(image: Tensor, logits: Tensor, mask: Tensor, said: dict[str,
     return labels, F.cross_entropy(logits[mask], labels[mask])
 
 
-@pytest.mark.parametrize("file", files("loss"))
+@pytest.mark.parametrize("file", files("mpp_loss"))
 def test_the_loss_of_vit_pytorch(file: str) -> None:
     tensors, said = read(file)
     image, logits, mask = tensors["in.image"], tensors["in.logits"], tensors["in.mask"]
     labels, loss = labels_and_loss(image, logits, mask, said)
     assert torch.equal(labels, tensors["out.labels"].long())
-    close(loss, tensors["out.loss"])
+    assert_close(loss, tensors["out.loss"])
     # The classes are told apart: not all of them are one.
     assert len(labels.unique()) > 1
     # Red is the least significant: of the other order it would be another number.
@@ -154,13 +114,16 @@ def drawn_in(tensors: dict[str, Tensor]) -> Drawn:
     """The draws that were recorded: a random patch first, then the [mask], which overwrites it."""
     mask = tensors["in.mask"]
     places = torch.arange(mask.shape[1]).expand_as(mask)
-    sources = torch.where(tensors["in.draw_random"], tensors["in.random_patches"].long(), places)
+    sources = places
+    # Where none is to be another patch, there is no such draw.
+    if "in.draw_random" in tensors:
+        sources = torch.where(tensors["in.draw_random"], tensors["in.random_patches"].long(), places)
     sources = sources.masked_fill(tensors["in.draw_replace"], MASKED)
     chosen = mask.nonzero()[:, 1].unflatten(0, (len(mask), -1))
     return Drawn(chosen, sources.gather(1, chosen))
 
 
-@pytest.mark.parametrize("file", files("full"))
+@pytest.mark.parametrize("file", files("mpp_full"))
 def test_the_model_of_vit_pytorch(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tensors, said = built(file)
     image, mask, drawn = tensors["in.image"], tensors["in.mask"], drawn_in(tensors)
@@ -172,18 +135,18 @@ def test_the_model_of_vit_pytorch(file: str, monkeypatch: pytest.MonkeyPatch) ->
     head = model.head
     assert isinstance(head, MaskedPatchesHead)
     hidden = corrupted(rows, head.mask_token, [drawn], bare)
-    close(hidden, channel_first(tensors["out.masked_pixels"], channels))
+    assert_close(hidden, channel_first(tensors["out.masked_pixels"], channels))
     if "out.patch_embeddings" in tensors:
-        close(model.patch_embed(hidden, layout), tensors["out.patch_embeddings"])
+        assert_close(model.patch_embed(hidden, layout), tensors["out.patch_embeddings"])
     (output,) = model(image)
     assert torch.equal(output["patches"], drawn.chosen)
     logits = tensors["out.logits"]
-    close(output["values"], logits.gather(1, drawn.chosen.unsqueeze(-1).expand(-1, -1, logits.shape[-1])))
+    assert_close(output["values"], logits.gather(1, drawn.chosen.unsqueeze(-1).expand(-1, -1, logits.shape[-1])))
     labels, _ = labels_and_loss(image, logits, mask, said)
     task = make_task("masked_patches", model.config)
     total, units = task.loss([output], {"patches": labels.flatten()}, layout)
     assert units == int(mask.sum())
-    close(total / units, tensors["out.loss"])
+    assert_close(total / units, tensors["out.loss"])
     # Of ours, gradients are those of their loss: all chosen patches count alike.
     (total / units).backward()
     ours = head.fc.weight.grad
@@ -193,7 +156,7 @@ def test_the_model_of_vit_pytorch(file: str, monkeypatch: pytest.MonkeyPatch) ->
     assert (ours - theirs).norm() <= 1e-4 * theirs.norm()
 
 
-@pytest.mark.parametrize("file", files("paper"))
+@pytest.mark.parametrize("file", files("mpp_paper"))
 def test_the_targets_in_the_papers_words(file: str) -> None:
     tensors, said = read(file)
     image, mask, side, bits = tensors["in.image"], tensors["in.mask"], said["patch_size"], said["bits"]
@@ -202,9 +165,9 @@ def test_the_targets_in_the_papers_words(file: str) -> None:
     assert torch.equal(means, tensors["out.mean.labels"].long())
     cells = math.isqrt(tensors["out.down4.labels"].shape[-1])
     parts = in_cells(rows, channels, cells)
-    close(parts.mean(-1), tensors["out.down4.colours"])
+    assert_close(parts.mean(-1), tensors["out.down4.colours"])
     assert torch.equal(colour_classes(parts, bits, 1.0), tensors["out.down4.labels"].long())
-    close(rows, channel_first(tensors["out.l2.target"], channels))
+    assert_close(rows, channel_first(tensors["out.l2.target"], channels))
 
     def task(target: str) -> Any:
         own = {"target": target, "bits": bits, "cells": cells}
@@ -224,9 +187,9 @@ def test_the_targets_in_the_papers_words(file: str) -> None:
         return total / units
 
     logits = tensors["in.mean.logits"]
-    close(loss("mean", logits[mask][None], chosen, means), tensors["out.mean.loss"])
+    assert_close(loss("mean", logits[mask][None], chosen, means), tensors["out.mean.loss"])
     guessed = channel_first(tensors["in.l2.prediction"], channels)
-    close(loss("pixels", guessed[mask][None], chosen, 255 * rows), tensors["out.l2.loss"])
+    assert_close(loss("pixels", guessed[mask][None], chosen, 255 * rows), tensors["out.l2.loss"])
     first = tensors["in.down4.logits_first4"]
     four = torch.arange(first.shape[1])[None]
-    close(loss("cells", first[:1], four, tensors["out.down4.labels"]), tensors["out.down4.loss_first4"])
+    assert_close(loss("cells", first[:1], four, tensors["out.down4.labels"]), tensors["out.down4.loss_first4"])

@@ -1,7 +1,4 @@
-"""One-dimensional relative attention: the words of ViT's appendix D.4, and scenic's AxialResNet (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""One-dimensional relative attention: the words of ViT's appendix D.4, and scenic's AxialResNet (golden_families/)."""
 
 from __future__ import annotations
 
@@ -18,12 +15,7 @@ from sightline.encodings import create_encoding
 from sightline.encodings.pattern.relative_1d import Offsets, Relative1d
 from sightline.layout import TokenLayout
 from sightline.segment import Segment
-from tests.parity.test_segmentation_heads import assert_close, files, read, weights
-
-
-def test_there_are_files() -> None:
-    assert files("relative1d_paper")
-    assert files("relative1d_scenic")
+from tests.parity.family_files import assert_close, files, read, weights
 
 
 @pytest.mark.parametrize("file", files("relative1d_paper"))

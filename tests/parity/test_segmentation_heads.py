@@ -1,20 +1,12 @@
-"""Segmenter, UperNet and EoMT against the public code (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""Segmenter, UperNet and EoMT against the public code (golden_families/)."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sightline.convert import import_weights
@@ -25,38 +17,7 @@ from sightline.models.heads.upernet import Feature2Pyramid, PyramidDecoder
 from sightline.tasks.maps import Maps, enlarged
 from sightline.tasks.mask_sets import MaskSets
 from sightline.tasks.windows import Inference, anchors, enlarged_to_window, looked_at, scores_of
-
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-TOLERANCE = 5e-5
-
-
-def files(start: str) -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob(f"{start}*.safetensors"))
-
-
-def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and with which arguments they were made."""
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"])
-
-
-def weights(tensors: dict[str, Tensor], start: str = "") -> dict[str, Tensor]:
-    start = f"sd.{start}"
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
-
-
-def assert_close(ours: Tensor, theirs: Tensor) -> None:
-    assert ours.shape == theirs.shape
-    # What is the same everywhere would equal anything.
-    assert theirs.std() > 5 * TOLERANCE
-    assert (ours - theirs).abs().max() <= TOLERANCE
-
-
-def test_there_are_files() -> None:
-    for start in ("segmenter", "upernet", "eomt"):
-        assert files(start)
+from tests.parity.family_files import assert_close, files, read, weights
 
 
 def segmenter(file: str) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:

@@ -1,63 +1,40 @@
-"""ViViT against the public code: transformers' model, and scenic's embedding and initialisers (golden_families/).
-
-`SIGHTLINE_GOLDEN` names another folder with files of the same names, which are then tried instead.
-"""
+"""ViViT against the public code: transformers' model, and scenic's embedding and initialisers (golden_families/)."""
 
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sightline import create_model
 from sightline.convert import export_weights, import_weights
 from sightline.encodings import create_encoding
 from sightline.encodings.interpolate import resize_table
+from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models import Model
+from tests.parity.family_files import assert_close, files, read, weights
 
-FOLDER = Path(os.environ.get("SIGHTLINE_GOLDEN") or Path(__file__).parent / "golden_families")
-TOLERANCE = 5e-5
 INITIALISERS = {"central": "central_frame", "average": "average_frame", "rank_pooling": "average_arp_frame"}
 
 
-def files(start: str) -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob(f"{start}*.safetensors"))
+def square(file: str) -> bool:
+    """Patches of ours are squares; others are refused, which is tried too."""
+    given = read(file)[1]
+    return len(set(given.get("tubelet_size", given.get("tubelet"))[1:])) == 1
 
 
-def read(file: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and with which arguments they were made."""
-    path = FOLDER / f"{file}.safetensors"
-    with safe_open(path, "pt") as opened:
-        said = opened.metadata()
-    return load_file(path), json.loads(said["args"])
+VIVITS = [file for file in files("vivit") if square(file)]
+TUBELETS = [file for file in files("tubelet_scenic") if square(file)]
+OBLONG = [file for kind in ("vivit", "tubelet_scenic") for file in files(kind) if not square(file)]
 
 
-def weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix("sd."): value for key, value in tensors.items() if key.startswith("sd.")}
-
-
-def assert_close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
-    assert ours.shape == theirs.shape
-    # What is the same everywhere would equal anything.
-    assert theirs.std() > 5 * TOLERANCE
-    assert (ours - theirs).abs().max() <= tolerance
-
-
-def test_there_are_files() -> None:
-    for start in ("tubelet_scenic", "vivit"):
-        assert files(start)
-
-
-@pytest.mark.parametrize("file", files("vivit"))
+@pytest.mark.parametrize("file", VIVITS)
 @torch.no_grad()
 def test_the_model_of_transformers(file: str) -> None:
     tensors, given = read(file)
@@ -73,7 +50,7 @@ def test_the_model_of_transformers(file: str) -> None:
     assert_close(model(clips), tensors["out.last_hidden_state"][:, 0])
 
 
-@pytest.mark.parametrize("file", files("vivit"))
+@pytest.mark.parametrize("file", VIVITS)
 def test_there_and_back_bit_by_bit(file: str) -> None:
     tensors, given = read(file)
     state = weights(tensors)
@@ -89,7 +66,8 @@ def test_there_and_back_bit_by_bit(file: str) -> None:
 def image_model(tensors: dict[str, Tensor], given: dict[str, Any]) -> Model:
     """A model of images that embeds patches with the file's 2-D kernel [h, w, channels, dim]."""
     kernel = tensors["sd.embedding2d/kernel"]
-    patch, _, channels, dim = kernel.shape
+    *sides, channels, dim = kernel.shape
+    patch: Any = sides[0] if len(set(sides)) == 1 else tuple(sides)
     model = create_model(
         "vit_micro_patch4", dim=dim, heads=1, depth=1, num_classes=0, patch_size=patch, channels=channels,
         image_size=tuple(given["image"]), encoding="learned_1d",
@@ -100,14 +78,17 @@ def image_model(tensors: dict[str, Tensor], given: dict[str, Any]) -> Model:
     return model
 
 
-@pytest.mark.parametrize("inflation", INITIALISERS)
-@pytest.mark.parametrize("file", files("tubelet_scenic"))
+def inflations() -> list[tuple[str, str]]:
+    """Which file has which initialiser."""
+    every = [(file, ours) for file in TUBELETS for ours in INITIALISERS]
+    return [(file, ours) for file, ours in every if f"out.{INITIALISERS[ours]}_initializer.kernel" in read(file)[0]]
+
+
+@pytest.mark.parametrize(("file", "inflation"), inflations())
 @torch.no_grad()
 def test_a_tubelet_begins_with_an_image_models_weights(file: str, inflation: str) -> None:
     tensors, given = read(file)
     there = INITIALISERS[inflation] + "_initializer"
-    if f"out.{there}.kernel" not in tensors:
-        pytest.skip(f"the file has no {there}")
     frames = given["tubelet"][0]
     clips = tensors["in.video_bthwc"].permute(0, 4, 1, 2, 3)
     # What is beyond the last whole tubelet is dropped there.
@@ -131,7 +112,17 @@ def test_a_tubelet_begins_with_an_image_models_weights(file: str, inflation: str
     )
 
 
-@pytest.mark.parametrize("file", files("tubelet_scenic"))
+@pytest.mark.parametrize("file", OBLONG)
+def test_patches_that_are_no_squares_are_refused(file: str) -> None:
+    tensors, given = read(file)
+    made = (
+        partial(import_weights, "vivit", weights(tensors)) if "tubelet_size" in given else partial(image_model, tensors)
+    )
+    with pytest.raises(InputError, match=r"equal sides|patch_size"):
+        made(given)
+
+
+@pytest.mark.parametrize("file", TUBELETS)
 @torch.no_grad()
 def test_the_width_is_not_what_a_central_frame_is_of(file: str) -> None:
     """Officially the initialiser of a fresh kernel leaves the middle column of a patch where the middle frame is
@@ -160,16 +151,17 @@ def test_tables_of_positions_as_scenic_turns_them(file: str) -> None:
     table = tensors["in.posemb2d"]
     side = round(len(table) ** 0.5)
     still = Grid(side, side)
-    frames = tensors["out.posemb_tiled.2frames"].shape[1] // len(table)
+    (tiled,) = [one for name, one in tensors.items() if name.startswith("out.posemb_tiled.")]
+    frames = tiled.shape[1] // len(table)
     grid = Grid(frames, *still)
     encoding = create_encoding("learned_1d", train_grid=grid, depth=1, heads=1, dim=table.shape[1], num_prefix_tokens=0)
     # As `create_model(init_from=)` begins a model of clips.
     encoding.load_state_dict(encoding.inflated({"table": table}))
     added = encoding.added(0, TokenLayout.uniform(grid, 1, num_prefix_tokens=0))
-    assert_close(added, tensors["out.posemb_tiled.2frames"], 1e-6)
+    assert_close(added, tiled, 1e-6)
     zoomed = tensors["out.posemb_zoom_then_tiled"]
-    size = next(n for n in range(1, 100) if n * n * 2 == zoomed.shape[1])
-    larger = resize_table(table.repeat(2, 1), Grid(2, *still), Grid(2, size, size), "corner_aligned")
+    size = round((zoomed.shape[1] / frames) ** 0.5)
+    larger = resize_table(table.repeat(frames, 1), grid, Grid(frames, size, size), "corner_aligned")
     assert_close(larger.unsqueeze(0), zoomed, 1e-6)
     in_time = tensors["out.posemb_time_zoom"]
     longer = resize_table(table, Grid(len(table), 1, 1), Grid(in_time.shape[1], 1, 1), "corner_aligned")

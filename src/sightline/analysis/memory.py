@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from sightline import runtime
-from sightline.analysis.memory_stages import kept_of_stages, parameters_of, plain_stages
+from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
 from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
 from sightline.attention.backends.tiles import least_tokens
 from sightline.attention.pattern import Directed
@@ -109,10 +109,6 @@ def estimate_memory(
     return one.at(Grid.checked(image_size, "image_size"))
 
 
-class _UncountableError(InputError):
-    """A model beyond torch's own numbers, or an encoding of somebody else's that needs real tensors."""
-
-
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
@@ -172,7 +168,7 @@ class PlainPass:
         # What torch raises for a size beyond its own whole numbers.
         except (RuntimeError, OverflowError, TypeError):
             said = f"model with encoding {config.encoding}: its parameters cannot be counted"
-            raise _UncountableError(said) from None
+            raise UncountableError(said) from None
         self.bias, self.outputs = "none", False
         if pattern is not None:
             self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
@@ -187,7 +183,7 @@ class PlainPass:
         grid = config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
-        keys = -(-architecture_class(config.architecture).pairs(config, grid.cells, grid) // (config.depth * tokens))
+        keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
         enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
         tiled = self.on_cpu and len(grid) == 2 and self.bias == "directed" and enough is not None and keys >= enough
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
@@ -306,12 +302,12 @@ class _StagedPass(PlainPass):
     """A pass of a trunk of stages."""
 
     def __init__(self, config: ViTConfig, *given: Any) -> None:
-        plain = plain_stages(config)
-        self.stages = [PlainPass(one, *given) for one in plain]
-        super().__init__(plain[0], *given)
+        stages = architecture_class(config.architecture).stages(config)
+        self.stages = [(one, PlainPass(plain_stage(one), *given)) for one in stages]
+        super().__init__(self.stages[0][1].config, *given)
         self.config, self.parameters = config, parameters_of(config)
         # No more than the last stage at once.
-        self.gathered = self.stages[-1].gathered
+        self.gathered = self.stages[-1][1].gathered
 
     def at(self, size: Grid) -> MemoryEstimate:
         kept, moment, attention, stored = kept_of_stages(self.config, self.stages, size)
@@ -320,7 +316,8 @@ class _StagedPass(PlainPass):
 
 
 def _pass_of(config: ViTConfig, *given: Any) -> PlainPass:
-    return (_StagedPass if config.architecture == "swin" else PlainPass)(config, *given)
+    alike = architecture_class(config.architecture).stages(config)[0].config == config
+    return (PlainPass if alike else _StagedPass)(config, *given)
 
 
 def refuse_what_cannot_fit(
@@ -355,7 +352,7 @@ def refuse_what_cannot_fit(
     try:
         # Who trains saves.
         one = _pass_of(config, batch, dtype, training, ema, training, sharers, device)
-    except _UncountableError:
+    except UncountableError:
         # What cannot be estimated may still run.
         return
 

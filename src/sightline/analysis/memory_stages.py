@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,8 +10,7 @@ import torch
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.models import ViTConfig, make_model
-from sightline.models.architectures.swin import SwinOptions, stage_config, trained_grid
-from sightline.models.merging import merged_grid
+from sightline.models.stage import Stage
 
 if TYPE_CHECKING:
     from sightline.analysis.memory import PlainPass
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 _FLOAT = 4
 
 
-def plain_stages(config: ViTConfig) -> list[ViTConfig]:
-    """Of each stage the plain trunk of its width and depth, whose patches are as large as merged ones."""
-    options = SwinOptions.of(config)
+class UncountableError(InputError):
+    """A model beyond torch's own numbers, or an encoding of somebody else's that needs real tensors."""
+
+
+def plain_stage(stage: Stage) -> ViTConfig:
+    """The plain trunk of a stage's width and depth, whose patches are as large as merged ones."""
     fields: dict[str, Any] = {
         "architecture": "vit", "architecture_options": {}, "num_classes": 0, "class_names": None, "table_grid": None,
         "fit": "pad",
     }  # fmt: skip
-    return [
-        stage_config(config, stage).replace(**fields, depth=depth, patch_size=config.patch_size * 2**stage)
-        for stage, depth in enumerate(options.depths)
-    ]
+    return stage.config.replace(**fields, patch_size=stage.config.patch_size * 2**stage.merged)
 
 
 def parameters_of(config: ViTConfig) -> int:
     """How many numbers the model learns.
 
     Raises:
-        InputError: torch cannot count them.
+        UncountableError: torch cannot count them.
     """
     try:
         with torch.device("meta"):
@@ -43,25 +43,25 @@ def parameters_of(config: ViTConfig) -> int:
     # What torch raises for a size beyond its own whole numbers.
     except (RuntimeError, OverflowError, TypeError):
         said = f"model with encoding {config.encoding}: its parameters cannot be counted"
-        raise InputError(said) from None
+        raise UncountableError(said) from None
 
 
-def kept_of_stages(config: ViTConfig, stages: list[PlainPass], size: Grid) -> tuple[int, int, int, int]:
+def kept_of_stages(
+    config: ViTConfig, stages: Sequence[tuple[Stage, PlainPass]], size: Grid
+) -> tuple[int, int, int, int]:
     """Bytes of a pass at a size in pixels.
 
     Returns:
         What all layers keep for the backward pass, what is there for a moment, the attention of one layer, and what
         biases kept for all layers would take.
     """
-    options, embedded = SwinOptions.of(config), config.grid_of((size.rows, size.cols))
-
+    embedded = config.grid_of((size.rows, size.cols))
     kept, moment, attention, stored = 0, 0, 0, 0
-    for stage, one in enumerate(stages):
-        grid = merged_grid(embedded, stage)
-        window = options.cut(grid, trained_grid(config, options, stage), shifted=False).size.cells
-        tokens, heads, depth = grid.cells, one.config.heads, options.depths[stage]
+    for stage, one in stages:
+        tokens, window = stage.tokens(embedded.cells, embedded), stage.keys(embedded.cells, embedded)
+        heads, depth = one.config.heads, one.config.depth
         pairs = one.batch * heads * tokens * window
-        kept += one.kept(grid.cells, tokens, window, tiled=False)
+        kept += one.kept(tokens - one.config.num_prefix_tokens, tokens, window, tiled=False)
         if one.bias == "learned":
             # Scores and their softmax, since no fused kernel gives a bias its gradient.
             kept += 2 * depth * pairs * one.element

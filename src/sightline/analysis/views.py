@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from sightline.attention.pattern import BFLOAT16_MAX, Pattern
-from sightline.encodings.stages import StagedEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
@@ -48,8 +47,7 @@ def pattern_of(model: Model, layer: int, grid: Grid) -> Pattern | None:
 def attends_in_parts(model: Model) -> bool:
     """Whether layers attend inside parts of an image (windows, lines), of which the encoding is then asked."""
     config, grid = model.config, model.config.train_grid
-    staged = isinstance(model.encoding, StagedEncoding)
-    return staged or model.pairs(config, grid.cells, grid) != Model.pairs(config, grid.cells)
+    return any(one.merged or one.keys(grid.cells, grid) < one.tokens(grid.cells, grid) for one in model.stages(config))
 
 
 def refuse_unbiased(what: str, model: Model) -> None:

@@ -162,6 +162,18 @@ def _record(model: str | Path) -> dict[str, Any]:
         return {}
 
 
+def _exported(model: str | Path) -> bool:
+    """Whether a model is of a kind that can be exported; what is not known may be."""
+    from sightline.load import config_of, read_record
+    from sightline.models.create import architecture_class
+
+    try:
+        config = config_of(read_record(model))
+        return not (config.takes_clips or architecture_class(config.architecture).unexported)
+    except SightlineError:
+        return True
+
+
 def beside(run: Path, ending: str) -> Path:
     """A path beside a run's folder, called as it is and an ending."""
     named = run if run.name not in ("", "..") else run.resolve()
@@ -183,19 +195,16 @@ def say_predict_or_export(model: str | Path) -> None:
 
 def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     """Export for ONNX Runtime where it can be made and checked here, else for torch; fine-tune what was trained for
-    that, on labels; nothing of a model that is not exported."""
+    that, on labels; nothing of what is not exported."""
     from sightline.export import SUFFIXES
-    from sightline.export.refusals import never_exported
-    from sightline.load import config_of
 
-    record = _record(model)
-    if record.get("architecture", {}).get("task") == "masked_patches":
+    if _record(model).get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
         # A folder without labels is one for what has them where its folders are classes.
         data = (_data(Path(model)) or "").replace("images:", "imagefolder:") or None
         say_next("train", "--data", data, "--init-from", model, *writing("--out", tuned), stream=stream)
         return
-    if record and never_exported(config_of(record)):
+    if not _exported(model):
         return
     kind = "onnx" if all(map(importlib.util.find_spec, _ONNX)) else "torch"
     out = Path(f"{run_of(model).resolve().name}{SUFFIXES[kind]}")

@@ -59,18 +59,7 @@ class Vivit(Project):
         "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
         "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias",
     }  # fmt: skip
-    choices: ClassVar = {
-        "hidden_act": (
-            "gelu",
-            {
-                "gelu_fast": "tanh",
-                "gelu_new": "tanh",
-                "gelu_pytorch_tanh": "tanh",
-                "gelu": "exact",
-                "quick_gelu": "quick",
-            },
-        )
-    }
+    choices: ClassVar = {"hidden_act": ("gelu", _GELUS)}
     example = "num_frames=32"
 
     def own_arguments(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -116,11 +105,14 @@ class Vivit(Project):
         if len(config.train_grid) != 3:
             raise InputError(f"vivit: cannot hold embedder = {config.embedder!r} (expected 'tubelets')")
         frames = model.patch_embed.cutter.values // (config.channels * config.patch_size**2)
-        rows, cols = config.train_grid[-2:]
+        size = [side * config.patch_size for side in config.train_grid[-2:]]
+        if config.fit == "crop" and config.grid_of(config.image_size) == config.train_grid:
+            # What is passed over of an image of training is a part of its size there.
+            size = list(Grid.checked(config.image_size))
         given = {
             **self.plain_arguments(config),
             "intermediate_size": config.mlp_hidden,
-            "image_size": [rows * config.patch_size, cols * config.patch_size],
+            "image_size": size,
             "num_frames": config.train_grid[0] * frames,
             "tubelet_size": [frames, config.patch_size, config.patch_size],
         }

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
 from sightline.data.encoded import Contents, Encoded
-from sightline.data.image_list import Entry, Listed, entries_of, list_images, natural_order, stamp_of
+from sightline.data.image_list import (
+    Entry,
+    Listed,
+    check_stdin,
+    entries_of,
+    list_images,
+    matches,
+    natural_order,
+    stamp_of,
+)
 from sightline.errors import InputError
 
 
@@ -84,24 +93,52 @@ def list_clips(given: Sequence[str], stdin: BinaryIO | None = None) -> list[str 
     """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
 
     A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
-    of a folder's GIF and WebP files each is a clip.
+    of a folder's GIF and WebP files each is a clip. A folder that a pattern matches is as one that is named; what it
+    matches in such a folder is a part of that.
 
     Raises:
         InputError: as `list_images`.
     """
+    check_stdin(given)
     found: list[str | Encoded | Unreadable] = []
     for word in given:
-        found += _clips_in(word) if os.path.isdir(word) else list_images([word], stdin)
+        if os.path.isdir(word):
+            clips = _clips_in(word)
+            if not clips:
+                wanted = "frames, or files ending in .gif or .webp"
+                raise InputError(f"{word}: no clips in this folder (expected: {wanted})")
+            found += clips
+        elif any(map(os.path.isdir, matched := matches(word) or ())):
+            found += _matched(matched)
+        else:
+            found += list_images([word], stdin)
     return [clip_at(one) if isinstance(one, str) else one for one in found]
 
 
-def _clips_in(folder: str) -> list[str]:
-    clips: list[str] = []
-    for parent, folders, files in os.walk(folder):
+def _matched(paths: Collection[str]) -> list[str | Unreadable]:
+    """The clips that a pattern matched; a folder without one is told when it is read."""
+    folders = tuple(os.path.join(path, "") for path in paths if os.path.isdir(path))
+    outer = sorted((path for path in paths if not path.startswith(folders)), key=natural_order)
+    clips: list[str | Unreadable] = []
+    for path in outer:
+        clips += (_clips_in(path) or [path]) if os.path.isdir(path) else [path]
+    return clips
+
+
+def _clips_in(folder: str) -> list[str | Unreadable]:
+    closed: list[OSError] = []
+    clips: dict[str, str | Unreadable] = {}
+    named_so: list[str] = []
+    for parent, folders, files in os.walk(folder, onerror=closed.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
+        named_so += [os.path.join(parent, name) for name in folders if is_frame(name)]
         images = [name for name in files if is_frame(name)]
         moving = [name for name in images if name.lower().endswith(ANIMATIONS)]
-        clips += [os.path.join(parent, name) for name in moving] if len(moving) == len(images) else [parent]
-    if not clips:
-        raise InputError(f"{folder}: no clips in this folder (expected: frames, or files ending in .gif or .webp)")
-    return sorted(clips, key=natural_order)
+        found = [os.path.join(parent, name) for name in moving] if len(moving) == len(images) else [parent]
+        clips |= {path: path for path in found}
+    for path in named_so:
+        if not any(clip.startswith((os.path.join(path, ""), path)) for clip in clips):
+            clips[path] = Unreadable(path, "a folder, not an image file")
+    for error in closed:
+        clips[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
+    return [clips[path] for path in sorted(clips, key=natural_order)]

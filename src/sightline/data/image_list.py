@@ -45,9 +45,14 @@ def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str
         InputError: a folder without an image, a pattern without a match, an empty list, or `-` more than once.
     """
     words = list(given)
+    check_stdin(words)
+    return [image for word in words for image in _images_of(word, stdin)]
+
+
+def check_stdin(words: Sequence[str]) -> None:
+    """Refuse `-` more than once, by an InputError."""
     if words.count(STDIN) > 1:
         raise InputError(f"{STDIN}: stands for standard input, which can be read once, not {words.count(STDIN)} times")
-    return [image for word in words for image in _images_of(word, stdin)]
 
 
 def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Unreadable]:
@@ -55,13 +60,12 @@ def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Un
         raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
         return _listed(stdin)
-    if found := images_of_set(word):
-        return found
+    if images := images_of_set(word):
+        return images
     if os.path.isdir(word):
         return _below(word)
-    # A file may have such a name itself: it wins.
-    if glob.has_magic(word) and not os.path.lexists(word):
-        files = [path for path in _found(word) if not os.path.isdir(path)]
+    if (found := matches(word)) is not None:
+        files = [path for path in found if not os.path.isdir(path)]
         if not files:
             raise InputError(f"{word}: no file matches this pattern")
         return sorted(files, key=natural_order)
@@ -122,6 +126,11 @@ def _below(folder: str) -> list[str | Unreadable]:
     if not found:
         raise InputError(f"{folder}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
     return [found[path] for path in sorted(found, key=natural_order)]
+
+
+def matches(word: str) -> set[str] | None:
+    """What a pattern matches, folders too; None where the word is none. A file may have such a name itself: it wins."""
+    return _found(word) if glob.has_magic(word) and not os.path.lexists(word) else None
 
 
 def _found(pattern: str) -> set[str]:

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from sightline.attention.pattern import Pattern
@@ -126,7 +127,7 @@ def create_encoding(
     parts = []
     for part, options in shared:
         cls = known[part]
-        encoding = cls(configure(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
+        encoding = _made(cls, configure(cls.Config, {**cls.names[part], **options}, f"encoding {part}"), shape)
         encoding.name = part
         parts.append(encoding)
     if len(parts) == 1:
@@ -134,6 +135,17 @@ def create_encoding(
     combined = Combined(parts, shape)
     combined.name = name
     return combined
+
+
+def _made(cls: type[PositionEncoding], config: Any, shape: TrunkShape) -> PositionEncoding:
+    try:
+        return cls(config, shape)
+    except (RuntimeError, TypeError):
+        # Where shapes alone are asked for, somebody else's may need values: it has them, and they are forgotten.
+        if torch.get_default_device().type != "meta" or cls.__module__.startswith("sightline.encodings."):
+            raise
+        with torch.device("cpu"):
+            return cls(config, shape).to("meta")
 
 
 def parts_of(encoding: PositionEncoding) -> list[PositionEncoding]:

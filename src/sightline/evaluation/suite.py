@@ -156,7 +156,7 @@ def measure(
         InputError: such a file is there; or as `evaluate`.
     """
     part, source = one.part, one.part.source
-    name, device = file_of(one, config), model.anchor.device
+    name, device = file_of(one, config, identity.patch_size), model.anchor.device
     classifier = gives_scores(model)
 
     def about() -> dict[str, Any]:
@@ -245,10 +245,11 @@ def refuse_others(
     Raises:
         InputError: names the file.
     """
-    there = [one for one in todo if (folder / file_of(one, config)).exists()]
+    files = [(one, folder / file_of(one, config, identity.patch_size)) for one in todo]
+    there = [(one, file) for one, file in files if file.exists()]
     weights = weights_digest(model) if there else ""
-    for one in there:
-        file, named = folder / file_of(one, config), replace(identity, data=one.part.data)
+    for one, file in there:
+        named = replace(identity, data=one.part.data)
         if not _is_of(file, work_of(weights, _about(one, config, named, model.anchor.device)), overwrite=False):
             raise InputError(f"{file}: exists already, of other weights or options; --overwrite replaces it")
 
@@ -268,8 +269,9 @@ def gives_scores(model: Model) -> bool:
     return model.config.task == Classification.name
 
 
-def file_of(one: Measurement, config: SuiteConfig) -> str:
-    """The name of a measurement's file of logits."""
+def file_of(one: Measurement, config: SuiteConfig, patch_size: int | None = None) -> str:
+    """The name of a measurement's file of logits, of a model in patches of other sizes than its own one each."""
     shown = one.view.name if isinstance(one.view, View) else f"{one.view} px"
+    shown += "" if patch_size is None else f" in patches of {patch_size} px"
     name = file_name(one.part.data, one.part.split, f"{shown} {config.preparation}", tuned=False)
     return f"{one.part.data.partition(':')[0]}_{name}"

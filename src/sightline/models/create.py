@@ -73,19 +73,17 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
     """
     if name not in SIZES:
         raise choose("model", name, SIZES)
-    return configure(ViTConfig, changed_fields(SIZES[name], overrides), f"model {name}")
+    return configure(ViTConfig, {**SIZES[name], **with_architecture(SIZES[name], overrides)}, f"model {name}")
 
 
-def changed_fields(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `ViTConfig` with some changed: options of the same architecture one by one, since they say together
-    what a model is; those of another begin anew."""
-    options = changes.get("architecture_options")
-    before: Any = fields.get("architecture_options", {})
-    if changes.get("architecture", fields.get("architecture")) != fields.get("architecture"):
-        options = {} if options is None else options
-    elif isinstance(options, Mapping):
-        options = {**before, **options}
-    return {**fields, **changes} | ({} if options is None else {"architecture_options": options})
+def with_architecture(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a configuration with all options of its architecture: those that are not given stay as they were,
+    unless it is another architecture."""
+    was = before.get("architecture", "vit")
+    own = before.get("architecture_options", {}) if changes.get("architecture", was) == was else {}
+    given = changes.get("architecture_options", {})
+    # What is no mapping is refused by name.
+    return {**changes, "architecture_options": {**own, **given} if isinstance(given, Mapping) else given}
 
 
 def make_model(config: ViTConfig) -> Model:

@@ -71,6 +71,14 @@ class Embedder(nn.Module):
         """How many values a row must have, of these rows."""
         return self.cutter.values
 
+    def check_other_patches(self, config: ViTConfig) -> None:
+        """Refuse, by an InputError, where no patches of another size can be cut, whatever that size."""
+        if getattr(self, "options", None) is None or not hasattr(self.options, "rule"):
+            raise InputError(
+                f"embedder {self.name}: has patches of one size, {config.patch_size} (expected embedder patches or "
+                "flexible)"
+            )
+
     def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
         """Cut patches of (height, width) pixels from now on; those that have weights for a pixel change them first.
 
@@ -80,8 +88,6 @@ class Embedder(nn.Module):
         Raises:
             InputError: it cannot; nothing was changed. Or the patches are oblong and `fit` is not `exact`.
         """
-        if getattr(self, "options", None) is None or not hasattr(self.options, "rule"):
-            raise InputError(f"embedder {self.name}: has patches of one size (expected embedder patches or flexible)")
         square = size[0] == size[1]
         self.cutter = (
             self.cutter_of(config) if square else OblongCutter(0, config.channels, config.fit, (size[0], size[1]))

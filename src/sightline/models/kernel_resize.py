@@ -45,7 +45,6 @@ def axis_matrix(old: int, new: int, rule: KernelRule) -> Tensor:
     return F.interpolate(rows, size=(old, new), mode=mode, align_corners=False, antialias=antialias)[0, 0].T
 
 
-@torch.compiler.assume_constant_result
 def axis_inverse(old: int, new: int, rule: KernelRule) -> Tensor:
     """The pseudo-inverse of `axis_matrix`, by singular values of at least 1e-6 of the largest: float64 [old, new]."""
 
@@ -53,6 +52,12 @@ def axis_inverse(old: int, new: int, rule: KernelRule) -> Tensor:
         return torch.linalg.pinv(axis_matrix(old, new, rule), rtol=_CUT_OFF)
 
     return _INVERSES.tensor((old, new, rule), torch.device("cpu"), make)
+
+
+@torch.compiler.assume_constant_result
+def _flat_inverses(old: Sequence[int], new: Sequence[int], rule: KernelRule) -> Tensor:
+    """`axis_inverse` of all axes, one after the other: a compiler takes one constant of a function."""
+    return torch.cat([axis_inverse(*sides, rule).flatten() for sides in zip(old, new, strict=True)])
 
 
 def resize_kernel(kernel: Tensor, size: Sequence[int], rule: KernelRule = "bicubic_antialias") -> Tensor:
@@ -75,7 +80,8 @@ def resize_kernel(kernel: Tensor, size: Sequence[int], rule: KernelRule = "bicub
         raise InputError(f"patch size {'x'.join(map(str, new))}: expected a height and a width of 1 pixel or more")
     if old == new:
         return kernel
-    rows, cols = axis_inverse(old[0], new[0], rule), axis_inverse(old[1], new[1], rule)
+    flat = _flat_inverses(old, new, rule).split([old[0] * new[0], old[1] * new[1]])
+    rows, cols = (one.unflatten(0, sides) for one, *sides in zip(flat, old, new, strict=True))
     return resized_by(kernel, rows, cols)
 
 

@@ -24,6 +24,7 @@ from sightline.models.head import TokenHead, make_head
 from sightline.models.initial import initialise
 from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
+from sightline.models.stage import Stage
 from sightline.models.trunk import Trunk
 from sightline.patchify import ImageRows
 
@@ -100,9 +101,9 @@ class Model(nn.Module):
         return config
 
     @classmethod
-    def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
-        """How many (query, key) of an image meet, in all layers together, its grid where that is known."""
-        return config.depth * (patches + config.num_prefix_tokens) ** 2
+    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+        """The layers in parts that are alike, by which operations and memory are counted; one where all are."""
+        return (Stage(config, config.train_grid),)
 
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""

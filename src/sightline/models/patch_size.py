@@ -37,9 +37,12 @@ def set_patch_size(model: Model, patch_size: Sides, image_size: Sides | None = N
             has patches of one size, or the head has weights for the pixels of a patch; the model is as it was.
     """
     before = model.config
-    size = Grid.checked(patch_size, "patch_size")
-    for side in size:
+    for side in patch_size if isinstance(patch_size, tuple) else (patch_size,):
         require_whole("patch_size", side, 1, MOST["patch_size"])
+    size = Grid.checked(patch_size, "patch_size")
+    if tuple(size) == model.patch_embed.patch_size and image_size is None:
+        return
+    model.patch_embed.check_other_patches(before)
     if size[0] == size[1]:
         after = resized_config(before, size[0], image_size)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -106,13 +106,18 @@ class TimmSurface(Model):
             raise InputError(f"{name}: the layout says which tokens meet (expected images alone, or a list of images)")
         if output_fmt == "NCHW" and len(self.config.train_grid) != 2:
             raise InputError("output_fmt 'NCHW': of clips there are no maps of rows and columns (expected NLC)")
-        wanted = self._layers_taken(indices)
+        wanted = [self._ends[number] for number in self._taken(indices)]
         patches, layout = self.prepare(images)
         last = wanted[-1] if stop_early else len(self.blocks) - 1
         outputs = self.blocks.taken(self.embed(patches, layout), {*wanted, last}, layout, self.encoding)
         tokens, after = outputs[-1], self.blocks.layout_after(last, layout)
         if norm and any(one.shape[-1] != self.num_features for one in outputs):
             raise InputError(f"norm: is of {self.num_features} channels, which not all of layers {wanted} have")
+        if not intermediates_only and tokens.shape[-1] != self.num_features:
+            raise InputError(
+                f"stop_early: the last norm is of {self.num_features} channels, and layer {last} gives "
+                f"{tokens.shape[-1]} (expected intermediates_only)"
+            )
         taken = [
             self._unlay(self.norm(one) if norm else one, self.blocks.layout_after(layer, layout), images, output_fmt)
             for layer, one in zip(wanted, outputs, strict=False)
@@ -130,17 +135,30 @@ class TimmSurface(Model):
             maps = taken if isinstance(images, Tensor) else [list(zip(*pair, strict=True)) for pair in taken]
         return maps if intermediates_only else (_images_of(self.norm(tokens), after, images), maps)
 
-    def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
-        """The layers that `indices` mean, counted from 0, in order, each once."""
-        depth = len(self.blocks)
+    # What `indices` count.
+    _intermediates: ClassVar[str] = "layers"
+
+    @property
+    def _ends(self) -> Sequence[int]:
+        """The layers whose outputs are intermediates, of those that are left."""
+        return range(len(self.blocks))
+
+    @property
+    def out_indices(self) -> int | tuple[int, ...]:
+        """Which intermediates timm's `features_only` gives unless others are asked for."""
+        return min(3, len(self.blocks))
+
+    def _taken(self, indices: int | Sequence[int] | None) -> list[int]:
+        """Which intermediates `indices` mean, counted from 0, in order, each once."""
+        count, what = len(self._ends), self._intermediates
         if isinstance(indices, int):
-            if not 0 < indices <= depth:
-                raise InputError(f"indices {indices!r}: expected 1 to {depth} last layers")
-            return list(range(depth - indices, depth))
-        asked = range(depth) if indices is None else indices
-        if not asked or any(not -depth <= index < depth for index in asked):
-            raise InputError(f"indices {indices!r}: expected one or more layers from {-depth} to {depth - 1}")
-        return sorted({index % depth for index in asked})
+            if not 0 < indices <= count:
+                raise InputError(f"indices {indices!r}: expected 1 to {count} last {what}")
+            return list(range(count - indices, count))
+        asked = range(count) if indices is None else indices
+        if not asked or any(not -count <= index < count for index in asked):
+            raise InputError(f"indices {indices!r}: expected one or more {what} from {-count} to {count - 1}")
+        return sorted({index % count for index in asked})
 
     def _unlay(self, tokens: Tensor, layout: TokenLayout, images: Images, output_fmt: str) -> tuple[Any, Any]:
         """(patch map, prefix tokens) in image order: tensors for a tensor, lists of them for a list."""
@@ -265,7 +283,7 @@ class TimmSurface(Model):
         """Drop what the chosen intermediates do not need (timm's `features_only`).
 
         The encoding stays whole, since it was made for the whole depth; a pruned model gives features, and cannot be
-        saved as a folder.
+        saved as a folder. Where the stages after the last one were wider, norm and head go with them.
 
         Args:
             indices: as in `forward_intermediates`.
@@ -273,13 +291,16 @@ class TimmSurface(Model):
             prune_head: drop the pooling, the norm after it and the head.
 
         Returns:
-            The layers asked for, counted from 0, in order.
+            The intermediates asked for (layers, or stages), counted from 0, in order.
         """
-        taken = self._layers_taken(indices)
-        del self.blocks[taken[-1] + 1 :]
-        if prune_norm:
+        taken = self._taken(indices)
+        del self.blocks[self._ends[taken[-1]] + 1 :]
+        width: int = self.feature_info[taken[-1]]["num_chs"]
+        narrower = width != self.num_features
+        if prune_norm or narrower:
             self.norm = nn.Identity()
-        if prune_head:
+        if prune_head or narrower:
+            self.num_features = self.head_hidden_size = width
             self.fc_norm = nn.Identity()
             self.reset_classifier(0, "")
         return taken
@@ -305,7 +326,7 @@ class TimmSurface(Model):
         """Other patches from now on; see `models.patch_size.set_patch_size`."""
         set_patch_size(self, patch_size, image_size)
 
-    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None, **_: Any) -> None:
+    def set_input_size(self, img_size: Sides | None = None, patch_size: Sides | None = None) -> None:
         """timm's name of `set_patch_size`; without `patch_size` nothing is to do: any size runs as it is."""
         if patch_size is not None:
             self.set_patch_size(patch_size, img_size)

@@ -12,6 +12,7 @@ from torch import Tensor
 from sightline.grid import Grid
 from sightline.kept import Kept, born_free, may_keep
 from sightline.layout import TokenLayout
+from sightline.models.stage import Work
 from sightline.segment import Segment, Window
 
 
@@ -128,6 +129,13 @@ def _rolled_bands(side: int, width: int, shift: int) -> tuple[_Band, ...]:
 
 def _parts(x: Tensor, bands: Sequence[_Band], axis: int) -> Sequence[Tensor]:
     return [x] if len(bands) == 1 else x.split([band.cells for band in bands], dim=axis)
+
+
+def window_work(grid: Grid, cut: Cut) -> Work:
+    """What attention computes of an image in a layer that cuts it so."""
+    image = _Image.of(grid, cut)
+    high, wide = (sum(band.windows * band.width**2 for band in bands) for bands in image.bands)
+    return Work(image.filled.cells, high * wide)
 
 
 class Windows:

@@ -17,7 +17,7 @@ def flexi_scenes(data: str = "scenes") -> TrainConfig:
     """`scenes` at 32 px with one kernel of 8 px, resized at each step to patches of 16, 8 or 4 px.
 
     `sightline train --recipe flexi_scenes --out runs/flexi`, then `sightline evaluate runs/flexi --patch-size 8 --out
-    flexi8.jsonl`. No accuracy is stated, since none was measured. A step takes 28 patches an image on average, and
+    flexi8.jsonl`. docs/FAMILIES.md has what it gives. A step takes 28 patches an image on average, and
     one of `scenes` 64.
     """
     before = scenes(data)

@@ -22,6 +22,7 @@ from sightline.layout import TokenLayout
 from sightline.models import ViTConfig
 from sightline.models.boxes import wide
 from sightline.models.corruption import MASKED
+from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.heads.masked_patches import Guessed, MaskedPatchesHead, MaskIn, PatchTarget
 from sightline.patchify import ImageRows
@@ -88,6 +89,9 @@ class MaskedPatches(Task):
         super().__init__(config, options)
         if config.head != MaskedPatchesHead.name:
             raise InputError(f"task masked_patches: head {config.head} (expected head masked_patches)")
+        if any(one.merged for one in architecture_class(config.architecture).stages(config)):
+            said = f"architecture {config.architecture} merges patches (expected one that does not)"
+            raise InputError(f"task masked_patches: {said}")
         # What the model was trained on stands beside it; to ask another one for something else would mean nothing.
         said = configure(MaskedPatchesOptions, config.head_options, "head_options")
         for field in dataclasses.fields(MaskedPatchesOptions):

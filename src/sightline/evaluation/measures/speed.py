@@ -179,9 +179,14 @@ def median_limits(values: Sequence[float]) -> tuple[float, float] | None:
 
 def _flops(model: Model, planned: Sequence[Sequence[Planned]]) -> Measured:
     """Operations of an image, in the mean over the images where they differ."""
-    lengths = [one.tokens for batch in planned for one in batch]
-    value = forward_flops(model.config, lengths) / len(lengths)
-    return Measured("flops", value, "FLOP", len(lengths), better="lower")
+    images = [one for batch in planned for one in batch]
+    # Windows, rows and columns are those of a grid, and no measurement drops patches of theirs.
+    grids = [model.config.grid_of(one.image_size) for one in images]
+    shown = [
+        grid if one.kept is None and grid.cells == one.tokens else one.tokens
+        for one, grid in zip(images, grids, strict=True)
+    ]
+    return Measured("flops", forward_flops(model.config, shown) / len(shown), "FLOP", len(shown), better="lower")
 
 
 def _pair(limits: Sequence[float] | None) -> tuple[float, float] | None:

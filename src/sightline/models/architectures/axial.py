@@ -16,6 +16,7 @@ from sightline.grid import Grid
 from sightline.layout import TokenLayout
 from sightline.models.block import Block
 from sightline.models.config import ViTConfig
+from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
 
@@ -116,10 +117,16 @@ class AxialTransformer(TimmSurface):
         return Lines(AxialBlock(config, layer, (start + layer) % 2) for layer in range(config.depth))
 
     @classmethod
-    def pairs(cls, config: ViTConfig, patches: int, grid: Grid | None = None) -> int:
-        # Of an image of which only the number of patches is known, a square one's.
-        side = math.sqrt(patches)
+    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+        return (_LinesStage(config, config.train_grid),)
+
+
+class _LinesStage(Stage):
+    """Each token meets those of its row, or of its column."""
+
+    def work(self, patches: int, grid: Grid | None = None) -> Work:
+        side, depth = math.sqrt(patches), self.config.depth
         rows, cols = (side, side) if grid is None else grid
-        start = configure(AxialConfig, config.architecture_options, "architecture axial").first == "columns"
-        along_rows = (config.depth + (not start)) // 2
-        return round(patches * (along_rows * cols + (config.depth - along_rows) * rows))
+        start = configure(AxialConfig, self.config.architecture_options, "architecture axial").first == "columns"
+        along_rows = (depth + (not start)) // 2
+        return Work(depth * patches, round(patches * (along_rows * cols + (depth - along_rows) * rows)))

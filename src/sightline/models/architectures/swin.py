@@ -21,9 +21,10 @@ from sightline.models.block import Attention, Block
 from sightline.models.config import ViTConfig
 from sightline.models.merging import PatchMerging, merged, merged_grid
 from sightline.models.rolled import rolled_of
+from sightline.models.stage import Stage, Work
 from sightline.models.timm_surface import TimmSurface
 from sightline.models.trunk import Trunk
-from sightline.models.windows import Cut, windows_of
+from sightline.models.windows import Cut, window_work, windows_of
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ class Swin(TimmSurface):
     """
 
     name = "swin"
+    takes_parts: ClassVar[bool] = False
     unexported: ClassVar[str] = (
         "how many windows there are hangs on an image's size, and one program is for every size (expected a vit)"
     )
@@ -234,6 +236,8 @@ class Swin(TimmSurface):
             for stage, layer in enumerate(last)
         ]
         self.stage_ends = last
+        # The window that was last said, and the grid that it was said for.
+        self._said = Grid.checked(options.window), config.grid_of(config.image_size)
 
     @classmethod
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
@@ -245,6 +249,19 @@ class Swin(TimmSurface):
     @classmethod
     def last_stage(cls, config: ViTConfig) -> ViTConfig:
         return stage_config(config, len(SwinOptions.of(config).depths) - 1)
+
+    @classmethod
+    def stages(cls, config: ViTConfig) -> tuple[Stage, ...]:
+        options = SwinOptions.of(config)
+        found = []
+        for stage, depth in enumerate(options.depths):
+            # A plain one of its width and depth, but for the windows.
+            own = stage_config(config, stage).replace(architecture="vit", architecture_options={}, depth=depth)
+            # Four patches of half the width become one.
+            entry = 2 * own.dim**2 if stage else 0
+            frame, trained = options.frame(stage, config.train_grid), trained_grid(config, options, stage)
+            found.append(SwinStage(own, frame, stage, entry, options=options, trained=trained))
+        return tuple(found)
 
     def make_trunk(self, config: ViTConfig) -> Trunk:
         options = SwinOptions.of(config)
@@ -270,16 +287,20 @@ class Swin(TimmSurface):
         img_size: Sequence[int] | int | None = None,
         patch_size: Sequence[int] | int | None = None,
         window_size: Sequence[int] | int | None = None,
-        **_: Any,
+        window_ratio: int | None = None,
+        always_partition: bool | None = None,
     ) -> None:
         """Another size of images, or of windows; tables of displacements stay as they were trained, and are resized by
         their own rule where they are used.
 
         Args:
             img_size: (height, width) or one side in pixels. At timm's edges (`padded`) windows are those of this size,
-                and without `window_size` keep their share of the grid (as timm); at ours any size runs as it is.
+                and keep the share of the grid that they had when they were last said (as timm); at ours any size runs
+                as it is.
             patch_size: None alone: what merges patches has them of one size.
             window_size: (rows, cols) or one side in patches.
+            window_ratio: or of how many windows a side of the grid is to be.
+            always_partition: False or None alone: a window that is larger than the image becomes the image's.
 
         Raises:
             InputError: a size that is none; the model is as it was.
@@ -288,41 +309,73 @@ class Swin(TimmSurface):
             raise InputError(f"patch_size {patch_size!r}: architecture swin merges patches of one size (expected None)")
         config, options = self.config, SwinOptions.of(self.config)
         size: Any = config.image_size if img_size is None else tuple(Grid.checked(img_size, "img_size"))
-        before, window = config.grid_of(config.image_size), Grid.checked(options.window)
+        if always_partition:
+            raise InputError(
+                "always_partition True: windows become the image's where it is smaller (expected False or None)"
+            )
+        (window, before), grid = self._said, config.grid_of(size)
         if window_size is not None:
             window = Grid.checked(window_size, "window_size")
+        elif window_ratio is not None:
+            require_whole("window_ratio", window_ratio, 1)
+            window = Grid(*(max(1, side // window_ratio) for side in grid))
         elif options.edges == "padded":
-            grid = config.grid_of(size)
             window = Grid(*(max(1, one * now // old) for one, now, old in zip(window, grid, before, strict=True)))
+        said = (window, grid) if window_size is not None or window_ratio is not None else self._said
         table = options.window if options.table_window is None else options.table_window
         own = {**config.architecture_options, "window": tuple(window), "table_window": table}
         config = config.replace(image_size=size, table_grid=tuple(config.train_grid), architecture_options=own)
         options = SwinOptions.of(config)
-        self.config, blocks = config, self.blocks
+        self.config, self._said, blocks = config, said, self.blocks
         assert isinstance(blocks, SwinTrunk)
         blocks.options = options
         for layer, block in enumerate(self.blocks):
             attn: Any = block.attn
             attn.options, attn.trained = options, trained_grid(config, options, options.stage_of(layer))
 
-    def _layers_taken(self, indices: int | Sequence[int] | None) -> list[int]:
-        """The last layers of the stages that `indices` mean."""
-        stages = len(self.stage_ends)
-        if isinstance(indices, int):
-            if not 0 < indices <= stages:
-                raise InputError(f"indices {indices!r}: expected 1 to {stages} last stages")
-            return self.stage_ends[-indices:]
-        asked = range(stages) if indices is None else indices
-        if not asked or any(not -stages <= index < stages for index in asked):
-            raise InputError(f"indices {indices!r}: expected one or more stages from {-stages} to {stages - 1}")
-        return [self.stage_ends[stage] for stage in sorted({index % stages for index in asked})]
+    _intermediates: ClassVar[str] = "stages"
 
-    def prune_intermediate_layers(
-        self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True
-    ) -> list[int]:
-        """As of a ViT; gives the stages asked for, counted from 0, in order (timm's Swin)."""
-        taken = super().prune_intermediate_layers(indices, prune_norm, prune_head)
-        return [self.stage_ends.index(layer) for layer in taken]
+    @property
+    def _ends(self) -> Sequence[int]:
+        return [layer for layer in self.stage_ends if layer < len(self.blocks)]
+
+    @property
+    def out_indices(self) -> int | tuple[int, ...]:
+        return tuple(range(len(self.stage_ends)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwinStage(Stage):
+    """Each token meets those of its window: Swin equation 2, and what is left over at edges by its rule.
+
+    Attributes:
+        options: of the model; trained: as `WindowAttention`'s.
+    """
+
+    options: SwinOptions
+    trained: Grid
+
+    def work(self, patches: int, grid: Grid | None = None) -> Work:
+        depth = self.config.depth
+        if grid is None:
+            # Whole windows fill it.
+            slots = depth * self.tokens(patches)
+            return Work(slots, slots * self.keys(patches))
+        there = merged_grid(grid, self.merged)
+        plain, shifted = (window_work(there, self._cut(there, shifted=one)) for one in (False, True))
+        each = zip(plain, shifted, strict=True)
+        slots, pairs = ((depth + 1) // 2 * one + depth // 2 * other for one, other in each)
+        return Work(slots, pairs)
+
+    def keys(self, patches: int, grid: Grid | None = None) -> int:
+        """Those of a whole window."""
+        tokens = self.tokens(patches, grid)
+        side = math.isqrt(tokens - 1) + 1
+        there = Grid(side, side) if grid is None else merged_grid(grid, self.merged)
+        return min(tokens, self._cut(there, shifted=False).size.cells)
+
+    def _cut(self, grid: Grid, *, shifted: bool) -> Cut:
+        return self.options.cut(grid, self.trained, shifted=shifted)
 
 
 def stage_config(config: ViTConfig, stage: int) -> ViTConfig:

@@ -53,10 +53,17 @@ class PatchEmbed(Embedder):
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         return self.norm(self.proj(self.norm_input(rows)))
 
+    def check_other_patches(self, config: ViTConfig) -> None:
+        """Refused where the norm before the kernel has weights for the pixels of a patch."""
+        super().check_other_patches(config)
+        if config.patch_norm:
+            raise InputError(
+                f"patch_norm true: has a factor for each pixel of a patch, of which patch_size is {config.patch_size} "
+                "(expected patch_norm false for another)"
+            )
+
     def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
         """The kernel is resized once, in float64, and is then one of that size: what shrinks loses what it was."""
-        if config.patch_norm:
-            raise InputError("patch_norm true: has a factor for each pixel of a patch, and keeps its patch_size")
         weight = self.proj.weight
         square = weight.detach().double().unflatten(1, (config.channels, *self.patch_size))
         resized = resize_kernel(square, size, self.options.rule).flatten(1).to(weight.dtype)

@@ -132,7 +132,11 @@ class StemCutter(Cutter):
         # Of the map, which has a cell for every stride of pixels begun.
         cells, patch = fitted_grid(height, width, self.stride, "pad"), self.patch_size // self.stride
         if min(cells) < patch:
-            raise InputError(f"image of {height}x{width} pixels: holds no whole patch of {patch}x{patch} stem cells")
+            least = (patch - 1) * self.stride + 1
+            raise InputError(
+                f"image of {height}x{width} pixels: holds no whole patch of {patch}x{patch} stem cells (expected sides "
+                f"of at least {least})"
+            )
         return Grid(*(side // patch for side in cells))
 
     def pixels_of(self, height: int, width: int) -> tuple[int, int] | None:

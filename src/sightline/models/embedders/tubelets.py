@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -54,9 +54,12 @@ class Tubelets(PatchEmbed):
     def options_of(cls, config: ViTConfig) -> dict[str, Any]:
         return {"frames": options_of(config).frames}
 
-    def set_patch_size(self, size: Sequence[int], config: ViTConfig) -> None:
+    def check_other_patches(self, config: ViTConfig) -> None:
         """Refused: a kernel over frames is not resized."""
-        raise InputError(f"embedder {self.name}: has patches of one size (expected embedder patches or flexible)")
+        raise InputError(
+            f"embedder {self.name}: has patches of one size, {config.patch_size} (expected embedder patches or "
+            "flexible)"
+        )
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As `TubeletsConfig.inflation` says; a norm of the patch is that of each frame. Weights of other values than
