@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -257,3 +258,19 @@ def test_a_run_that_saw_parts_says_so():
     text = Page(render(page_of("parts"))).text.replace("\xa0", " ")
     assert "shown in all, of each a random part (35 % of its area or more); it was then tested" in text
     assert "a random part" not in Page(render(page_of("uniform"))).text
+
+
+def test_models_of_several_kinds_are_not_said_to_differ_in_their_encoding_alone():
+    rows = accuracy_rows({"a": [0.5], "b": [0.4]}, [32])
+    rows = [replace(one, encoding="rope_mixed" if one.run == "a" else "none") for one in rows]
+    kinds = {"a": "vit, patches", "b": "swin, patches"}
+
+    def said(of):
+        runs = [run_summary(name, kind=of[name]) for name in kinds]
+        return " ".join(render(full_report(rows=rows, runs=runs)).split())
+
+    assert "They are models of 2 kinds" in said(kinds)
+    assert "(swin, patches; vit, patches)" in said(kinds)
+    assert "What is compared is their position encoding" not in said(kinds)
+    assert "What is compared is their position encoding" in said(dict.fromkeys(kinds, "vit, patches"))
+    assert "models of 2 kinds" not in said(dict.fromkeys(kinds, "vit, patches"))

@@ -85,6 +85,7 @@ def _summary(run: Run, rows: list[ResultRow]) -> content.RunSummary:
         seen=seen_sizes(config, model.config.patch_size),
         validation=read_validation(folder),
         best_step=best_step(folder),
+        kind=f"{model.config.architecture}, {model.config.embedder}",
     )
 
 

@@ -82,7 +82,8 @@ class RunSummary:
     not known), the times are in seconds, `precision` as in "bf16". `config` is the resolved configuration, in the order
     in which it should be read. `about` is one line that says what the encoding does; empty: the report's own words,
     where it has some. `seen` are the sizes of training; None: the one that its rows name. `validation` is the curve
-    while training, and `best_step` the step of the best checkpoint, where one was kept.
+    while training, and `best_step` the step of the best checkpoint, where one was kept. `kind` names the architecture
+    and the embedder ("swin, patches"); empty: not known.
     """
 
     name: str
@@ -103,6 +104,7 @@ class RunSummary:
     seen: SeenSizes | None = None
     validation: Sequence[ValidationPoint] = ()
     best_step: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def introduction(
         "unseen": any(not any(sizes.holds(size) for sizes in shown) for size in grids)
         and all(sizes.low is not None and not sizes.fine_tuned_from for sizes in shown),
         "encodings": {row.encoding for row in rows},
+        "kinds": sorted({run.kind for run in known.values() if run.kind}),
     }
 
 
