@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sightline.encodings import list_encodings
+from sightline.errors import InputError
 from sightline.models import ViTConfig, create_model, list_models, model_config
 
 WIDTHS = {
@@ -89,3 +90,6 @@ def test_options_of_an_architecture_are_changed_one_by_one() -> None:
     other = model_config("swin_micro_patch4", architecture="axial", architecture_options={"first": "columns"})
     assert other.architecture_options == {"first": "columns"}
     assert model_config("swin_micro_patch4", architecture="vit").architecture_options == {}
+    for wrong, says in ((3, "architecture"), (["swin"], "architecture"), ("swi", "did you mean 'swin'")):
+        with pytest.raises(InputError, match=says):
+            create_model("swin_micro_patch4", architecture=wrong)

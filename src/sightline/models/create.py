@@ -7,7 +7,7 @@ from typing import Any
 
 from sightline import registry
 from sightline.checks import configure
-from sightline.errors import choose
+from sightline.errors import InputError, choose
 from sightline.models.config import ViTConfig
 from sightline.models.model import Model
 
@@ -77,13 +77,16 @@ def model_config(name: str, **overrides: Any) -> ViTConfig:
 
 
 def with_architecture(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a configuration with all options of its architecture: those that are not given beside some that are
-    stay as they were, unless it is another architecture."""
-    was, given = before.get("architecture", "vit"), changes.get("architecture_options")
-    # What is no mapping is refused by name.
-    if not isinstance(given, Mapping) or changes.get("architecture", was) != was:
+    """Changes of a configuration with all options of its architecture: those that are not given stay as they were,
+    unless it is an architecture of another kind."""
+    was, given = before.get("architecture", "vit"), changes.get("architecture_options", {})
+    now = changes.get("architecture", was)
+    # What is no mapping and no name is refused as every field is.
+    if not isinstance(given, Mapping) or not isinstance(now, str):
         return dict(changes)
-    return {**changes, "architecture_options": {**before.get("architecture_options", {}), **given}}
+    same = now == was or issubclass(architecture_class(now), architecture_class(was))
+    own = before.get("architecture_options", {}) if same else {}
+    return {**changes, "architecture_options": {**own, **given}}
 
 
 def make_model(config: ViTConfig) -> Model:
@@ -101,6 +104,8 @@ def architecture_class(name: str) -> type[Model]:
     Raises:
         InputError: there is none; names the nearest.
     """
+    if not isinstance(name, str):
+        raise InputError(f"architecture {name!r}: expected the name of one")
     return registry.find(Model, "sightline.models.architectures", "architecture", name)
 
 
