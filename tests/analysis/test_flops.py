@@ -127,6 +127,8 @@ def test_an_architecture_of_stages_is_one_file(tmp_path, monkeypatch) -> None:
     plugins.add(tmp_path)
     ours = model_config("swin_micro_patch4", num_classes=3)
     theirs = ours.replace(architecture="outside_pyramid")
+    # One of the same kind has the options of the registered model.
+    assert model_config("swin_micro_patch4", architecture="outside_pyramid", num_classes=3) == theirs
     # 2 layers of 64 patches and 4 of 16, in which 16 met 16 of 96 and of 192 channels.
     met = 2 * 64 * 96 + 4 * 16 * 192
     assert forward_flops(ours, [64]) - forward_flops(theirs, [64]) == 2 * 2 * met * (16 - 2)
