@@ -25,6 +25,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
 
     def noted(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         shapes.append(a.shape)
+        # Rows with gaps, or one row that stands for all, are computed by a loop.
+        assert all(one.is_contiguous() or one.t().is_contiguous() for one in (a, b))
         return products.times_transposed(a, b, bias)
 
     monkeypatch.setattr(linear, "onednn_gains", lambda: True)
@@ -64,6 +66,26 @@ def test_what_needs_no_gradient_has_none(frozen: int, taken: list[torch.Size]) -
     assert [one.grad is None for one in leaves] == [number == frozen for number in range(3)]
     # One product forward, and those of the gradients of x and of the weight.
     assert len(taken) == 3 - (frozen < 2)
+
+
+def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:
+    _, weight, bias = given(3)
+    wide = torch.randn(2, 5, 50)
+    for x in (
+        wide[..., :24],
+        wide[:, 1:, 3:27],
+        wide[0, :, :24].expand(3, 5, 24),
+        wide[:, :, 0, None].expand(2, 5, 24),
+    ):
+        assert torch.allclose(affine(x, weight, bias), F.linear(x, weight, bias), atol=1e-5)
+    assert len(taken) == 4
+    # The gradient of a sum is one number for all.
+    leaf = wide.requires_grad_()
+    affine(leaf[..., :24], weight, bias).sum().backward()
+    assert torch.allclose(leaf.grad[..., :24], weight.sum(0).expand(2, 5, 24), atol=1e-5)  # type: ignore[index]
+    assert torch.equal(
+        affine(wide[..., :24], weight.t().contiguous().t(), bias), F.linear(wide[..., :24], weight, bias)
+    )
 
 
 def test_gradients_of_gradients(taken: list[torch.Size]) -> None:

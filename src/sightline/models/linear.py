@@ -37,6 +37,10 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if torch.compiler.is_compiling() or not (_plain(x) and _plain(weight)) or _watched() or not onednn_gains():
         return F.linear(x, weight, bias)
+    if not weight.is_contiguous():
+        return F.linear(x, weight, bias)
+    # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
+    x = x.contiguous()
     outputs, inputs = weight.shape
     count, learns = x.numel() // inputs, torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     shapes = {(count, outputs, inputs)}
@@ -80,7 +84,7 @@ class _Affine(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         # Gradients of gradients are asked for: these are torch's own products.
         product = _differentiable if torch.is_grad_enabled() else times_transposed
-        rows = grad.flatten(0, -2)
+        rows = grad.flatten(0, -2).contiguous()
         of_x = None if weight is None else product(rows, weight.t()).unflatten(0, grad.shape[:-1])
         of_weight = None if x is None else product(rows.t(), x.flatten(0, -2).t())
         return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
