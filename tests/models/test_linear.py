@@ -88,6 +88,35 @@ def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:
     )
 
 
+def test_packs_of_any_length_share_kernels(taken: list[torch.Size]) -> None:
+    weight, bias = given(1)[1:]
+    for length in range(1000, 1100):
+        x = torch.randn(1, length, 24)
+        found = affine(x, weight, bias)
+        assert found.shape == (1, length, 40)
+        assert torch.allclose(found, F.linear(x, weight, bias), atol=1e-5)
+    assert len({rows for rows, _ in taken}) <= 6
+    assert all(rows < 1.04 * length for (rows, _), length in zip(taken, range(1000, 1100), strict=True))
+    taken.clear()
+    # Of a batch none is added.
+    affine(torch.randn(2, 1001, 24), weight, bias)
+    assert taken == [(2002, 24)]
+
+
+@pytest.mark.parametrize("length", [1, 31, 65, 131])
+def test_gradients_of_one_row_of_tokens(length: int, taken: list[torch.Size]) -> None:
+    def found(of, dtype: torch.dtype) -> list[Tensor]:
+        torch.manual_seed(length)
+        x, weight, bias = torch.randn(1, length, 24), torch.randn(40, 24), torch.randn(40)
+        leaves = [one.to(dtype).requires_grad_() for one in (x, weight, bias)]
+        of(*leaves).square().sum().backward()
+        return [one.grad for one in leaves]  # type: ignore[misc]
+
+    for one, exact in zip(found(affine, torch.float32), found(F.linear, torch.float64), strict=True):
+        assert (one - exact).norm() <= 1e-6 * exact.norm()
+    assert len(taken) == 3
+
+
 def test_gradients_of_gradients(taken: list[torch.Size]) -> None:
     def found(of, dtype: torch.dtype) -> tuple[Tensor, ...]:
         x, weight, bias = (one.to(dtype).requires_grad_() for one in given(3))  # type: ignore[union-attr]

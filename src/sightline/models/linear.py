@@ -42,7 +42,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
     x = x.contiguous()
     outputs, inputs = weight.shape
-    count, learns = x.numel() // inputs, torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    count, learns = _slots(x), torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     shapes = {(count, outputs, inputs)}
     if learns:
         shapes |= {(count, inputs, outputs), (outputs, inputs, count)}
@@ -66,8 +66,27 @@ def _watched() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0
 
 
+def _slots(x: Tensor) -> int:
+    """How many rows of x [..., channels] are multiplied: in one row of tokens up to a thirtieth more than there are.
+
+    Packs have ever other lengths, for each of which oneDNN would prepare kernels and keep them.
+    """
+    count = x.numel() // x.shape[-1]
+    if x.dim() > 2 and x.shape[0] > 1:
+        return count
+    step = 1 << max(0, count.bit_length() - 6)
+    return -(-count // step) * step
+
+
+def _matrix(x: Tensor, slots: int) -> Tensor:
+    """[..., channels] -> [slots, channels], dense, with zeros at the end."""
+    rows = x.flatten(0, -2)
+    return rows.contiguous() if len(rows) == slots else F.pad(rows, (0, 0, 0, slots - len(rows)))
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return times_transposed(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
+    count = x.numel() // x.shape[-1]
+    return times_transposed(_matrix(x, _slots(x)), weight, bias)[:count].unflatten(0, x.shape[:-1])
 
 
 class _Affine(torch.autograd.Function):
@@ -84,9 +103,13 @@ class _Affine(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         # Gradients of gradients are asked for: these are torch's own products.
         product = _differentiable if torch.is_grad_enabled() else times_transposed
-        rows = grad.flatten(0, -2).contiguous()
-        of_x = None if weight is None else product(rows, weight.t()).unflatten(0, grad.shape[:-1])
-        of_weight = None if x is None else product(rows.t(), x.flatten(0, -2).t())
+        slots = _slots(grad)
+        rows = _matrix(grad, slots)
+        of_x = of_weight = None
+        if weight is not None:
+            of_x = product(rows, weight.t())[: grad.numel() // grad.shape[-1]].unflatten(0, grad.shape[:-1])
+        if x is not None:
+            of_weight = product(rows.t(), _matrix(x, slots).t())
         return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
 
 
