@@ -168,6 +168,7 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
 
     pass_of_size.cache_clear()
     monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_set_heap", lambda *_: None)
     monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
     monkeypatch.setattr(heap, "_trim", lambda: trim)
     pass_of_size("first")
@@ -184,6 +185,35 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
     for number in range(1000):
         pass_of_size(number)
     assert pass_of_size.cache_info().currsize == 256
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (False, {}, [(heap._TRIM_THRESHOLD, 256 << 20), (heap._MMAP_THRESHOLD, 32 << 20)]),
+        (True, {}, []),
+        (False, {"MALLOC_TRIM_THRESHOLD_": "131072"}, []),
+        (False, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, []),
+    ],
+)
+def test_the_end_of_the_heap_stays_between_layers_unless_someone_chose(asked, environment, expected, monkeypatch):
+    done = []
+    for name in heap._CHOSEN:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(heap, "_set_heap", lambda *given: done.append(given))
+    monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_AT_ONCE", {"asked": False})
+    if asked:
+        heap.give_back_at_once()
+        assert done == [(heap._MMAP_THRESHOLD, 1 << 20)]
+        done.clear()
+    pass_of_size.cache_clear()
+    pass_of_size("first")
+    pass_of_size("second")
+    # Once, by the first pass.
+    assert done == expected
 
 
 def test_found_23_the_c_library_is_asked():
