@@ -11,13 +11,13 @@ encoding and size both top-1 of the seeds, their difference, and its interval: t
 whose images are paired, and half an image at least; `same` says that 0 lies within.
 
 `--quick` times parts in interleaved rounds on one thread, in seconds of the processor, and says how many times as fast
-this source is: 20 steps of training with the drawing of their images (which a demonstration shares among its runs: that
-shows in a whole one alone), and a test at 32, 64 and 148 px with the search for the knob, of few images.
+this source is: a run of 30 steps, its start and its checkpoint too, with the drawing of its images (which a
+demonstration shares among its runs: that shows in a whole one alone), and a test at 32, 64 and 148 px with the search
+for the knob, of few images.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,67 +36,32 @@ from measure import RESULTS, Against, append, beside, destination, print_table, 
 
 from sightline import runtime
 
-_STEPS, _SIDES = 20, (32, 64, 148)
+_STEPS, _SIDES = 30, (32, 64, 148)
 # Of Student's t, 97.5 %, by degrees of freedom.
 _T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
 def serve() -> None:
     """Answer each line of the input, "encoding part", with the processor seconds that it took."""
-    from sightline.recipes.demo import demo_jobs
-
-    folder = Path(tempfile.mkdtemp())
-    jobs = {job.name: job for job in demo_jobs(folder, seed=0, quick=False, cores=2)}
-    trained: dict[str, Any] = {}
-    for line in questions():
-        name, part = line.split()
-        if name not in trained:
-            trained[name] = begun(jobs[name])
-        steps, tested = trained[name]
-        started = time.process_time()
-        if part == "test":
-            tested()
-        else:
-            next(steps)
-        print(time.process_time() - started, flush=True)
-
-
-def begun(job: Any) -> tuple[Iterator[None], Any]:
-    """The training of a job, `_STEPS` steps at a time for ever, and its test with the weights of the first step."""
     from sightline.data.discovery import open_source
     from sightline.evaluation import evaluate
     from sightline.evaluation.measure import RunIdentity
-    from sightline.ranks import ALONE
-    from sightline.tasks.base import task_class
-    from sightline.training.optim import make_optimizer
-    from sightline.training.parallel import held
-    from sightline.training.plan import shown, training_plan
-    from sightline.training.prepare import build_model, resolve, task_options
-    from sightline.training.state import RunState
-    from sightline.training.step import take_step
+    from sightline.recipes.demo import demo_jobs
+    from sightline.training.loop import train
 
-    config = resolve(job.train, open_source(job.train.data), torch.device("cpu"))
-    source = shown(open_source(config.data), config)
-    model = build_model(config, source).train()
-    task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)
-    optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
-    state = RunState(model, optimizer, None, config, source, data, "", ALONE)
-    holder = held(model, ALONE, config.sharing)
-
-    def steps() -> Iterator[None]:
-        while True:
-            planned = training_plan(config, model.config, source).batches(model.image_rows, task)
-            for number, (step, batches) in enumerate(planned):
-                take_step(state, task, holder, batches, 1e-4, step)
-                if number % _STEPS == _STEPS - 1:
-                    yield
-
-    tests = dataclasses.replace(job.evaluate, resolutions=_SIDES, images=60, images_beyond=(64, 8), tune_images=8)
-
-    def tested() -> None:
-        evaluate(model, open_source(config.data), tests, RunIdentity(job.name, config.data, 32, 0))
-
-    return steps(), tested
+    jobs = {job.name: job for job in demo_jobs(Path(), seed=0, quick=False, cores=2)}
+    models: dict[str, Any] = {}
+    for line in questions():
+        name, part = line.split()
+        config = replace(jobs[name].train, images=_STEPS * 32, validation=None, checkpoint_every=10**9)
+        tests = replace(jobs[name].evaluate, resolutions=_SIDES, images=60, images_beyond=(64, 8), tune_images=8)
+        started = time.process_time()
+        if part == "steps" or name not in models:
+            with tempfile.TemporaryDirectory() as folder:
+                models[name] = train(config, Path(folder) / "run", device="cpu")
+        if part == "test":
+            evaluate(models[name], open_source(config.data), tests, RunIdentity(name, config.data, 32, 0))
+        print(time.process_time() - started, flush=True)
 
 
 def whole(chosen: Any) -> None:

@@ -28,9 +28,7 @@ IDENTITY = RunIdentity("name", "scenes", 16, 0)
 
 def of_knob(loss: Callable[[float], float]) -> Any:
     """A task whose loss of an image is a function of the knob, which is what the stand-ins below give as outputs."""
-    return SimpleNamespace(
-        tuning_loss=lambda outputs, targets, layout: (loss(outputs) * targets, targets), only_adds=False
-    )
+    return SimpleNamespace(tuning_loss=lambda outputs, targets, layout: (loss(outputs) * targets, targets))
 
 
 def one_batch(outputs: Any, targets: Any) -> Any:
@@ -96,35 +94,6 @@ def test_the_search_asks_the_better_half_again_and_each_image_once(model, monkey
     assert all(len(set(images)) == len(images) for images in asked.values())
     # Spread over the split, whose images may be sorted by class.
     assert max(asked[candidates[-1]]) > 30
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_who_cannot_be_kept_is_not_asked_on_and_the_outcome_is_that_of_asking_all(model, monkeypatch, seed):
-    """Of a loss that only adds up: each candidate of each image has a drawn one, or all have equal ones."""
-    one = model()
-    monkeypatch.setattr("sightline.evaluation.predict._TOKENS_A_BATCH", 16 * 2)
-    drawn = np.random.default_rng(seed).exponential(size=(64, 64)) if seed else np.ones((64, 64))
-    values = sorted({one.knob.default, *one.knob.candidates})
-    answers, counts = [], []
-    for only_adds in (False, True):
-        asked, shown = [], []
-
-        def said(model, task, source, split, indices, view, asked=asked, advance=None, **options):
-            asked.extend((model.knob.value, index) for index in indices)
-            if advance is not None:
-                advance(len(indices))
-            yield one_batch(sum(drawn[values.index(model.knob.value), index] for index in indices), len(indices))
-
-        monkeypatch.setattr("sightline.evaluation.tune.predict_split", said)
-        task: Any = SimpleNamespace(tuning_loss=lambda outputs, targets, layout: (outputs, targets))
-        task.only_adds = only_adds
-        answers.append(tune_knob(one, task, open_source("scenes"), range(40), 16, advance=shown.append))
-        assert len(set(asked)) == len(asked)
-        counts.append((len(asked), sum(shown)))
-    assert answers[0] == answers[1]
-    # Of equal losses nobody is behind; the bar comes to its end either way.
-    assert counts[1][0] < counts[0][0] if seed else counts[1][0] == counts[0][0]
-    assert counts[1][1] == counts[0][1]
 
 
 def test_a_part_of_the_search_without_a_readable_image_says_nothing(model, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,8 +195,7 @@ def tune(
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
     64 it cannot tell candidates apart that the cross entropy orders (docs/LOG.md). Successive halving (Jamieson and
     Talwalkar, 2016): all candidates are asked about a quarter of the images, the better half about another quarter,
-    the better half of those about the rest. Of a loss that only adds up, whoever cannot be kept any more is not asked
-    on, with the same outcome. The model is left as it was.
+    the better half of those about the rest. The model is left as it was.
 
     Args:
         task: on the source.
@@ -213,44 +211,15 @@ def tune(
     def order(candidate: float | str) -> tuple[float, float]:
         return loss[candidate], search.distance(candidate)
 
-    def add(candidate: float | str, some: Sequence[int]) -> None:
-        with tuned_at(model, {search.kind: candidate}), ranks.agreeing():
-            totals = list(_losses(model, task, source, split, some, view, precision, advance, ranks))
-        # Rounded once, so that the sum is the same for any number of ranks.
-        sums[candidate] += [total for part in ranks.gathered(totals) for total in part]
-        loss[candidate] = math.fsum(sums[candidate])
-
-    sums: dict[float | str, list[float]] = {candidate: [] for candidate in loss}
-    rounds = halvings(len(loss), len(indices))
     left = list(loss)
-    for (count, part), kept in zip(rounds, [*(count for count, _ in rounds[1:]), 1], strict=False):
+    for count, part in halvings(len(loss), len(indices)):
         left = sorted(left, key=order)[:count]
-        shown = indices[part]
-        stops = task.only_adds and ranks.size == 1
-        each = _batches(model, source, split, shown, view) if stops else [shown]
-        done, best = dict.fromkeys(left, 0 if stops else 1), list[float | str]()
-        for candidate in () if stops else left:
-            add(candidate, shown)
-        # Who has the least until now is asked next, so that those that come after the last one kept are never asked on.
-        waiting = [(*order(candidate), place, candidate) for place, candidate in enumerate(left)]
-        heapq.heapify(waiting)
-        while len(best) < kept:
-            *_, place, candidate = heapq.heappop(waiting)
-            if done[candidate] == len(each):
-                best.append(candidate)
-                continue
-            add(candidate, each[done[candidate]])
-            done[candidate] += 1
-            heapq.heappush(waiting, (*order(candidate), place, candidate))
-        if advance is not None:
-            advance(sum(len(some) for candidate in left for some in each[done[candidate] :]))
-        left = best
+        for candidate in left:
+            with tuned_at(model, {search.kind: candidate}), ranks.agreeing():
+                totals = list(_losses(model, task, source, split, indices[part], view, precision, advance, ranks))
+            # Rounded once, so that the sum is the same for any number of ranks.
+            loss[candidate] += math.fsum(itertools.chain(*ranks.gathered(totals)))
     return min(left, key=order)
-
-
-def _batches(model: Model, source: Source, split: str, indices: Sequence[int], view: int | View) -> list[Sequence[int]]:
-    """The images of each batch that `predict_split` shows."""
-    return [[one.index for one in batch] for batch in plan_split(model, source, split, indices, view)]
 
 
 def _losses(

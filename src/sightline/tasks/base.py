@@ -44,8 +44,7 @@ class Task(ABC):
         mixes: its targets can be mixed.
         primary: name of the metric by whose first row knobs are not tuned, but runs are compared and the best
             checkpoint is kept.
-        tuned_by: what `tuning_loss` is, in words; only_adds: that of an image is never below 0, so that a search may
-            stop asking who cannot be the best any more.
+        tuned_by: what `tuning_loss` is, in words.
         Options: a frozen dataclass of its configuration.
         config: of the model.
         chance: the value of the primary metric by guessing, None where there is none.
@@ -56,7 +55,6 @@ class Task(ABC):
     mixes: ClassVar[bool] = False
     primary: ClassVar[str]
     tuned_by: ClassVar[str] = "loss"
-    only_adds: ClassVar[bool] = False
     chance: float | None = None
     Options: ClassVar[type]
 

@@ -56,7 +56,6 @@ class Classification(Task):
     mixes: ClassVar[bool] = True
     primary: ClassVar[str] = "accuracy"
     tuned_by: ClassVar[str] = "softmax cross entropy"
-    only_adds: ClassVar[bool] = True
     Options: ClassVar[type] = ClassificationOptions
 
     def __init__(self, config: ViTConfig, options: ClassificationOptions) -> None:

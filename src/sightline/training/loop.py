@@ -16,6 +16,7 @@ from sightline import runtime, signals
 from sightline.attention.products import expected_shapes
 from sightline.data.source import Source
 from sightline.errors import InputError, NonFiniteError, StoppedError
+from sightline.heap import give_back, keep
 from sightline.load import load_model
 from sightline.models import Model
 from sightline.owner import Owner, claim
@@ -121,6 +122,9 @@ def train(
     where, out = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     say = (warn or unheard) if ranks.first else unheard
     with _deterministic(where), contextlib.ExitStack() as held:
+        if where.type == "cpu":
+            keep()
+            held.callback(give_back)
         with ranks.agreeing():
             if owner is None and ranks.first:
                 owner = held.enter_context(claim(out, warn=warn))
