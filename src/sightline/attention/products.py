@@ -41,10 +41,16 @@ def expected_shapes(*, ever_new: bool) -> Iterator[None]:
         _SHAPES.ever_new = before
 
 
-# oneDNN keeps a kernel for each shape, about 0.6 MB, and gives none back before 1,024 of them (docs/LOG.md).
-_MOST_PREPARED = 64
+# oneDNN keeps a kernel for each shape, .35 to .95 MB, and gives none back before 1,024 of them: grids of six sizes are
+# about a hundred shapes, whose products then take half of what torch's own take on an AMD processor (docs/LOG.md).
+_MOST_PREPARED = 192
 _PREPARED: set[Shape] = set()
 _PREPARING = threading.Lock()
+
+
+def are_plain() -> bool:
+    """Whether all products are torch's own here."""
+    return bool(_SHAPES.ever_new)
 
 
 def product_of(shapes: Set[Shape]) -> Callable[[Tensor, Tensor], Tensor]:
