@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import platform
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -171,6 +168,7 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
 
     pass_of_size.cache_clear()
     monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_set_heap", lambda *_: None)
     monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
     monkeypatch.setattr(heap, "_trim", lambda: trim)
     pass_of_size("first")
@@ -189,6 +187,35 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
     assert pass_of_size.cache_info().currsize == 256
 
 
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (False, {}, [(heap._TRIM_THRESHOLD, 256 << 20), (heap._MMAP_THRESHOLD, 32 << 20)]),
+        (True, {}, []),
+        (False, {"MALLOC_TRIM_THRESHOLD_": "131072"}, []),
+        (False, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, []),
+    ],
+)
+def test_the_end_of_the_heap_stays_between_layers_unless_someone_chose(asked, environment, expected, monkeypatch):
+    done = []
+    for name in heap._CHOSEN:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(heap, "_set_heap", lambda *given: done.append(given))
+    monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_AT_ONCE", {"asked": False})
+    if asked:
+        heap.give_back_at_once()
+        assert done == [(heap._MMAP_THRESHOLD, 1 << 20)]
+        done.clear()
+    pass_of_size.cache_clear()
+    pass_of_size("first")
+    pass_of_size("second")
+    # Once, by the first pass.
+    assert done == expected
+
+
 def test_found_23_the_c_library_is_asked():
     assert heap._resident_bytes() > 10 << 20
     heap._trim()(0)
@@ -201,33 +228,3 @@ def test_found_23_what_a_pass_left_is_given_back_when_its_layers_are_done(monkey
     monkeypatch.setattr(models, "pass_of_size", lambda _: done.append("given back"))
     model(torch.randn(1, 3, 12, 20))
     assert done == ["layer", "layer", "given back"]
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
-def test_what_a_step_frees_is_there_for_the_next():
-    """Without it what is free at the heap's end goes back to the system (in a process of its own)."""
-    script = """
-import sys, torch
-from sightline import heap
-if sys.argv[1] == "keep":
-    heap.keep()
-def step():
-    kept = [torch.ones(1 << 20) for _ in range(12)]
-step()
-before = heap._resident_bytes()
-some = [torch.ones(1 << 20) for _ in range(36)]
-del some
-kept = heap._resident_bytes() - before
-heap.give_back()
-print(kept >> 20, heap._resident_bytes() - before >> 20)
-"""
-    kept, given_back = _said(script, "keep")
-    # 24 buffers of 4 MiB more than before.
-    assert kept > 64
-    assert given_back < 16
-    assert _said(script, "as it was")[0] < 32
-
-
-def _said(script: str, *arguments: str) -> list[int]:
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-    return list(map(int, done.stdout.split()))

@@ -70,7 +70,8 @@ def test_against_the_formula_in_float64() -> None:
 
 @pytest.mark.parametrize("form", [sdpa, sdpa_in_float32, explicit, explicit_attention])
 def test_gradients_are_the_same_with_the_bias_made_again(form, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "_form", lambda *_: form)
+    monkeypatch.setattr(dense, "form_of", lambda *_: "forced")
+    monkeypatch.setitem(forms.FORMS, "forced", form)
     layout = TokenLayout.packed([(3, 5), (2, 2)])
     encoding = create_encoding("rpe_learned", depth=1, heads=HEADS, dim=HEADS * HEAD_DIM, train_grid=(4, 4))
     torch.nn.init.normal_(encoding.tables)
@@ -254,17 +255,17 @@ def test_found_43_the_form_is_chosen_by_numbers_that_stand() -> None:
     cheap, dear = [Point(17, 5.0, 1.0), Point(65, 1.0, 1.0), Point(257, 1.0, 9.0)], [Point(17, 2.0, 2.0)]
     with using(Costs("any", "any", 1, points={group: {"explicit": cheap, "sdpa_in_float32": dear}})):
         for rows, tokens, expected in [
-            (1, 17, sdpa_in_float32), (8, 17, explicit), (1, 65, explicit), (1, 257, explicit),
-            (8, 257, sdpa_in_float32),
+            (1, 17, "sdpa_in_float32"), (8, 17, "explicit"), (1, 65, "explicit"), (1, 257, "explicit"),
+            (8, 257, "sdpa_in_float32"),
             # Long images keep no attention weights.
-            (1, 321, sdpa_in_float32),
+            (1, 321, "sdpa_in_float32"),
         ]:  # fmt: skip
             q = torch.empty(rows, 3, tokens, 16, dtype=torch.bfloat16)
-            assert dense._form(q, q, rows) is expected
-            assert dense._form(q.float(), q.float(), rows) is sdpa
-            assert dense._form(q.half(), q.half(), rows) is sdpa
+            assert dense.form_of(q, q, rows) == expected
+            assert dense.form_of(q.float(), q.float(), rows) == "sdpa"
+            assert dense.form_of(q.half(), q.half(), rows) == "sdpa"
             with torch.no_grad():
-                assert dense._form(q, q, rows) is sdpa, "nothing was measured of a forward pass"
+                assert dense.form_of(q, q, rows) == "sdpa", "nothing was measured of a forward pass"
 
 
 @pytest.mark.parametrize("training", [False, True])

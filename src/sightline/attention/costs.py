@@ -22,7 +22,7 @@ import torch
 from sightline import runtime
 from sightline.attention import products
 from sightline.attention.pattern import Directed, Pattern
-from sightline.errors import InputError
+from sightline.errors import InputError, StorageError
 from sightline.reading import read_json
 from sightline.replacing import write_out
 
@@ -59,8 +59,9 @@ class Group(NamedTuple):
         return cls(str(dtype).removeprefix("torch."), "training" if training else "forward", head_dim)
 
 
-# Images at which a batch is measured: with fewer, what is made once for all of them weighs more.
-BESIDE = 8
+def images_of_batch(tokens: int) -> int:
+    """How many images a batch of about 4,100 tokens has: with fewer, what is made once for all of them weighs more."""
+    return max(1, min(64, 4100 // tokens))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,15 +142,24 @@ class Costs:
             math.exp((1 - share) * math.log(getattr(low, one)) + share * math.log(getattr(high, one)))
             for one in ("alone", "beside")
         )
-        lonely = max(0.0, (1 / images - 1 / BESIDE) / (1 - 1 / BESIDE))
+        many = images_of_batch(tokens)
+        lonely = 0.0 if many == 1 else max(0.0, (1 / images - 1 / many) / (1 - 1 / many))
         cost = beside + (alone - beside) * lonely
         if form.removesuffix(PLAIN) in SPARSE_FORMS:
             cost *= _FIXED + (1 - _FIXED) * shown / self.shown
         return cost
 
-    def with_points(self, points: Mapping[Group, Mapping[str, Sequence[Point]]]) -> Costs:
-        """These and others, which replace those of the same group."""
-        return Costs(self.processor, self.torch, self.threads, self.shown, {**self.points, **points})
+    @property
+    def is_of_here(self) -> bool:
+        """Whether they are of this processor and this torch."""
+        return (self.processor, self.torch) == (runtime.processor(), torch.__version__)
+
+    def of_width(self, head_dim: int) -> Costs:
+        """What chooses for heads of that width, alone."""
+        points = {
+            group: of for group, of in self.points.items() if self.nearest(group._replace(head_dim=head_dim)) == group
+        }
+        return Costs(self.processor, self.torch, self.threads, self.shown, points)
 
     def as_record(self) -> dict[str, Any]:
         """For JSON."""
@@ -198,6 +208,8 @@ def _positive(value: Any, kind: type) -> Any:
 
 
 _USED: list[Costs] = []
+# Measured in this process, by threads.
+_MEASURED: dict[int, Costs] = {}
 
 
 def current() -> Costs:
@@ -225,24 +237,26 @@ def found(threads: int) -> Costs:
 def kept(threads: int) -> Costs | None:
     """What was measured here with this torch and so many threads, where it is kept and can be read."""
     path = kept_file(threads)
+    if threads in _MEASURED or path is None or not path.is_file():
+        return _MEASURED.get(threads)
     try:
-        there = path is not None and path.is_file()
-        costs = Costs.of_record(read_json(path, "costs of attention"), str(path)) if there else None
+        costs = Costs.of_record(read_json(path, "costs of attention"), str(path))
     except InputError:
         return None
     # Another processor may share the folder of a user.
-    same = costs is not None and (costs.processor, costs.torch) == (runtime.processor(), torch.__version__)
-    return costs if same else None
+    return costs if costs.is_of_here else None
 
 
 def keep(costs: Costs) -> Path | None:
-    """Write them for the next processes; where, or None where nothing is kept."""
+    """Let them choose in this process from here on, and write them for the next ones; where, or None where nothing can
+    be kept."""
+    _MEASURED[costs.threads] = costs
+    found.cache_clear()
     path = kept_file(costs.threads)
     if path is not None:
-        with contextlib.suppress(OSError, InputError):
+        with contextlib.suppress(OSError, StorageError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_out(path, json.dumps(costs.as_record()) + "\n")
-            found.cache_clear()
             return path
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from sightline.attention.backends.base import Backend
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
 from sightline.attention.costs import current, dense_forms
-from sightline.attention.forms import FORMS, Form, bias_dtype, explicit, explicit_attention, sdpa
+from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
 from sightline.attention.kernel import attend_with_remade, fused_kernel
 from sightline.attention.pattern import Pattern
 from sightline.errors import InputError
@@ -100,7 +100,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
             biases = _cut_from_wholes(pattern, runs)
         parts = (q.split(lengths[0], 2), k.split(lengths[1], 2), v.split(lengths[1], 2))
         for run, bias, *qkv in zip(runs, biases, *parts, strict=False):
-            # `_form` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
+            # `form_of` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
             qi, ki, vi = map(run.batch, qkv)
             outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, q.shape[0], bias)).transpose(1, 2))
         # Heads of one token side by side, as they are wanted next.
@@ -157,7 +157,7 @@ def _one_image(
     rows: int,
     bias: Tensor | None = None,
 ) -> Tensor:
-    form = _form(q, k, rows)
+    form = FORMS[form_of(q, k, rows)]
     if pattern is None:
         return form(q, k, v, None)
     dtype, prefix = bias_dtype(form, q.dtype), queries.num_prefix_tokens
@@ -232,14 +232,14 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
     return blocks
 
 
-def _form(q: Tensor, k: Tensor, rows: int) -> Form:
-    """The way that costs least here for images of so many tokens; of a pack, of each image alone."""
+def form_of(q: Tensor, k: Tensor, rows: int) -> FormName:
+    """The name of the form that costs least here for images of so many tokens; of a pack, for each image alone."""
     tokens = k.shape[-2]
     if torch.compiler.is_compiling() or q.device.type != "cpu" or transforming():
-        return sdpa
+        return "sdpa"
     forms, trains = dense_forms(q.dtype, tokens), torch.is_grad_enabled()
     name = current().fastest(forms, q.dtype, training=trains, head_dim=q.shape[-1], tokens=tokens, images=rows)
-    return FORMS[name]  # type: ignore[index]
+    return cast(FormName, name)
 
 
 # Biases of short images, of all layers of a ViT-B at 224 px: making one took a third of a forward (docs/LOG.md).
