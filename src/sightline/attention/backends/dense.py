@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +13,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from sightline import runtime
+from sightline.attention import packs
 from sightline.attention.backends.base import Backend
 from sightline.attention.contextual import Pairs, content_of_output, content_of_scores
 from sightline.attention.pattern import Pattern
-from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
@@ -43,7 +44,11 @@ class Dense(Backend):
     ) -> Tensor:
         if len(keys.segments) == 1:
             whole = _Run(queries.segments[0], keys.segments[0], 1)
-            return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
+            # A short image alone is a pack of one, and gives the same numbers.
+            pack = _whole(q, k, v, pattern, [whole], queries, keys) if q.shape[0] == 1 else None
+            if pack is None or not pack.parts[0].short:
+                return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
+            return packs.attended(q, k, v, pack)
         return _pack(q, k, v, pattern, queries, keys)
 
 
@@ -85,10 +90,10 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         runs = keys.once(("runs", *kind), lambda: _runs(pattern, queries, keys))
     else:
         runs = _runs(pattern, queries, keys)
-    lengths = [
-        [run.images * (at.num_prefix_tokens + getattr(run, side).patches) for run in runs]
-        for at, side in ((queries, "query"), (keys, "key"))
-    ]
+    pack = _whole(q, k, v, pattern, runs, queries, keys)
+    if pack is not None:
+        return packs.attended(q, k, v, pack)
+    lengths = _lengths(runs, queries, keys)
     spread, elements = None, 0
     if pattern is not None and queries is keys and not torch.compiler.is_compiling():
         slots = {run.key.kind: keys.num_prefix_tokens + run.key.patches for run in runs}
@@ -110,6 +115,49 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         return (outs[0] if len(outs) == 1 else torch.cat(outs, 1)).transpose(1, 2)
 
     return _call(attended, q, k, v, elements=elements if cuts or spread is not None else 0)
+
+
+def _lengths(runs: list[_Run], queries: TokenLayout, keys: TokenLayout) -> tuple[list[int], list[int]]:
+    """Slots of each run, of queries and of keys."""
+    return (
+        [run.images * (queries.num_prefix_tokens + run.query.patches) for run in runs],
+        [run.images * (keys.num_prefix_tokens + run.key.patches) for run in runs],
+    )
+
+
+def _whole(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern | None,
+    runs: list[_Run],
+    queries: TokenLayout,
+    keys: TokenLayout,
+) -> packs.Pack | None:
+    """The pack as one step of the graph, where `packs` takes it: no bias learns or hangs on what images show, and the
+    form of none of them is another than SDPA's."""
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or (pattern is not None and queries is not keys):
+        return None
+    slots = [keys.num_prefix_tokens + run.key.patches for run in runs]
+    # `_form` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
+    forms = {one: _form(q, k[:, :, :one], q.shape[0]) for one in set(slots)}
+    if not {*forms.values()} <= {sdpa, sdpa_in_float32}:
+        return None
+    biases: Callable[[], Iterable[Tensor | None]] = functools.partial(itertools.repeat, None, len(runs))
+    if pattern is not None:
+        if 4 * q.shape[1] * max(slots) ** 2 > BIAS_BYTES:
+            return None
+        spread = pattern.spread([run.key for run in runs], keys)
+        if spread is None:
+            return None
+        biases = functools.partial(spread.one_by_one, pattern)
+    parts = []
+    for run, asking, there, one in zip(runs, *_lengths(runs, queries, keys), slots, strict=True):
+        dtype = torch.float32 if forms[one] is sdpa_in_float32 else q.dtype
+        short = packs.is_short(run.key.patches, q.shape[-1], dtype)
+        parts.append(packs.Images(run.images, asking, there, dtype, short))
+    pack = packs.Pack(parts, biases)
+    return pack if packs.takes(q, k, v, pack) else None
 
 
 def _are_pieces(pattern: Pattern | None, runs: list[_Run], keys: TokenLayout) -> bool:
@@ -173,8 +221,8 @@ def _one_image(
         made = bias
         if made is None and of_places:
             made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads, run.first)
-        if made is not None and made.shape[1] != q.shape[1]:
-            raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
+        if made is not None:
+            packs.same_heads(made, q)
         # SDPA computes what a bias learns from in this form too, 1.2 to 1.3 times slower on windows of 49 (measured).
         learns = made is not None and run.key.window is not None and made.requires_grad and torch.is_grad_enabled()
         explicit = learns and form is sdpa and q.device.type == "cpu" and not torch.compiler.is_compiling()
