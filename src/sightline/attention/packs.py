@@ -61,8 +61,7 @@ def is_short(patches: int, head_dim: int, dtype: torch.dtype) -> bool:
 
 def takes(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> bool:
     """Whether such tensors are computed here: plain ones of one row on a CPU, each image with a slot at least."""
-    # A trace would keep this as a call of Python.
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or q.shape[0] != 1 or transforming():
+    if torch.compiler.is_compiling() or q.shape[0] != 1 or transforming():
         return False
     plain = all(type(one) is Tensor and one.device.type == "cpu" and one.stride(-1) == 1 for one in (q, k, v))
     there = all(part.queries and part.keys for part in pack.parts)
@@ -76,7 +75,9 @@ def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
     Raises:
         InputError: a bias is of another number of heads.
     """
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    # A trace would keep the step as a call of Python, and has to be the same with gradients and without.
+    if learns and not torch.jit.is_tracing():
         return _Attended.apply(q, k, v, pack)  # type: ignore[return-value]
     return _by_token(_forward(q, k, v, pack)[0], q.dtype)
 
