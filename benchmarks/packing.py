@@ -6,7 +6,8 @@ The subject `packed` is our model of ViT-S width with factorised embeddings and 
 token padded; a third of its blocks, since a ratio hangs on what a block does and not on how many there are (`--depth
 12` for all of them). Baselines of the same width and depth: `padded`, every image padded to the longest with a mask;
 `buckets`, four groups of like length, each padded, one step in all; `dense_mask`, one row with a mask of tokens by
-tokens; `nested`, torch's jagged tensors; `timm_naflex`, timm's NaFlexViT. The first four share their blocks with one another.
+tokens; `nested`, torch's jagged tensors; `timm_naflex`, timm's NaFlexViT. The first four share their blocks with
+one another.
 All are timed in turn in each round, the two slowest beside the subject in fewer rounds of their own; a ratio is the
 baseline's time over the subject's, so above 1 packing is faster, `interval` holds it with 95 %, and at least `wanted`
 is expected of 64 mixed images. `padding_factor` is the tokens of `padded` over those of the images. On one core of 2026
