@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import sightline.attention.dispatch as dispatching
-from sightline.attention import Directed, Pattern, View, attend, forms, use_backend
+from sightline.attention import Directed, Pattern, View, attend, forms, packs, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.costs import Costs, Group, Point, using
 from sightline.attention.forms import explicit, explicit_attention, sdpa, sdpa_in_float32
@@ -187,8 +187,8 @@ def test_a_pack_of_images_that_are_alike_is_a_batch(grids, dropped, pattern, exp
     if dropped:
         layout = layout.keep([torch.randperm(15)[:7].sort().values for _ in grids])
     inputs = [torch.randn(1, 2, layout.slots, 8, requires_grad=True) for _ in range(3)]
-    calls, real = [], dense._one_image
-    monkeypatch.setattr(dense, "_one_image", lambda *given: calls.append(given[0].shape) or real(*given))
+    calls, real = [], packs._products
+    monkeypatch.setattr(packs, "_products", lambda *given: calls.append(given[0]) or real(*given))
     results = []
     for runs in (dense._runs, lambda _, queries, keys: [dense._Run(one, one, 1) for one in keys.segments]):
         monkeypatch.setattr(dense, "_runs", runs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -361,9 +361,18 @@ class Spread(NamedTuple):
 
     def biases(self, pattern: Pattern) -> list[Tensor]:
         """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""
-        table = pattern.tables(self.cover, self.places.device)[0].flatten(1)
-        values = F.pad(table, (1, 0)).index_select(1, self.places)
+        values = self._table(pattern).index_select(1, self.places)
         return [values[:, start : start + n * n].view(1, -1, n, n) for start, n in self.images]
+
+    def one_by_one(self, pattern: Pattern) -> Iterator[Tensor]:
+        """The same, each made when it is asked for, and the caller's own."""
+        table = self._table(pattern)
+        for start, n in self.images:
+            yield table.index_select(1, self.places[start : start + n * n]).view(1, -1, n, n)
+
+    def _table(self, pattern: Pattern) -> Tensor:
+        """[heads, 1 + entries], of which the first is that of prefix slots."""
+        return F.pad(pattern.tables(self.cover, self.places.device)[0].flatten(1), (1, 0))
 
 
 def _places(image: Segment, prefix: int, cover: Grid) -> Tensor:

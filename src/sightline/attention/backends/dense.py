@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from sightline.attention import packs
 from sightline.attention.backends.base import Backend
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
 from sightline.attention.costs import chosen_form, dense_forms
 from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
 from sightline.attention.kernel import attend_with_remade, fused_kernel
 from sightline.attention.pattern import Pattern
-from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import Kept, may_keep, transforming
 from sightline.layout import Segment, TokenLayout
@@ -40,7 +40,11 @@ class Dense(Backend):
     ) -> Tensor:
         if len(keys.segments) == 1:
             whole = _Run(queries.segments[0], keys.segments[0], 1)
-            return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
+            # A short image alone is a pack of one, and gives the same numbers.
+            pack = _whole(q, k, v, pattern, [whole], queries, keys) if q.shape[0] == 1 else None
+            if pack is None or not pack.parts[0].short:
+                return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
+            return packs.attended(q, k, v, pack)
         return _pack(q, k, v, pattern, queries, keys)
 
 
@@ -82,10 +86,10 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         runs = keys.once(("runs", *kind), lambda: _runs(pattern, queries, keys))
     else:
         runs = _runs(pattern, queries, keys)
-    lengths = [
-        [run.images * (at.num_prefix_tokens + getattr(run, side).patches) for run in runs]
-        for at, side in ((queries, "query"), (keys, "key"))
-    ]
+    pack = _whole(q, k, v, pattern, runs, queries, keys)
+    if pack is not None:
+        return packs.attended(q, k, v, pack)
+    lengths = _lengths(runs, queries, keys)
     spread, elements = None, 0
     if pattern is not None and queries is keys and not torch.compiler.is_compiling():
         slots = {run.key.kind: keys.num_prefix_tokens + run.key.patches for run in runs}
@@ -107,6 +111,54 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         return (outs[0] if len(outs) == 1 else torch.cat(outs, 1)).transpose(1, 2)
 
     return _call(attended, q, k, v, elements=elements if cuts or spread is not None else 0)
+
+
+def _lengths(runs: list[_Run], queries: TokenLayout, keys: TokenLayout) -> tuple[list[int], list[int]]:
+    """Slots of each run, of queries and of keys."""
+    return (
+        [run.images * (queries.num_prefix_tokens + run.query.patches) for run in runs],
+        [run.images * (keys.num_prefix_tokens + run.key.patches) for run in runs],
+    )
+
+
+def _whole(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pattern: Pattern | None,
+    runs: list[_Run],
+    queries: TokenLayout,
+    keys: TokenLayout,
+) -> packs.Pack | None:
+    """The pack as one step of the graph, where `packs` takes it: no bias learns or hangs on what images show."""
+    if q.device.type != "cpu" or torch.compiler.is_compiling() or (pattern is not None and queries is not keys):
+        return None
+    slots = [keys.num_prefix_tokens + run.key.patches for run in runs]
+    biases: Callable[[], Iterable[Tensor | None]] = functools.partial(itertools.repeat, None, len(runs))
+    if pattern is not None:
+        if 4 * q.shape[1] * max(slots) ** 2 > BIAS_BYTES:
+            return None
+        around = keys.num_prefix_tokens, keys.num_prefix_tokens
+        if len(runs) == 1 and _is_kept(pattern, runs[0], around, q.shape[1], torch.float32):
+            biases = functools.partial(_copied, pattern, runs[0], around)
+        else:
+            spread = pattern.spread([run.key for run in runs], keys)
+            if spread is None:
+                return None
+            biases = functools.partial(spread.one_by_one, pattern)
+    parts = []
+    for run, asking, there, one in zip(runs, *_lengths(runs, queries, keys), slots, strict=True):
+        # By the image alone: its neighbours may not change it.
+        short = packs.is_short(run.key.patches, q.shape[-1], torch.promote_types(q.dtype, torch.float32))
+        in_float32 = short or form_of(q, k[:, :, :one], 1) in ("sdpa_in_float32", "by_head", "explicit")
+        dtype = torch.promote_types(q.dtype, torch.float32) if in_float32 else q.dtype
+        parts.append(packs.Images(run.images, asking, there, dtype, short))
+    pack = packs.Pack(parts, biases)
+    return pack if packs.takes(q, k, v, pack) else None
+
+
+def _copied(pattern: Pattern, run: _Run, prefix: tuple[int, int]) -> list[Tensor | None]:
+    return [_kept_bias(pattern, run, prefix, torch.float32).clone()]
 
 
 def _are_pieces(pattern: Pattern | None, runs: list[_Run], keys: TokenLayout) -> bool:
@@ -171,8 +223,7 @@ def _one_image(
         made = bias
         if made is None:
             made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads, run.first)
-        if made.shape[1] != q.shape[1]:
-            raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
+        packs.same_heads(made, q)
         return made
 
     def remade(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
