@@ -1,157 +1,209 @@
-"""One attention layer of a ViT-B (12 heads of 64), our back ends against torch's own ways, side by side.
+"""What is chosen for one attention layer, beside every form that it is chosen among and torch's own ways.
 
     python benchmarks/attention.py [--quick] [--out OUT] [--threads 1] [--device cpu|cuda]
 
-Subjects are the back ends and `auto`, what `dispatch` chooses. Baselines: `sdpa_no_bias`, torch's fused attention
-without any bias; `sdpa_dense_bias`, the same with a bias that is ready, its build outside the clock; and
-`public_lookhere`, the bias built inside the clock in the public code's way (up to 1025 tokens). All are timed in turn
-in each round; a ratio is the baseline's time over the subject's, so above 1 the subject is faster.
+Fixed batches of about 4,100 tokens, 65 to 4,097 tokens an image, 12 heads of 64 (a ViT-B) and of 16, float32 and
+bfloat16, forward and with backward. The subject is `auto`; the baselines are each form of a CPU
+(`attention/costs.py`), or each back end of a GPU, asked for by its name; `ready_bias`, SDPA with a bias whose build is
+outside the clock; and `no_bias`. All are timed in turn in each round; `ratio` is the median of the rounds' own ratios,
+the baseline's time over that of `auto` (above 1 `auto` is the faster), and `interval` holds it with 95 %. `fastest`
+marks the baseline that is the fastest of all but `no_bias`. `errors` are root mean squares of the differences to
+float64, of the output and of the gradients of q, k and v, over those of `ready_bias` (SDPA): in bfloat16 at most 1.2 of
+what is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import statistics
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import Parser, Work, counted, interleave, peak_bytes, print_table, row
-from public_lookhere import lookhere_90, stored_bias
+from measure import Parser, Work, clock, counted, interleave, peak_bytes, print_table, row
 from torch import Tensor
 
-from sightline.attention import attend, use_backend
-from sightline.attention.dispatch import BACKENDS, preferred_tile
+from sightline.attention import Pattern, attend, use_backend
+from sightline.attention.backends.dense import form_of
+from sightline.attention.calibrate import computed_by
+from sightline.attention.costs import SPARSE_FORMS, dense_forms
+from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
+from sightline.attention.products import expected_shapes
 from sightline.encodings import create_encoding
 from sightline.layout import TokenLayout
 
-_HEADS, _HEAD_DIM, _LAYER = 12, 64, 5
-_SIDES = (14, 24, 32, 48, 64)
-# Building in the public way takes 10 s and 5 GiB for one layer of 4097 tokens.
-_PUBLIC_MAX_SIDE = 32
+_HEADS, _LAYER = 12, 5
+# Cells a side and images.
+_BATCHES = {8: 64, 14: 20, 24: 7, 32: 4, 48: 2, 64: 1}
+_OTHERS = ("lookhere_45", "lookhere_180", "alibi_2d")
+# Errors are taken on these heads of one image: two that see a quarter, one that sees everything.
+_ERROR_HEADS = (0, 5, 9)
 
 
-def _finished(out: Tensor, inputs: tuple[Tensor, ...], weights: Tensor, backward: bool) -> Tensor:
-    if backward:
-        torch.autograd.grad(out, inputs, weights)
-    return out
+class Case:
+    """One layer on one batch.
 
+    Attributes:
+        encoding, side, head_dim, dtype, backward: what it is.
+    """
 
-def works(
-    encoding: str, side: int, dtype: torch.dtype, backward: bool, device: str
-) -> tuple[dict[str, Work], list[str], dict[str, int]]:
-    """What is timed, by name; which of the names are subjects; and the bytes that a way holds between calls."""
-    layer = create_encoding(encoding, depth=12, heads=_HEADS, dim=_HEADS * _HEAD_DIM)
-    layout = TokenLayout.uniform((side, side), 1, device=device)
-    pattern = layer.pattern(_LAYER, layout)
-    # Heads side by side in each token, as the model's projection gives them; SDPA gets them contiguous.
-    every = torch.randn(1, layout.slots, 3, _HEADS, _HEAD_DIM, device=device).to(dtype).permute(2, 0, 3, 1, 4)
-    ours = tuple(x.detach().requires_grad_(backward) for x in every)
-    theirs = tuple(x.detach().contiguous().requires_grad_(backward) for x in every)
-    weights = torch.randn_like(theirs[0])
+    def __init__(
+        self, encoding: str, side: int, head_dim: int, dtype: torch.dtype, backward: bool, device: str
+    ) -> None:
+        self.encoding, self.side, self.head_dim, self.dtype, self.backward = encoding, side, head_dim, dtype, backward
+        self.device, self.images = device, _BATCHES[side]
+        self.layout = TokenLayout.uniform((side, side), self.images, device=device)
+        made = create_encoding(encoding, depth=12, heads=_HEADS, dim=_HEADS * head_dim)
+        pattern = made.pattern(_LAYER, self.layout)
+        assert isinstance(pattern, Pattern)
+        self.pattern = pattern
+        torch.manual_seed(0)
+        # q, k and v cut from one projection, as a model has them.
+        shape = (self.images, self.layout.slots, 3, _HEADS, head_dim)
+        self.inputs = torch.randn(shape, device=device).to(dtype).requires_grad_(backward)
+        self.weights = torch.randn(self.images, self.layout.slots, _HEADS, head_dim, device=device).to(dtype)
+        segment = self.layout.segments[0]
+        self.ready = pattern.bias(segment, segment, 1, 1, dtype).contiguous()
 
-    def by(name: str) -> Work:
-        with use_backend(name):
-            tile = preferred_tile(pattern, layout)
-        laid = layout if tile is None else layout.tiled(tile)
+    def finished(self, out: Tensor) -> list[Tensor]:
+        """The output and, of a pass with backward, the gradients: [images, heads, tokens, head_dim]."""
+        if not self.backward:
+            return [out]
+        (grad,) = torch.autograd.grad(out, self.inputs, self.weights.transpose(1, 2))
+        return [out.detach(), *grad.permute(2, 0, 3, 1, 4).unbind(0)]
 
-        def work() -> Tensor:
-            with use_backend(name):
-                return _finished(attend(*ours, pattern, laid), ours, weights, backward)
+    def by(self, how: contextlib.AbstractContextManager[None]) -> list[Tensor]:
+        with how:
+            tile = preferred_tile(self.pattern, self.layout)
+            layout = self.layout if tile is None else self.layout.tiled(tile)
+            return self.finished(attend(*self.inputs.permute(2, 0, 3, 1, 4).unbind(0), self.pattern, layout))
 
-        return work
+    def sdpa(self, bias: Tensor | None) -> list[Tensor]:
+        q, k, v = self.inputs.permute(2, 0, 3, 1, 4).unbind(0)
+        return self.finished(F.scaled_dot_product_attention(q, k, v, attn_mask=bias))
 
-    def sdpa(bias: Callable[[], Tensor | None]) -> Work:
-        return lambda: _finished(F.scaled_dot_product_attention(*theirs, attn_mask=bias()), theirs, weights, backward)
+    def works(self) -> dict[str, Work]:
+        """`auto`, and what it is compared with, by name."""
+        found: dict[str, Work] = {"auto": lambda: self.by(_chosen())}
+        if self.device == "cpu":
+            forms = [*dense_forms(self.dtype, self.layout.slots), *SPARSE_FORMS]
+            found |= {name: lambda name=name: self.by(computed_by(name)) for name in forms}
+        else:
+            q = self.inputs.permute(2, 0, 3, 1, 4)[0]
+            names = [name for name, one in BACKENDS.items() if one.supports(self.pattern, self.layout, self.layout, q)]
+            found |= {name: lambda name=name: self.by(use_backend(name)) for name in names}
+        return {**found, "ready_bias": lambda: self.sdpa(self.ready), "no_bias": lambda: self.sdpa(None)}
 
-    found: dict[str, Work] = {}
-    with torch.set_grad_enabled(backward):
-        for name, backend in BACKENDS.items():
-            if backend.runs_on(torch.device(device)) and backend.supports(pattern, layout, layout, ours[0]):
-                found[name] = by(name)
-    found["auto"] = by("auto")
-    subjects, held = list(found), {}
-    found["sdpa_no_bias"] = sdpa(lambda: None)
-    if pattern is not None:
-        segment = layout.segments[0]
-        ready = pattern.bias(segment, segment, 1, 1, dtype).contiguous()
-        held["sdpa_dense_bias"] = ready.nbytes
-        found["sdpa_dense_bias"] = sdpa(lambda: ready)
-        if encoding == "lookhere_90" and side <= _PUBLIC_MAX_SIDE:
-            one = range(_LAYER, _LAYER + 1)
-            found["public_lookhere"] = sdpa(
-                lambda: stored_bias(lookhere_90(), (side, side), one)[0].to(device=device, dtype=dtype)
+    def exact(self) -> list[Tensor]:
+        """In float64, of one image and `_ERROR_HEADS`."""
+        inputs = self.inputs[:1, :, :, _ERROR_HEADS].detach().double().requires_grad_(self.backward)
+        segment, parts = self.layout.segments[0], []
+        # A head at a time: a bias and scores of all are many gigabytes.
+        for place, head in enumerate(_ERROR_HEADS):
+            bias = self.pattern.bias(segment, segment, 1, 1, torch.float64, slice(head, head + 1))
+            q, k, v = inputs[:, :, :, place : place + 1].permute(2, 0, 3, 1, 4).unbind(0)
+            out = ((q * self.head_dim**-0.5) @ k.transpose(-1, -2) + bias).softmax(-1) @ v
+            part = [out.detach()]
+            if self.backward:
+                wanted = self.weights[:1, :, head : head + 1].double().transpose(1, 2)
+                (grad,) = torch.autograd.grad(out, inputs, wanted)
+                part += grad[:, :, :, place : place + 1].permute(2, 0, 3, 1, 4).unbind(0)
+            parts.append(part)
+        return [torch.cat(one, dim=1) for one in zip(*parts, strict=True)]
+
+    def errors(self, works: dict[str, Work]) -> dict[str, list[float]]:
+        """Of each way, over those of SDPA with a ready bias."""
+        exact = self.exact()
+
+        def of(work: Work) -> list[float]:
+            found: Any = work()
+            return [
+                float((one[:1, _ERROR_HEADS].detach().double() - other).square().mean().sqrt())
+                for one, other in zip(found, exact, strict=True)
+            ]
+
+        reference = of(works["ready_bias"])
+        ways = [name for name in works if name != "no_bias"]
+        return {name: [round(a / b, 2) for a, b in zip(of(works[name]), reference, strict=True)] for name in ways}
+
+    def chosen(self) -> str:
+        """What `auto` takes."""
+        q, k, _ = self.inputs.permute(2, 0, 3, 1, 4).unbind(0)
+        with _chosen():
+            name = dispatch(self.pattern, self.layout, self.layout, q).name
+            return form_of(q, k, self.images) if name == "dense" else name
+
+    def rows(self, rounds: int) -> list[dict[str, Any]]:
+        """`auto` against everything."""
+        with torch.set_grad_enabled(self.backward):
+            works = self.works()
+            times = interleave(works, rounds, self.device, by=clock())
+            peaks = {name: peak_bytes(works[name], self.device) for name in ("auto", "ready_bias", "no_bias")}
+            if peaks["ready_bias"] is not None:
+                peaks["ready_bias"] += self.ready.nbytes
+            errors, chosen = self.errors(works), self.chosen()
+        middle = {name: statistics.median(times[name]) for name in works if name not in ("auto", "no_bias")}
+        fastest = min(middle, key=lambda one: middle[one])
+        return [
+            row(
+                "attention", "auto", name, times, peaks, self.device,
+                **{"pass": "forward+backward" if self.backward else "forward"},
+                tokens=self.layout.slots, images=self.images, heads=_HEADS, head_dim=self.head_dim,
+                dtype=str(self.dtype).removeprefix("torch."), encoding=self.encoding, chosen=chosen,
+                fastest=name == fastest, errors=errors["auto"], baseline_errors=errors.get(name),
             )
-    return found, subjects, held
+            for name in works
+            if name != "auto"
+        ]  # fmt: skip
 
 
-def compare(
-    encoding: str, side: int, dtype: torch.dtype, backward: bool, rounds: int, device: str
-) -> list[dict[str, Any]]:
-    """The rows of one case: every subject against every baseline."""
-    torch.manual_seed(0)
-    every, subjects, held = works(encoding, side, dtype, backward, device)
-    with torch.set_grad_enabled(backward):
-        public = {name: every.pop(name) for name in list(every) if name == "public_lookhere"}
-        times = interleave(every, rounds, device)
-        peaks = {name: peak_bytes(work, device) for name, work in every.items()}
-        for name, held_bytes in held.items():
-            peak = peaks[name]
-            peaks[name] = None if peak is None else peak + held_bytes
-        for name, work in public.items():
-            # Seconds a call: once is enough to see a factor of ten and more.
-            times[name], peaks[name] = interleave({name: work}, 1, device)[name], peak_bytes(work, device)
-    return [
-        row(
-            "attention",
-            subject,
-            baseline,
-            times,
-            peaks,
-            device,
-            **{"pass": "forward+backward" if backward else "forward"},
-            tokens=side * side + 1,
-            dtype=str(dtype).removeprefix("torch."),
-            encoding=encoding,
-        )
-        for subject in subjects
-        for baseline in times
-        if baseline not in subjects
-    ]
+@contextlib.contextmanager
+def _chosen() -> Iterator[None]:
+    """Inside, sizes come again, as in a training and in an evaluation."""
+    with expected_shapes(ever_new=False):
+        yield
 
 
-def _cases(quick: bool) -> list[tuple[str, int, torch.dtype, bool]]:
+def _cases(quick: bool) -> list[tuple[str, int, int, torch.dtype, bool]]:
     full, half = torch.float32, torch.bfloat16
     if quick:
-        cases = [("lookhere_90", side, full, backward) for side in (14, 32, 64) for backward in (False, True)]
-        return [*cases, ("lookhere_90", 64, half, False)]
+        sides, passes = (8, 14, 24, 64), (False, True)
+        return [("lookhere_90", side, 64, dtype, back) for side in sides for dtype in (full, half) for back in passes]
+    dtypes, passes = (full, half), (False, True)
     cases = [
-        ("lookhere_90", side, dtype, backward)
-        for side in _SIDES
-        for dtype in (full, half)
-        for backward in (False, True)
+        ("lookhere_90", side, head_dim, dtype, backward)
+        for side in _BATCHES
+        for head_dim in (64, 16)
+        for dtype in dtypes
+        for backward in passes
     ]
-    others = [
-        (name, 64, dtype, backward)
-        for name in ("lookhere_45", "lookhere_180", "alibi_2d")
-        for dtype in (full, half)
-        for backward in (False, True)
-    ]
-    return cases + others
+    return cases + [(name, 64, 64, dtype, back) for name in _OTHERS for dtype in dtypes for back in passes]
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.usual("attention", "fewer sizes and rounds: some minutes")
+    parser.usual("attention", "heads of 64, four sizes, fewer rounds: three minutes")
     chosen = parser.begin()
     rows: list[dict[str, Any]] = []
-    cases = _cases(chosen.quick)
-    for case, said in counted(cases):
-        encoding, side, dtype, backward = case
-        what = f"{encoding}, {side * side + 1} tokens, {dtype}, {'forward+backward' if backward else 'forward'}"
-        print(f"{said} {what}", flush=True)
-        rounds = (5 if side >= 48 else 11) if chosen.quick else (7 if side >= 48 else 15)
-        fresh = compare(*case, rounds, chosen.device)
-        print_table(("subject", "baseline", "ratio", "spread", "memory_ratio", "subject_ms", "baseline_ms"), fresh)
+    columns = (
+        "baseline",
+        "ratio",
+        "interval",
+        "fastest",
+        "baseline_errors",
+        "memory_ratio",
+        "subject_ms",
+        "baseline_ms",
+    )
+    for case, said in counted(_cases(chosen.quick)):
+        encoding, side, head_dim, dtype, backward = case
+        one = Case(*case, chosen.device)
+        what = f"{_BATCHES[side]} x {side * side + 1} tokens, heads of {head_dim}, {dtype}"
+        rounds = (3 if side >= 48 else 7) if chosen.quick else (7 if side >= 48 else 15)
+        fresh = one.rows(rounds)
+        print(f"{said} {encoding}, {what}, {'forward+backward' if backward else 'forward'}: {fresh[0]['chosen']}")
+        print_table(columns, fresh)
         rows += fresh
     parser.save(rows)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measure import Parser, Work, counted, in_fresh_process, interleave, mark_memory, print_table, row
+from measure import Parser, Work, clock, counted, in_fresh_process, interleave, mark_memory, print_table, row
 from timm_vit import timm_vit
 from torch import Tensor, nn
 
@@ -128,7 +128,7 @@ def compare(
         model = build(way, encoding, resolution, dtype, device)
         if model is not None:
             works[way] = stepping(model, resolution, 1 if device == "cpu" else 8, dtype, device, training)
-    times = interleave(works, rounds, device)
+    times = interleave(works, rounds, device, by=clock())
     works.clear()
     gc.collect()
     return [
@@ -145,6 +145,7 @@ def compare(
             encoding=encoding,
             model=_MODEL,
             resolution=resolution,
+            clock=clock().__name__,
         )
         for baseline in times
         if baseline != "auto"

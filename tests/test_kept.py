@@ -74,12 +74,13 @@ def test_a_function_is_called_once_for_what_is_kept():
 @pytest.mark.parametrize("encoding", ["lookhere_90", "alibi_2d", "rope_axial", "irpe"])
 def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     """With bounds that a few sizes fill; the real ones are a few megabytes each, but for the windows of Swin's images,
-    whose angles are of every slot."""
+    whose angles are of every slot, and the biases of short images, of each layer."""
     for module in pkgutil.walk_packages(sightline.attention.__path__, "sightline.attention."):
         importlib.import_module(module.name)
     assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(STORES)
-    assert STORES["windows"].most_bytes <= 32 << 20
-    assert sum(store.most_bytes for name, store in STORES.items() if name != "windows") <= 32 << 20
+    large = {"windows", "biases of short images"}
+    assert all(STORES[name].most_bytes <= 32 << 20 for name in large)
+    assert sum(store.most_bytes for name, store in STORES.items() if name not in large) <= 32 << 20
     for store in STORES.values():
         store.clear()
         monkeypatch.setattr(store, "most_bytes", 100_000)
@@ -94,7 +95,7 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
                 filled |= {name} if len(store) else set()
     assert "coordinates" in filled
     elsewhere = {"places in tables of displacements", "sines and cosines", "axes of BEiT's interpolation"}
-    elsewhere |= {"inverses of patch resizes", "windows"}
+    elsewhere |= {"inverses of patch resizes", "windows", "biases of short images"}
     of_buckets = {"buckets of displacements", "buckets of pairs"}
     assert encoding != "lookhere_90" or filled == set(STORES) - elsewhere - of_buckets
     assert encoding != "irpe" or of_buckets <= filled
@@ -167,6 +168,7 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
 
     pass_of_size.cache_clear()
     monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_set_heap", lambda *_: None)
     monkeypatch.setattr(heap, "_resident_bytes", lambda: resident[0])
     monkeypatch.setattr(heap, "_trim", lambda: trim)
     pass_of_size("first")
@@ -183,6 +185,35 @@ def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):
     for number in range(1000):
         pass_of_size(number)
     assert pass_of_size.cache_info().currsize == 256
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (False, {}, [(heap._TRIM_THRESHOLD, 256 << 20), (heap._MMAP_THRESHOLD, 32 << 20)]),
+        (True, {}, []),
+        (False, {"MALLOC_TRIM_THRESHOLD_": "131072"}, []),
+        (False, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}, []),
+    ],
+)
+def test_the_end_of_the_heap_stays_between_layers_unless_someone_chose(asked, environment, expected, monkeypatch):
+    done = []
+    for name in heap._CHOSEN:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(heap, "_set_heap", lambda *given: done.append(given))
+    monkeypatch.setattr(heap, "_LAST", {"resident": 0})
+    monkeypatch.setattr(heap, "_AT_ONCE", {"asked": False})
+    if asked:
+        heap.give_back_at_once()
+        assert done == [(heap._MMAP_THRESHOLD, 1 << 20)]
+        done.clear()
+    pass_of_size.cache_clear()
+    pass_of_size("first")
+    pass_of_size("second")
+    # Once, by the first pass.
+    assert done == expected
 
 
 def test_found_23_the_c_library_is_asked():

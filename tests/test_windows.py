@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention import attend, rotate, use_backend
-from sightline.attention.backends import dense
+from sightline.attention import attend, forms, rotate, use_backend
+from sightline.attention.costs import of_one_form, using
 from sightline.attention.pattern import Pattern
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
@@ -161,10 +161,11 @@ def test_equal_windows_are_one_call_and_no_mask_over_the_image_is_made(monkeypat
     """Rows and windows together; as many calls as there are shapes."""
     layout = layout_of([(15, 22)], 2)
     windows = layout.windows((4, 5))
-    shapes, real = [], dense.sdpa
-    monkeypatch.setattr(dense, "sdpa", lambda *given: shapes.append((given[0].shape, given[3].shape)) or real(*given))
+    shapes, real = [], forms.sdpa
+    spy = lambda *given: shapes.append((given[0].shape, given[3].shape)) or real(*given)  # noqa: E731
+    monkeypatch.setitem(forms.FORMS, "sdpa", spy)
     encoding = create_encoding("lookhere_90", depth=1, heads=HEADS, dim=HEADS * WIDTH, num_prefix_tokens=0)
-    with use_backend("dense"), torch.no_grad():
+    with use_backend("dense"), torch.no_grad(), using(of_one_form("sdpa")):
         windowed(qkv(layout), encoding.pattern(0, windows), windows)
     assert [(q[0], q[2], bias[0]) for q, bias in shapes] == [(24, 20, 1), (6, 8, 1), (8, 15, 1), (2, 6, 1)]
 

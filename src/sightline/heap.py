@@ -16,7 +16,12 @@ from pathlib import Path
 _BYTES = 16 << 20
 _LAST = {"resident": 0}
 # Of glibc's malloc.h.
-_MMAP_THRESHOLD = -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# What a pass leaves at the end of the heap and is kept for the next one, and the largest buffer that glibc puts there.
+_KEPT_BYTES, _LARGEST_BYTES = 256 << 20, 32 << 20
+# By which whoever starts a process says how its heap is to be.
+_CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+_AT_ONCE = {"asked": False}
 
 
 # A size that came within the last so many is not new.
@@ -25,6 +30,7 @@ def pass_of_size(size: Hashable) -> None:
     """Say that the layers of a pass on the CPU are done; where its size is new, what they left is given back."""
     now = _resident_bytes()
     if not _LAST["resident"]:
+        _keep_between_layers()
         _LAST["resident"] = now
     elif now > _LAST["resident"] + _BYTES:
         _trim()(0)
@@ -37,7 +43,26 @@ def give_back_at_once() -> None:
     The C library takes them out of its heap once it has seen some, where they leave holes: what FSDP2 frees of each
     block stayed with the process (docs/LOG.md). It costs the time to take fresh pages.
     """
-    getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(_MMAP_THRESHOLD, 1 << 20)
+    _AT_ONCE["asked"] = True
+    _set_heap(_MMAP_THRESHOLD, 1 << 20)
+
+
+def _keep_between_layers() -> None:
+    """From here on leave the end of the heap where it is while it holds less than `_KEPT_BYTES` without using them.
+
+    By its own rule glibc gives it back whenever a layer frees twice the largest buffer so far, and the next layer takes
+    it page by page again: a seventh of a pass or nothing, by chance (docs/LOG.md).
+    """
+    if _AT_ONCE["asked"] or any(os.environ.get(name) for name in _CHOSEN):
+        return
+    _set_heap(_TRIM_THRESHOLD, _KEPT_BYTES)
+    # One threshold that is set holds the other where it is.
+    _set_heap(_MMAP_THRESHOLD, _LARGEST_BYTES)
+
+
+def _set_heap(option: int, value: int) -> None:
+    """An option of glibc's heap; nothing where there is another C library."""
+    getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)(option, value)
 
 
 def give_back() -> bool:

@@ -54,6 +54,28 @@ def _processor() -> list[str]:
     return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1]]
 
 
+@functools.cache
+def processor() -> str:
+    """Which processor this is, for what is measured once for all of its kind: maker, family, model, and the best
+    feature, "AuthenticAMD 26 2 avx512_bf16"; elsewhere than on Linux what the system calls it."""
+    told = _told(Path("/proc/cpuinfo"))
+    parts = [told.get(name, "") for name in ("vendor_id", "cpu family", "model")]
+    name, *feature = _processor()
+    return " ".join([*(parts if all(parts) else [name]), *feature])
+
+
+def cache_folder() -> Path | None:
+    """Where what was learned once is kept: $SIGHTLINE_CACHE (empty: nowhere, None), or sightline in $XDG_CACHE_HOME or
+    ~/.cache."""
+    asked, base = os.environ.get("SIGHTLINE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if asked == "":
+        return None
+    try:
+        return Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
+    except RuntimeError:
+        return None
+
+
 def _told(file: Path, mark: str = ":") -> dict[str, str]:
     """What the system says in a file with a name, a mark and a value a line; nothing where it cannot be read."""
     try:

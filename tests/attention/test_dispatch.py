@@ -11,8 +11,9 @@ from torch import Tensor
 import sightline.attention.dispatch as dispatching
 from sightline.attention import Pattern, attend, backends, preferred_tile, use_backend
 from sightline.attention.backends.base import BackendFailed
-from sightline.attention.backends.tiles import MIN_TOKENS, least_tokens
+from sightline.attention.costs import Costs, Group, Point, shown_by, using
 from sightline.attention.dispatch import BACKENDS, dispatch
+from sightline.attention.products import expected_shapes
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv
@@ -22,42 +23,71 @@ def chosen(layout: TokenLayout, dtype: torch.dtype = torch.float32, what: Patter
     return dispatch(what or pattern(), layout, layout, torch.empty(1, 12, layout.slots, 8, dtype=dtype)).name
 
 
-@pytest.mark.parametrize("grad_enabled", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_by_tokens(dtype: torch.dtype, grad_enabled: bool) -> None:
-    """Tiles from the number of tokens at which they were measured to be faster; never where they were not measured."""
-    least = least_tokens(dtype) or 1101
+def numbers(*, dtype: torch.dtype = torch.float32, training: bool = True, **forms: float) -> Costs:
+    """Costs by which tiles are the fastest from 100 tokens on; or other ones, the same at all sizes."""
+    group = Group.of(dtype, training=training, head_dim=8)
+    tiles = {"sdpa": [Point(10, 1.0, 1.0)], "tiles": [Point(10, 10.0, 10.0), Point(1000, 0.1, 0.1)]}
+    points = {name: [Point(10, cost, cost)] for name, cost in forms.items()} or tiles
+    return Costs("any", "any", 1, shown=shown_by(pattern().terms), points={group: points})
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_by_what_is_the_fastest(dtype: torch.dtype, training: bool) -> None:
     what = pattern()
-    with torch.set_grad_enabled(grad_enabled):
+    with torch.set_grad_enabled(training), using(numbers(dtype=dtype, training=training)):
         for tokens in range(1, 1101, 9):
             layout = TokenLayout.uniform((1, tokens), 2, num_prefix_tokens=0)
-            assert chosen(layout, dtype, what) == ("tiles" if tokens >= least else "dense")
-    assert set(MIN_TOKENS) == {torch.float32, torch.bfloat16}
+            assert chosen(layout, dtype, what) == ("tiles" if tokens > 100 else "dense")
+    with torch.set_grad_enabled(not training), using(numbers(dtype=dtype, training=training)):
+        assert chosen(TokenLayout.uniform((1, 1000), 2), dtype, what) == "dense", "nothing was measured of it"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_more_threads_need_more_tokens(threads: int) -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        for dtype, least in MIN_TOKENS.items():
-            assert least_tokens(dtype) == least[threads - 1]
-            assert least[0] < least[1]
-    finally:
-        torch.set_num_threads(before)
-    assert least_tokens(torch.float16) is None
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_what_was_not_measured_is_sdpas(dtype: torch.dtype) -> None:
+    with using(numbers()):
+        assert chosen(TokenLayout.uniform((1, 1000), 2), dtype) == "dense"
+
+
+@pytest.fixture
+def by_numbers():
+    with using(numbers()):
+        yield
+
+
+def test_each_form_where_it_costs_least() -> None:
+    layout = TokenLayout.uniform((20, 20), 1)
+    for forms, expected in [
+        ({"sdpa": 3.0, "tiles": 2.0, "rectangles": 1.0}, "rectangles"),
+        ({"sdpa": 3.0, "tiles": 1.0, "rectangles": 2.0}, "tiles"),
+        ({"sdpa": 1.0, "tiles": 1.0, "rectangles": 1.0}, "dense"),
+        ({"tiles": 9.0}, "tiles"),
+    ]:
+        with using(numbers(**forms)):
+            assert chosen(layout) == expected
+    # Where products are torch's own, tiles cost what they cost with these.
+    with using(numbers(sdpa=2.0, tiles=1.0, tiles_plain_products=3.0)), expected_shapes(ever_new=True):
+        assert chosen(layout) == "dense"
+
+
+def test_what_a_pattern_shows_counts() -> None:
+    """Tiles of heads that see everything gain nothing by what is left out."""
+    layout, costs = TokenLayout.uniform((20, 20), 1), numbers(sdpa=1.5, tiles=1.0)
+    with using(costs):
+        assert chosen(layout) == "tiles"
+        assert chosen(layout, what=pattern("alibi_2d")) == "dense"
 
 
 def test_by_tokens_of_an_image_on_average() -> None:
-    least = MIN_TOKENS[torch.float32][torch.get_num_threads() > 1]
-    for few, many in [(10, 2 * least - 10), (10, 2 * least - 11)]:
-        layout = TokenLayout.packed([(1, few), (1, many)], num_prefix_tokens=0)
-        assert chosen(layout) == ("tiles" if few + many == 2 * least else "dense")
-    # Prefix tokens are tokens.
-    assert chosen(TokenLayout.uniform((1, least - 5), 1, num_prefix_tokens=5)) == "tiles"
+    with using(numbers()):
+        for few, many in [(10, 200), (10, 189)]:
+            layout = TokenLayout.packed([(1, few), (1, many)], num_prefix_tokens=0)
+            assert chosen(layout) == ("tiles" if few + many > 201 else "dense")
+        # Prefix tokens are tokens.
+        assert chosen(TokenLayout.uniform((1, 96), 1, num_prefix_tokens=5)) == "tiles"
 
 
-def test_what_tiles_do_not_support() -> None:
+def test_what_tiles_do_not_support(by_numbers) -> None:
     layout = TokenLayout.uniform((20, 20), 1)
     q = torch.empty(1, 12, layout.slots, 8)
     assert dispatch(pattern(), layout, layout, q).name == "tiles"
@@ -86,7 +116,7 @@ def test_an_unknown_name(name: str) -> None:
     assert chosen(TokenLayout.uniform((3, 5), 1)) == "dense"
 
 
-def test_nested() -> None:
+def test_nested(by_numbers) -> None:
     layout = TokenLayout.uniform((3, 5), 1)
     assert chosen(layout) == "dense"
     with use_backend("tiles"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import asked_backend, attend, use_backend
+from sightline.attention import asked_backend, attend, forms, use_backend
 from sightline.attention.backends import dense
+from sightline.attention.costs import of_one_form, using
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
@@ -107,9 +108,9 @@ def test_dropped_tokens_keep_the_bound_of_dense(monkeypatch: pytest.MonkeyPatch)
     expected = attend(q, k, v, pattern(), layout)
     monkeypatch.setattr(dense, "BIAS_BYTES", 101 * 101 * 12)
     pairs = []
-    whole = dense.sdpa
-    monkeypatch.setattr(dense, "sdpa", lambda *given: pairs.append(given[3].shape[-2:].numel()) or whole(*given))
-    with use_backend("dense"):
+    whole = forms.sdpa
+    monkeypatch.setitem(forms.FORMS, "sdpa", lambda *given: pairs.append(given[3].shape[-2:].numel()) or whole(*given))
+    with use_backend("dense"), using(of_one_form("sdpa")), torch.no_grad():
         assert torch.allclose(attend(q, k, v, pattern(), layout), expected, atol=1e-6)
     assert max(pairs) * 20 <= 101 * 101 * 12 + 20 * 101
 

@@ -15,8 +15,8 @@ import torch
 from sightline import runtime
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
-from sightline.attention.backends.dense import BIAS_BYTES, SHORT_TOKENS, explicit_pays
-from sightline.attention.backends.tiles import least_tokens
+from sightline.attention.backends.dense import BIAS_BYTES
+from sightline.attention.costs import SPARSE_FORMS, current, dense_forms, shown_by
 from sightline.attention.pattern import Directed
 from sightline.checks import require, require_whole
 from sightline.declared import in_words
@@ -133,8 +133,10 @@ class PlainPass:
         except (RuntimeError, OverflowError, TypeError):
             said = f"model with encoding {config.encoding}: its parameters cannot be counted"
             raise UncountableError(said) from None
-        self.bias, self.looked_up, self.outputs = "none", 0, 0
+        self.bias, self.looked_up, self.outputs, self.shown = "none", 0, 0, 1.0
         if pattern is not None:
+            if len(config.train_grid) == 2:
+                self.shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
             self.bias = "directed" if all(isinstance(term, Directed) for term in pattern.terms) else "learned"
             self.bias = "content" if pattern.made_of("queries", "keys", "attention") else self.bias
             self.looked_up = len(pattern.made_of("queries", "keys"))
@@ -149,13 +151,30 @@ class PlainPass:
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
         keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
-        enough = least_tokens(torch.bfloat16 if self.low else torch.float32)
-        tiled = self.on_cpu and len(grid) == 2 and self.bias == "directed" and enough is not None and keys >= enough
+        tiled = len(grid) == 2 and self.bias == "directed" and self.form(keys, SPARSE_FORMS) in SPARSE_FORMS
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
         moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
         stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
         return self.sum(size, tokens, moment, kept, self.workspace(tokens, keys, tiled), stored)
+
+    def form(self, keys: int, sparse: tuple[str, ...] = ()) -> str | None:
+        """The form of attention that is chosen on a CPU for so many keys, of the dense ones and these; else None."""
+        if not self.on_cpu:
+            return None
+        dtype, head_dim = (
+            torch.bfloat16 if self.low else torch.float32,
+            self.config.attention_width // self.config.heads,
+        )
+        return current().fastest(
+            (*dense_forms(dtype, keys), *sparse),
+            dtype,
+            training=self.training,
+            head_dim=head_dim,
+            tokens=keys,
+            images=self.batch,
+            shown=self.shown if sparse else 1.0,
+        )
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
         """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
@@ -222,8 +241,8 @@ class PlainPass:
         # Sine and cosine of each angle, for q and for k.
         angles = self.angles * _FLOAT * (4 + self.learned_angles)
         kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
-        if self.on_cpu and self.low and keys <= SHORT_TOKENS and not tiled:
-            kept += config.depth * self._kept_by_short_images(tokens, keys)
+        if not tiled:
+            kept += config.depth * self._kept_by_form(tokens, keys)
         if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
             # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
             # precision of the values, which are what terms of it are made of.
@@ -249,11 +268,14 @@ class PlainPass:
         kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.angles))
         return kept + 2 * dim * element * (config.layer_scale is not None)
 
-    def _kept_by_short_images(self, tokens: int, keys: int) -> int:
-        """Bytes that attention keeps of one layer for the backward pass where bfloat16 is not left to SDPA's own."""
-        width, pairs = self.config.attention_width, self.config.heads * tokens * keys
-        if explicit_pays(self.batch, keys, width // self.config.heads):
-            return self.batch * pairs * 2
+    def _kept_by_form(self, tokens: int, keys: int) -> int:
+        """Bytes that attention keeps of one layer for the backward pass beside what SDPA's own form does."""
+        form, width = self.form(keys), self.config.attention_width
+        pairs = self.config.heads * tokens * keys
+        if form == "explicit":
+            return self.batch * pairs * _FLOAT
+        if form != "sdpa_in_float32":
+            return 0
         # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
         masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
         return _FLOAT * (4 * self.batch * tokens * width + masks)

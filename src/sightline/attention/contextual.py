@@ -261,3 +261,13 @@ def _one_hot(buckets: Buckets, grid: Sequence[int], like: Tensor) -> list[Tensor
         index = buckets.along(axis, place.unsqueeze(1) - place.unsqueeze(0))
         made.append((index.unsqueeze(-1) == torch.arange(count, device=like.device)).to(like.dtype))
     return made
+
+
+def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: Pairs) -> Tensor:
+    """`explicit_attention`, its softmax in float32, and what terms of the attention weights add to the output."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    attention = scores.float().softmax(dim=-1).to(v.dtype)
+    out, added = attention @ v, content_of_output(pattern, attention, pairs)
+    return out if added is None else out + added.to(out.dtype)

@@ -42,28 +42,29 @@ class QueryTile(NamedTuple):
     keys: tuple[Rectangle, ...]
 
 
-def cover(visible: Tensor, grid: Grid) -> list[tuple[QueryTile, ...]]:
+def cover(visible: Tensor, grid: Grid, open_queries: int = _TILE**2) -> list[tuple[QueryTile, ...]]:
     """Cut a grid's queries into tiles, and cover what each tile sees.
 
     Args:
         visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `Term.relative`.
         grid: of the queries and keys.
+        open_queries: of a tile of a head that sees everything, about.
 
     Returns:
         For each head, tiles that hold each cell once. Their rectangles do not overlap; together they hold all
         visible keys, and some that are not visible.
     """
     masks = visible.numpy()
-    return [_cover_head(mask.tobytes(), Grid(*grid)) for mask in masks]
+    return [_cover_head(mask.tobytes(), Grid(*grid), open_queries) for mask in masks]
 
 
 # A tile's rectangles are small objects of Python, about 100 bytes each (measured).
-@kept(4 << 20, lambda tiles, packed, _: len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles))
-def _cover_head(packed: bytes, grid: Grid) -> tuple[QueryTile, ...]:
+@kept(4 << 20, lambda tiles, packed, *_: len(packed) + sum(200 + 100 * len(tile.keys) for tile in tiles))
+def _cover_head(packed: bytes, grid: Grid, open_queries: int) -> tuple[QueryTile, ...]:
     visible = np.frombuffer(packed, dtype=bool).reshape(2 * grid.rows - 1, 2 * grid.cols - 1)
     if visible.all():
         # Whole rows of queries: what they see is the whole grid, which needs no copy.
-        height, width = _even(grid.rows, max(1, _TILE**2 // grid.cols)), grid.cols
+        height, width = _even(grid.rows, max(1, open_queries // grid.cols)), grid.cols
     else:
         height, width = _even(grid.rows, _TILE), _even(grid.cols, _TILE)
     tiles = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
@@ -41,10 +42,16 @@ def expected_shapes(*, ever_new: bool) -> Iterator[None]:
         _SHAPES.ever_new = before
 
 
-# oneDNN keeps a kernel for each shape, about 0.6 MB, and gives none back before 1,024 of them (docs/LOG.md).
-_MOST_PREPARED = 64
+# oneDNN keeps a kernel for each shape, .35 to .95 MB, and gives none back before 1,024 of them: grids of six sizes are
+# about a hundred shapes, whose products then take half of what torch's own take on an AMD processor (docs/LOG.md).
+_MOST_PREPARED = 192
 _PREPARED: set[Shape] = set()
 _PREPARING = threading.Lock()
+
+
+def are_plain() -> bool:
+    """Whether all products are torch's own here."""
+    return bool(_SHAPES.ever_new)
 
 
 def product_of(shapes: Set[Shape]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -67,12 +74,12 @@ def product_of(shapes: Set[Shape]) -> Callable[[Tensor, Tensor], Tensor]:
         return times_transposed
 
 
-def _plain(a: Tensor, b: Tensor) -> Tensor:
-    return torch.mm(a, b.t())
+def _plain(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    return torch.mm(a, b.t()) if bias is None else torch.addmm(bias, a, b.t())
 
 
-def times_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b^T: [m, k] and [n, k] -> [m, n].
+def times_transposed(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """a @ b^T: [m, k] and [n, k] -> [m, n], plus a bias [n] where there is one.
 
     torch.mm computes float32 with MKL, which takes its slow path on AMD processors (100 against 220 GFLOP/s on one
     core, docs/LOG.md), and gives every thread its own team of threads. Here it is oneDNN, by a private operator of
@@ -80,8 +87,8 @@ def times_transposed(a: Tensor, b: Tensor) -> Tensor:
     """
     operator = None if _SHAPES.ever_new else _onednn()
     if operator is not None and a.dtype == torch.float32:
-        return operator(a, b, None, "none", [], "")
-    return _plain(a, b)
+        return operator(a, b, bias, "none", [], "")
+    return _plain(a, b, bias)
 
 
 @functools.cache
@@ -95,3 +102,28 @@ def _onednn():
     except (AttributeError, RuntimeError, TypeError):
         return None
     return operator if torch.equal(probe, torch.full((2, 4), 3.0)) else None
+
+
+@functools.cache
+def onednn_gains() -> bool:
+    """Whether oneDNN multiplies float32 matrices faster here than torch.mm does, by a quarter at least.
+
+    Measured once in a process, in some 10 ms. The two are far apart (2.1 to 2.3 on an AMD EPYC with AVX-512), or near
+    each other: then it does not matter which is taken, and torch's own is.
+    """
+    operator = _onednn()
+    if operator is None:
+        return False
+    a, b = torch.ones(256, 384), torch.ones(512, 384)
+    with torch.inference_mode():
+        one, other = (
+            min(_seconds(product) for _ in range(7))
+            for product in (lambda: operator(a, b, None, "none", [], ""), lambda: torch.mm(a, b.t()))
+        )
+    return other > 1.25 * one
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

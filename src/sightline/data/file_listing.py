@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sightline import runtime
 from sightline.data.allowance import Progress
 from sightline.data.encoded import Contents, Encoded, Stored, opened
 from sightline.data.image_file import read_image_size
@@ -216,13 +217,9 @@ def content_sample(path: Stored) -> bytes:
 
 
 def _file(root: Path) -> Path | None:
-    """Where a scan is kept: in $SIGHTLINE_CACHE (empty: nowhere), or sightline in $XDG_CACHE_HOME or ~/.cache."""
-    asked, base = os.environ.get("SIGHTLINE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if asked == "":
-        return None
-    try:
-        folder = Path(asked) if asked else (Path(base) if base else Path.home() / ".cache") / "sightline"
-    except RuntimeError:
+    """Where a scan is kept, or None where nothing is."""
+    folder = runtime.cache_folder()
+    if folder is None:
         return None
     name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:32]
     return folder / "scans" / f"{name}.npz"

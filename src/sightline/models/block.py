@@ -15,6 +15,7 @@ from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
+from sightline.models.linear import affine, linear
 from sightline.models.norm import make_norm, make_qk_norms
 
 # Streams of chance, and how many places of a layer there are in each.
@@ -52,7 +53,11 @@ class Attention(nn.Module):
         self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned where the encoding turns them, and values: [rows, heads, slots, head_dim]."""
-        qkv = self.qkv(x) if self.q_bias is None or self.v_bias is None else self._biased(x, self.q_bias, self.v_bias)
+        qkv = (
+            linear(self.qkv, x)
+            if self.q_bias is None or self.v_bias is None
+            else self._biased(x, self.q_bias, self.v_bias)
+        )
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
@@ -62,7 +67,7 @@ class Attention(nn.Module):
 
     def _closed(self, out: Tensor) -> Tensor:
         """What the heads found, [rows, heads, slots, head_dim] -> [rows, slots, dim]."""
-        return self.proj(self.norm(out.transpose(1, 2).flatten(2)))
+        return linear(self.proj, self.norm(out.transpose(1, 2).flatten(2)))
 
     def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:
         """q, k and v side by side, of which k has no bias."""
@@ -70,7 +75,7 @@ class Attention(nn.Module):
         # The weight of a layer that was quantised is its own business.
         if not isinstance(self.qkv.weight, Tensor):
             return self.qkv(x) + bias
-        return F.linear(x, self.qkv.weight, bias)
+        return affine(x, self.qkv.weight, bias)
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -105,8 +110,8 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """[..., dim] -> the same shape; `between` is called with the hidden channels."""
-        hidden = self._activated(self.fc1(x))
-        return self.fc2(self.norm(hidden if between is None else between(hidden)))
+        hidden = self._activated(linear(self.fc1, x))
+        return linear(self.fc2, self.norm(hidden if between is None else between(hidden)))
 
     def _activated(self, x: Tensor) -> Tensor:
         return _GELUS[self.gelu](x)

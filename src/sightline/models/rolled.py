@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import Pattern, Table, asked_backend, is_recorded
-from sightline.attention.backends.dense import explicit_attention
+from sightline.attention.forms import explicit_attention
 from sightline.grid import Grid
 from sightline.kept import transforming
 from sightline.layout import TokenLayout

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from sightline import runtime
 from sightline.attention.backends.base import Backend
-from sightline.attention.contextual import Pairs, content_of_output, content_of_scores
+from sightline.attention.contextual import Pairs, content_of_scores, with_output
+from sightline.attention.costs import current, dense_forms
+from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
+from sightline.attention.kernel import attend_with_remade, fused_kernel
 from sightline.attention.pattern import Pattern
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.kept import transforming
+from sightline.kept import Kept, may_keep, transforming
 from sightline.layout import Segment, TokenLayout
-
-# Most tokens at which bfloat16 on a CPU is not left to SDPA in bfloat16, whose backward pass of short images is slow.
-# Beyond, a bias that is kept for each layer, or scores, would cost more memory.
-SHORT_TOKENS = 320
-
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
 BIAS_BYTES = 96 * 2**20
 
 
 class Dense(Backend):
-    """SDPA with an additive bias; for short images in bfloat16 on a CPU in float32, or explicit matmul and softmax."""
+    """SDPA with an additive bias; for short images on a CPU the one of `forms.py` that costs least there."""
 
     name = "dense"
     preference = 0
@@ -103,7 +100,7 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
             biases = _cut_from_wholes(pattern, runs)
         parts = (q.split(lengths[0], 2), k.split(lengths[1], 2), v.split(lengths[1], 2))
         for run, bias, *qkv in zip(runs, biases, *parts, strict=False):
-            # `_form` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
+            # `form_of` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
             qi, ki, vi = map(run.batch, qkv)
             outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, q.shape[0], bias)).transpose(1, 2))
         # Heads of one token side by side, as they are wanted next.
@@ -160,25 +157,33 @@ def _one_image(
     rows: int,
     bias: Tensor | None = None,
 ) -> Tensor:
-    form = _form(q, k, rows)
+    form = FORMS[form_of(q, k, rows)]
     if pattern is None:
         return form(q, k, v, None)
-    dtype = torch.float32 if form is sdpa_in_float32 else q.dtype
-
-    prefix = queries.num_prefix_tokens
+    dtype, prefix = bias_dtype(form, q.dtype), queries.num_prefix_tokens
+    around = prefix, keys.num_prefix_tokens
+    if bias is None and _is_kept(pattern, run, around, q.shape[1], dtype):
+        bias = _kept_bias(pattern, run, around, dtype)
     of_content = len(pattern.made_of("queries", "keys", "attention"))
     of_places = len(pattern.terms) > of_content
 
-    def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
+    def made_for(q: Tensor, heads: slice, some: Segment, before: int) -> Tensor:
         made = bias
-        if made is None and of_places:
+        if made is None:
             made = pattern.bias(some, run.key, before, keys.num_prefix_tokens, dtype, heads, run.first)
-        if made is not None and made.shape[1] != q.shape[1]:
+        if made.shape[1] != q.shape[1]:
             raise InputError(f"attention: a pattern of {made.shape[1]} heads for queries of {q.shape[1]}")
+        return made
+
+    def remade(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
+        return attend_with_remade(q, k, v, lambda: made_for(q, heads, some, before), dtype)
+
+    def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
+        made = made_for(q, heads, some, before) if of_places else None
         # SDPA computes what a bias learns from in this form too, 1.2 to 1.3 times slower on windows of 49 (measured).
         learns = made is not None and run.key.window is not None and made.requires_grad and torch.is_grad_enabled()
-        explicit = learns and form is sdpa and q.device.type == "cpu" and not torch.compiler.is_compiling()
-        computed = explicit_attention if explicit else form
+        written = learns and form is sdpa and q.device.type == "cpu" and not torch.compiler.is_compiling()
+        computed = explicit_attention if written else form
         if not of_content:
             return computed(q, k, v, None if made is None else made.to(dtype))
         pairs = Pairs(some, run.key, before, keys.num_prefix_tokens, heads)
@@ -188,18 +193,22 @@ def _one_image(
         made = None if made is None else made.to(dtype)
         return with_output(q, k, v, made, pattern, pairs) if pattern.made_of("attention") else computed(q, k, v, made)
 
-    # What a short image keeps for the backward pass costs less than making it again.
-    if bias is not None or torch.compiler.is_compiling() or (form is not sdpa and torch.is_grad_enabled()):
+    # What the explicit form keeps for the backward pass costs less than making it again.
+    if bias is not None or torch.compiler.is_compiling() or (form is explicit and torch.is_grad_enabled()):
         return biased(q, k, v)
     images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
+    # The fused kernel alone needs no second pass of attention where the bias is made anew for the backward pass.
+    again = pattern.directed and q.device.type == "cpu" and fused_kernel() is not None and not transforming()
+    again = again and torch.is_grad_enabled()
+    attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
     by_head = []
     for first in range(0, q.shape[1], step):
         heads = slice(first, first + step) if step < q.shape[1] else slice(None)
         blocks = [
-            _call(biased, q[:, heads, block], k[:, heads], v[:, heads], heads, *part, elements=q.shape[1] * pairs)
+            attended(q[:, heads, block], k[:, heads], v[:, heads], heads, *part, elements=q.shape[1] * pairs)
             for block, *part in _query_blocks(run, prefix, images * k.shape[2])
         ]
         by_head.append(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2))
@@ -223,65 +232,33 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
     return blocks
 
 
-def _form(q: Tensor, k: Tensor, rows: int) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
-    short_on_cpu = not torch.compiler.is_compiling() and q.device.type == "cpu" and k.shape[-2] <= SHORT_TOKENS
-    if not short_on_cpu or q.dtype != torch.bfloat16:
-        return sdpa
-    trains = torch.is_grad_enabled() and explicit_pays(rows, k.shape[-2], q.shape[-1])
-    return explicit_attention if trains else sdpa_in_float32
+def form_of(q: Tensor, k: Tensor, rows: int) -> FormName:
+    """The name of the form that costs least here for images of so many tokens; of a pack, for each image alone."""
+    tokens = k.shape[-2]
+    if torch.compiler.is_compiling() or q.device.type != "cpu" or transforming():
+        return "sdpa"
+    forms, trains = dense_forms(q.dtype, tokens), torch.is_grad_enabled()
+    name = current().fastest(forms, q.dtype, training=trains, head_dim=q.shape[-1], tokens=tokens, images=rows)
+    return cast(FormName, name)
 
 
-def explicit_pays(rows: int, tokens: int, head_dim: int) -> bool:
-    """Whether training on short images in bfloat16 takes the explicit form on this processor.
+# Biases of short images, of all layers of a ViT-B at 224 px: making one took a third of a forward (docs/LOG.md).
+_BIASES = Kept("biases of short images", 32 << 20)
+_BIAS_BYTES_KEPT = _BIASES.most_bytes // 12
 
-    Attention is 1.2 to 2 times faster there, a whole step of the demonstration's model 1.14 times. The error of the
-    output is 1.6 times that of SDPA in bfloat16 and more, which makes the error of a whole model's gradients 1.2 times
-    as large (1.1 % for 0.9 %: far below what a batch leaves to chance); a model's answers never take it.
 
-    Nothing is timed, so that a run is the same every time; and a pack (one row) asks for each image alone, so that its
-    neighbours change nothing. Measured by benchmarks/dense_forms.py; with AMX, not measured, it is as it was.
-    """
-    if runtime.has("amx_tile"):
-        return tokens <= SHORT_TOKENS
-    if not runtime.has("avx512_bf16"):
+def _is_kept(pattern: Pattern, run: _Run, prefix: tuple[int, int], heads: int, dtype: torch.dtype) -> bool:
+    """Whether the bias of images is kept for the next call: that of a whole grid in rows, which is small, and of which
+    nothing is learned."""
+    if not pattern.directed or run.query.grid != run.key.grid or not (run.query.row_major and run.key.row_major):
         return False
-    least, most = _EXPLICIT_TOKENS[head_dim >= 64, rows > 1]
-    return least <= tokens <= most
+    slots = [at + one.patches for at, one in zip(prefix, (run.query, run.key), strict=True)]
+    return heads * slots[0] * slots[1] * dtype.itemsize <= min(_BIAS_BYTES_KEPT, BIAS_BYTES) and may_keep(
+        run.key.coords.device
+    )
 
 
-# Fewest and most tokens, by whether heads are 64 or wider and whether there are many rows.
-_EXPLICIT_TOKENS = {
-    (False, False): (1, 0),
-    (False, True): (24, 104),
-    (True, False): (80, SHORT_TOKENS),
-    (True, True): (24, SHORT_TOKENS),
-}
-
-
-def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Matmul, softmax, matmul; the scale is applied to q."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if bias is not None:
-        scores = scores + bias
-    return scores.softmax(dim=-1) @ v
-
-
-def with_output(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, pattern: Pattern, pairs: Pairs) -> Tensor:
-    """`explicit_attention`, its softmax in float32, and what terms of the attention weights add to the output."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if bias is not None:
-        scores = scores + bias
-    attention = scores.float().softmax(dim=-1).to(v.dtype)
-    out, added = attention @ v, content_of_output(pattern, attention, pairs)
-    return out if added is None else out + added.to(out.dtype)
-
-
-def sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """`sdpa` of 16-bit tensors with everything between them and the output in float32, the bias too."""
-    with torch.autocast("cpu", enabled=False):
-        return sdpa(q.float(), k.float(), v.float(), bias).to(q.dtype)
-
-
-def sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """torch's fused attention."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+def _kept_bias(pattern: Pattern, run: _Run, prefix: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    device = run.key.coords.device
+    name = pattern.terms, run.key.grid, run.key.frame, prefix, dtype, device
+    return _BIASES.tensor(name, device, lambda: pattern.bias(run.query, run.key, *prefix, dtype))

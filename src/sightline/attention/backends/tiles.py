@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import Backend
+from sightline.attention.costs import sparse_choice
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
@@ -20,17 +21,6 @@ from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
-
-# Fewest tokens of an image, on average, at which tiles beat a dense bias that is built when needed, by dtype, whether
-# or not a backward pass follows: measured with one thread and with two (docs/LOG.md). Heads of small images are too
-# short for Python threads to run side by side.
-MIN_TOKENS = {torch.float32: (257, 577), torch.bfloat16: (325, 1025)}
-
-
-def least_tokens(dtype: torch.dtype) -> int | None:
-    """Fewest tokens of an image at which tiles are chosen with torch's number of threads; None: never."""
-    measured = MIN_TOKENS.get(dtype)
-    return None if measured is None else measured[torch.get_num_threads() > 1]
 
 
 class Tiles(Backend):
@@ -57,8 +47,9 @@ class Tiles(Backend):
         return device.type == "cpu"
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        enough = least_tokens(q.dtype)
-        return enough is not None and keys.slots >= enough * len(keys.segments)
+        assert pattern is not None
+        images = len(keys.segments)
+        return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout

@@ -1,4 +1,4 @@
-"""`sightline bench memory`, `bench attention`, `bench model`."""
+"""`sightline bench memory`, `bench calibrate`, `bench attention`, `bench model`."""
 
 from __future__ import annotations
 
@@ -113,6 +113,70 @@ def memory(
         print("A training step does not fit here.")
     if (BENCHMARKS / "model.py").is_file():
         say_next("bench", "model", "--quick")
+
+
+@bench.command
+def calibrate(
+    *unexpected: Annotated[str, Parameter(show=False)],
+    show: bool = False,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
+    """Measure what each form of attention costs on this processor, or show what is known of it.
+
+    The fastest form is chosen by these numbers. A long work measures by itself what it needs of a processor that is not
+    known; here all of it is measured anew, in about 20 seconds, and kept for the commands that follow. A run that began
+    goes on with the numbers that it began with.
+
+    Args:
+        show: Measure nothing: show the numbers that choose here.
+        threads: That torch computes with; as many as there are cores unless given. Numbers are kept for each.
+        json: Print them as one JSON object instead of a table.
+    """
+    import torch
+
+    from sightline import runtime
+    from sightline.attention import costs as costs_of
+    from sightline.attention.calibrate import ALL_GROUPS, calibrated
+    from sightline.cli.progress import Bars
+    from sightline.reports.tables import print_table
+
+    if unexpected:
+        raise InputError(f"bench calibrate {unexpected[0]}: expected options alone")
+    count = runtime.set_threads(threads)
+    if show:
+        costs, kept = costs_of.current(), costs_of.kept_file(count)
+        there = costs_of.kept(count) is not None
+        where = f"kept in {kept}" if there else "shipped for this processor" if costs.points else None
+    else:
+        with Bars() as bars:
+            advance = bars.counter("measuring", len(ALL_GROUPS))
+            costs = calibrated(ALL_GROUPS, lambda _: advance(1))
+        place = costs_of.keep(costs)
+        where = f"kept in {place}" if place else "not kept (SIGHTLINE_CACHE names no folder that can be written)"
+    if json:
+        print(json_module.dumps(costs.as_record()))
+        return
+    print(f"{costs.processor}, torch {costs.torch}, {costs.threads} {'thread' if costs.threads == 1 else 'threads'}")
+    if not costs.points:
+        print("Nothing is known of this processor: SDPA computes until `sightline bench calibrate` has measured it.")
+        return
+    lines = []
+    for group in sorted(costs.points):
+        dtype, sizes = getattr(torch, group.dtype), {one.tokens for of in costs.points[group].values() for one in of}
+        for tokens in sorted(sizes):
+            forms = (*costs_of.dense_forms(dtype, tokens), *costs_of.SPARSE_FORMS)
+            # Of a batch, and of fields of view that show as much as the measured ones.
+            images, asked = (
+                costs_of.images_of_batch(tokens),
+                {"training": group.work == "training", "head_dim": group.head_dim},
+            )
+            form = costs.fastest(forms, dtype, tokens=tokens, images=images, shown=costs.shown, **asked)
+            took = [costs.predicted(group, one, tokens, images, costs.shown) for one in (form, "sdpa")]
+            lines.append((*group, tokens, form, *(f"{one:.2f}" for one in took)))
+    print("The fastest form with a directed pattern, in nanoseconds for a pair of query and key of a head:")
+    print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
+    print(f"{where}.")
 
 
 def _passed_on(name: str, what: str) -> Callable[..., int]:

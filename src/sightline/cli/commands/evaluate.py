@@ -92,7 +92,9 @@ def evaluate(
     from dataclasses import replace
 
     from sightline import __version__, evaluation, runtime, signals
+    from sightline.analysis.long_work import costs_for
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.attention.costs import using
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
     from sightline.cli.frames import for_frames, in_frames
@@ -106,6 +108,7 @@ def evaluate(
     from sightline.evaluation.measures.base import checked_measures
     from sightline.evaluation.parts import kept_beside
     from sightline.evaluation.temperature import check_task
+    from sightline.grid import Grid
     from sightline.load import seal
     from sightline.predictions import Prediction, read_predictions
     from sightline.ranks import joined
@@ -221,8 +224,13 @@ def evaluate(
                 # What was said of each clip is kept once, where it is shown as in training if that is asked for.
                 told = next((one for one in sources if one.sampling == source.sampling), sources[0])
 
+            chosen_precision = runtime.chosen_precision(precision, where)
+            largest = [(each // len(config.sides), Grid(side, side)) for side in config.sides]
+            costs = costs_for(run.model.config, largest, precision=chosen_precision, device=where, ranks=ranks)
+            held.enter_context(using(costs))
+
             def about() -> dict[str, Any]:
-                computed = replace(config, workers=0, precision=runtime.chosen_precision(precision, where))
+                computed = replace(config, workers=0, precision=chosen_precision)
                 return {
                     "command": f"evaluate {__version__} {runtime.commit()}",
                     "config": repr(computed),

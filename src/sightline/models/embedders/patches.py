@@ -14,6 +14,7 @@ from sightline.layout import TokenLayout
 from sightline.models.config import ViTConfig
 from sightline.models.embedder import Embedder
 from sightline.models.kernel_resize import KERNEL_RULES, KernelRule, resize_kernel
+from sightline.models.linear import linear
 from sightline.models.norm import make_norm
 
 
@@ -51,7 +52,7 @@ class PatchEmbed(Embedder):
         self.norm = make_norm(config, config.dim, there=config.patch_norm is not False)
 
     def forward(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        return self.norm(self.proj(self.norm_input(rows)))
+        return self.norm(linear(self.proj, self.norm_input(rows)))
 
     def check_other_patches(self, config: ViTConfig) -> None:
         """Refused where the norm before the kernel has weights for the pixels of a patch."""

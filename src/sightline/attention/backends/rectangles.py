@@ -1,0 +1,221 @@
+"""LookHere's attention on a CPU by torch's own fused kernel: a call for each tile of queries against the keys that it
+sees, with the bias of those pairs as its mask. What the kernel gains by a processor's tiles (AMX) comes with it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sightline.attention.backends.base import Backend
+from sightline.attention.costs import sparse_choice
+from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.kernel import fused_kernel
+from sightline.attention.pattern import Pattern
+from sightline.attention.threads import run_side_by_side
+from sightline.errors import InputError
+from sightline.grid import Grid
+from sightline.kept import transforming
+from sightline.layout import Segment, TokenLayout
+
+# Of queries that see everything: the kernel takes its largest blocks from 768 on (docs/LOG.md).
+_OPEN_QUERIES = 1024
+# Heads that see alike are one call while their masks are no larger.
+_MASK_BYTES = 8 << 20
+
+
+class Rectangles(Backend):
+    """Query tiles against the few rectangles of keys that they see, by torch's fused kernel; forward and backward."""
+
+    name = "rectangles"
+    preference = 9
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        return (
+            pattern is not None
+            and pattern.directed
+            and queries is keys
+            and keys.axes == 2
+            and q.device.type == "cpu"
+            and q.dtype in (torch.float32, torch.bfloat16)
+            and not torch.compiler.is_compiling()
+            and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+            and type(q) in (Tensor, torch.nn.Parameter)
+            and not transforming()
+            and all(segment.row_major for segment in keys.segments)
+            and fused_kernel() is not None
+        )
+
+    def runs_on(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
+        assert pattern is not None
+        images = len(keys.segments)
+        return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+    ) -> Tensor:
+        assert pattern is not None
+        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
+        outs = [_Attention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
+        return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
+
+
+class _Attention(torch.autograd.Function):
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these, the output [rows,
+    prefix + cells, heads, head_dim], and the logarithm of each query's sum."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+        plan = _Plan.of(pattern, segment, prefix, q)
+        if len(plan.tables) != q.shape[1]:
+            raise InputError(f"attention: a pattern of {len(plan.tables)} heads for queries of {q.shape[1]}")
+        joined = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
+        out, sums = joined.transpose(1, 2), q.new_empty(q.shape[:3], dtype=torch.float32)
+        kernel = fused_kernel()
+        assert kernel is not None
+
+        def attend(group: _Group) -> None:
+            heads = group.heads
+            queries = q[:, heads].index_select(2, group.order)
+            result, logs = torch.empty_like(queries), sums.new_empty(queries.shape[:3])
+            for tile, where in group.tiles(prefix):
+                keys, values = (plan.gather(x[:, heads], tile) for x in (k, v))
+                mask = plan.mask(group, tile, keys.shape[2])
+                result[:, :, where], logs[:, :, where] = kernel.forward(
+                    queries[:, :, where], keys, values, attn_mask=mask
+                )
+            out[:, heads] = torch.empty_like(result).index_copy_(2, group.order, result)
+            sums[:, heads] = torch.empty_like(logs).index_copy_(2, group.order, logs)
+
+        run_side_by_side(attend, plan.groups)
+        ctx.save_for_backward(q, k, v, joined, sums)
+        ctx.of = pattern, segment, prefix
+        return joined
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, joined, sums = ctx.saved_tensors
+        out, grad_out = joined.transpose(1, 2), grad_out.to(q.dtype).transpose(1, 2)
+        prefix = ctx.of[2]
+        plan = _Plan.of(*ctx.of, like=q)
+        dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+        kernel = fused_kernel()
+        assert kernel is not None
+
+        def differentiate(group: _Group) -> None:
+            heads = group.heads
+            queries, result, grad, logs = (x[:, heads].index_select(2, group.order) for x in (q, out, grad_out, sums))
+            found = torch.empty_like(queries)
+            # Rounded once: a token is a key of many tiles.
+            totals = [torch.zeros_like(x[:, heads], dtype=torch.float32) for x in (k, v)]
+            for tile, where in group.tiles(prefix):
+                keys, values = (plan.gather(x[:, heads], tile) for x in (k, v))
+                mask = plan.mask(group, tile, keys.shape[2])
+                given = (grad, queries, result, logs)
+                of_out, of_queries, of_result, of_logs = (x[:, :, where] for x in given)
+                found[:, :, where], *parts = kernel.backward(
+                    of_out, of_queries, keys, values, of_result, of_logs, 0.0, False, attn_mask=mask
+                )
+                for total, part in zip(totals, parts, strict=True):
+                    plan.scatter(total, tile, part)
+            dq[:, heads] = torch.empty_like(found).index_copy_(2, group.order, found)
+            dk[:, heads], dv[:, heads] = totals
+
+        run_side_by_side(differentiate, plan.groups)
+        return dq, dk, dv, None, None, None
+
+
+class _Group(NamedTuple):
+    """Heads side by side that see alike."""
+
+    heads: slice
+    cover: tuple[QueryTile, ...]
+    order: Tensor
+
+    def tiles(self, prefix: int) -> Iterator[tuple[QueryTile | None, slice]]:
+        """Each tile and where its queries stand; None for the prefix tokens', which see everything."""
+        if prefix:
+            yield None, slice(0, prefix)
+        start = prefix
+        for tile in self.cover:
+            yield tile, slice(start, start + tile.queries.cells)
+            start += tile.queries.cells
+
+
+class _Plan(NamedTuple):
+    """What all heads of one grid share."""
+
+    grid: Grid
+    prefix: int
+    tables: Tensor
+    by_key: Tensor | None
+    groups: list[_Group]
+
+    @classmethod
+    def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
+        grid = Grid(*segment.grid)
+        tables, by_key = pattern.tables(grid, like.device, segment.frame)
+        covers = cover(pattern.visible(tables), grid, open_queries=_OPEN_QUERIES)
+        groups: list[_Group] = []
+        for _, alike in itertools.groupby(enumerate(covers), key=lambda one: one[1]):
+            numbers = [number for number, _ in alike]
+            tiles = covers[numbers[0]]
+            most = max(tile.queries.cells * (prefix + sum(one.cells for one in tile.keys)) for tile in tiles)
+            step = max(1, _MASK_BYTES // (most * like.element_size()))
+            order = query_order(tiles, grid, prefix)
+            for first in numbers[::step]:
+                groups.append(_Group(slice(first, min(first + step, numbers[-1] + 1)), tiles, order))
+        by_key = None if by_key is None else by_key.to(like.dtype)
+        return cls(grid, prefix, tables.to(like.dtype).contiguous(), by_key, groups)
+
+    def _sees_all(self, tile: QueryTile | None) -> bool:
+        return tile is None or tile.keys == (Rectangle(0, self.grid.rows, 0, self.grid.cols),)
+
+    def gather(self, tokens: Tensor, tile: QueryTile | None) -> Tensor:
+        """The prefix tokens and those that a tile sees: [rows, heads, n, head_dim]."""
+        if tile is None or self._sees_all(tile):
+            return tokens
+        cells = tokens[:, :, self.prefix :].unflatten(2, self.grid)
+        seen = [cells[:, :, top:bottom, left:right].flatten(2, 3) for top, bottom, left, right in tile.keys]
+        return torch.cat((tokens[:, :, : self.prefix], *seen), dim=2)
+
+    def scatter(self, total: Tensor, tile: QueryTile | None, part: Tensor) -> None:
+        """Add to `total` [rows, heads, tokens, head_dim] the gradient of what `gather` gave."""
+        if tile is None or self._sees_all(tile):
+            total += part
+            return
+        total[:, :, : self.prefix] += part[:, :, : self.prefix]
+        cells, start = total[:, :, self.prefix :].unflatten(2, self.grid), self.prefix
+        for piece in tile.keys:
+            here = part[:, :, start : start + piece.cells].unflatten(2, piece.shape)
+            cells[:, :, piece.top : piece.bottom, piece.left : piece.right] += here
+            start += piece.cells
+
+    def mask(self, group: _Group, tile: QueryTile | None, keys: int) -> Tensor | None:
+        """The bias of a tile's pairs: [1, heads, queries, keys]."""
+        if tile is None:
+            return None
+        table, queries = self.tables[group.heads], tile.queries
+        mask = table.new_empty(len(table), queries.cells, keys)
+        mask[:, :, : self.prefix] = 0.0
+        start, width = self.prefix, table.shape[2]
+        for piece in tile.keys:
+            # With the queries in reverse, a step of either query or key is a step in the table in the same direction.
+            first = (piece.top - queries.bottom + self.grid.rows) * width + piece.left - queries.right + self.grid.cols
+            shape, strides = (len(table), *queries.shape, *piece.shape), (table.stride(0), width, 1, width, 1)
+            bias = table.as_strided(shape, strides, table.storage_offset() + first)
+            here = mask[:, :, start : start + piece.cells]
+            here.unflatten(2, piece.shape).unflatten(1, queries.shape).copy_(bias)
+            if self.by_key is not None:
+                cells = self.by_key[group.heads, piece.top : piece.bottom, piece.left : piece.right]
+                here += cells.flatten(1).unsqueeze(1)
+            start += piece.cells
+        return mask.unsqueeze(0)

@@ -1,0 +1,159 @@
+"""Measure what each way of computing attention costs on this machine: seconds, once for a processor (`costs.py`)."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
+
+import torch
+
+from sightline import runtime
+from sightline.attention.costs import (
+    PLAIN,
+    SHORT_TOKENS,
+    SPARSE_FORMS,
+    Costs,
+    Group,
+    Pass,
+    Point,
+    current,
+    dense_forms,
+    images_of_batch,
+    keep,
+    of_one_form,
+    shown_by,
+    using,
+)
+from sightline.attention.dispatch import attend
+from sightline.attention.pattern import Directed, Pattern
+from sightline.attention.products import expected_shapes
+from sightline.attention.view import View
+from sightline.layout import TokenLayout
+from sightline.ranks import ALONE, Ranks
+from sightline.runtime import kept_random_state
+
+ALL_GROUPS = tuple(
+    Group(dtype, work, head_dim)
+    for dtype in ("float32", "bfloat16")
+    for work in get_args(Pass)
+    for head_dim in (16, 64)
+)
+# Cells a side of the grids, with a prefix token: 17 to 2,305 tokens.
+_SIDES = (4, 8, 14, 24, 32, 48)
+# LookHere's mixture: two of three heads see a quarter, one everything.
+_VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
+
+
+# A form so many times slower than the fastest at one number of tokens is not tried with more.
+_HOPELESS = 3.0
+# At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
+_LONG_PAIRS = 60 * 10**9
+# Each call is tried so often, and is as fast as its fastest.
+_TRIALS, _SECONDS = 4, 0.06
+
+
+def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: None) -> Costs:
+    """What this machine's forms cost with torch's number of threads: what is known here, and these groups anew.
+
+    One group takes about a second on one core.
+
+    Args:
+        say: is told before each group which it is.
+    """
+    threads, known = torch.get_num_threads(), current()
+    if (known.processor, known.torch, known.threads) != (runtime.processor(), torch.__version__, threads):
+        known = Costs(runtime.processor(), torch.__version__, threads)
+    found = {}
+    for group in groups:
+        say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
+        found[group] = _measured(group)
+    return Costs(known.processor, known.torch, threads, shown_by((_directed(1),)), {**known.points, **found})
+
+
+def _heads(tokens: int) -> int:
+    """Of short images more, since a call's own time weighs more in fewer."""
+    return len(_VIEWS) * (2 if tokens <= SHORT_TOKENS else 1)
+
+
+@functools.cache
+def _directed(times: int) -> Directed:
+    return Directed(_VIEWS * times, (0.5, 0.5, 0.25) * times, (False,) * len(_VIEWS) * times)
+
+
+def _pattern(tokens: int) -> Pattern:
+    return Pattern((_directed(_heads(tokens) // len(_VIEWS)),))
+
+
+def for_long_work(groups: Sequence[Group], pairs: int, ranks: Ranks = ALONE) -> Costs:
+    """The numbers that choose in a work of so many pairs of query and key of a head: where nothing is known of this
+    processor and the work takes longer than some minutes, they are measured first, by the first of its processes, and
+    kept for the next ones."""
+    told = None
+    if ranks.first:
+        costs = current()
+        missing = [group for group in groups if costs.nearest(group) is None]
+        if missing and pairs >= _LONG_PAIRS:
+            costs = calibrated(missing)
+            keep(costs)
+        told = costs if ranks.size == 1 else costs.as_record()
+    return told if isinstance(told, Costs) else Costs.of_record(ranks.told(told), "the first process")
+
+
+def _measured(group: Group) -> dict[str, list[Point]]:
+    found: dict[str, list[Point]] = {}
+    dropped: set[str] = set()
+    with kept_random_state(), torch.set_grad_enabled(group.work == "training"):
+        for side in _SIDES:
+            tokens = side * side + 1
+            alone = _fastest_calls(group, side, 1, dropped)
+            many = images_of_batch(tokens)
+            batch = alone if many == 1 else _fastest_calls(group, side, many, dropped)
+            pairs = _heads(tokens) * tokens**2
+            for form, seconds in alone.items():
+                point = Point(tokens, *(round(1e9 * one / pairs, 4) for one in (seconds, batch[form] / many)))
+                found.setdefault(form, []).append(point)
+            best = min(batch.values())
+            dropped |= {form for form, took in batch.items() if took > _HOPELESS * best and tokens > SHORT_TOKENS}
+    return found
+
+
+def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> dict[str, float]:
+    """Seconds of one call of each form, in turn."""
+    dtype = getattr(torch, group.dtype)
+    layout = TokenLayout.uniform((side, side), images)
+    pattern, heads = _pattern(layout.slots), _heads(layout.slots)
+    made = torch.randn((images, layout.slots, 3, heads, group.head_dim)).to(dtype)
+    leaf = made.requires_grad_(group.work == "training")
+    weights = torch.randn((images, heads, layout.slots, group.head_dim)).to(dtype)
+
+    def call(name: str) -> None:
+        with computed_by(name):
+            q, k, v = leaf.permute(2, 0, 3, 1, 4).unbind(0)
+            out = attend(q, k, v, pattern, layout)
+            if leaf.requires_grad:
+                torch.autograd.grad(out, leaf, weights)
+
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    names = [one for one in (*dense_forms(dtype, layout.slots), *SPARSE_FORMS, "tiles" + PLAIN) if one not in dropped]
+    fastest: dict[str, float] = {}
+    for trial in range(_TRIALS + 1):
+        for name in names:
+            # The first makes what is kept: tables, kernels, threads.
+            if trial > 1 and fastest[name] * trial > _SECONDS:
+                continue
+            started = clock()
+            call(name)
+            taken = clock() - started
+            if trial:
+                fastest[name] = min(taken, fastest.get(name, taken))
+    return fastest
+
+
+@contextlib.contextmanager
+def computed_by(name: str) -> Iterator[None]:
+    """Inside, one form computes: a dense one, or a back end, with `PLAIN` behind its name by torch's own products."""
+    with using(of_one_form(name)), expected_shapes(ever_new=name.endswith(PLAIN)):
+        yield

@@ -1,0 +1,330 @@
+"""What each way of computing attention costs on this processor, and which is the fastest for a call.
+
+A few numbers a processor, measured by `calibrate.py`: nanoseconds for a pair of query and key of a head, by form, at
+some numbers of tokens. `attend` itself never measures, so that it gives the same every time; a run records the numbers
+that it began with and goes on with them (`using`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from sightline import runtime
+from sightline.attention import products
+from sightline.attention.pattern import Directed, Pattern
+from sightline.errors import InputError, StorageError
+from sightline.reading import read_json
+from sightline.replacing import write_out
+
+Pass = Literal["forward", "training"]
+
+DENSE_FORMS = ("sdpa", "sdpa_in_float32", "explicit")
+SPARSE_FORMS = ("tiles", "rectangles")
+"""The back ends that leave out what a pattern hides: what they cost goes with what it shows."""
+PLAIN = "_plain_products"
+"""What stands behind the name of a form that is measured with torch's own matrix products too (`products.py`)."""
+
+# The share of a sparse form's time that does not go with the pairs that a pattern shows (docs/LOG.md).
+_FIXED = 0.2
+
+
+class Point(NamedTuple):
+    """Nanoseconds a pair of query and key, of images of so many tokens: of an image alone, and beside others."""
+
+    tokens: int
+    alone: float
+    beside: float
+
+
+class Group(NamedTuple):
+    """What was measured together."""
+
+    dtype: str
+    work: Pass
+    head_dim: int
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, *, training: bool, head_dim: int) -> Group:
+        """That of a call."""
+        return cls(str(dtype).removeprefix("torch."), "training" if training else "forward", head_dim)
+
+
+def images_of_batch(tokens: int) -> int:
+    """How many images a batch of about 4,100 tokens has: with fewer, what is made once for all of them weighs more."""
+    return max(1, min(64, 4100 // tokens))
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """The numbers of one processor.
+
+    Attributes:
+        processor: as `runtime.processor`.
+        torch: its version; threads: how many it computed with.
+        shown: the share of pairs that the measured pattern shows.
+        points: of each group by form, by increasing tokens.
+    """
+
+    processor: str
+    torch: str
+    threads: int
+    shown: float = 1.0
+    points: Mapping[Group, Mapping[str, Sequence[Point]]] = field(default_factory=dict)
+    _chosen: dict[Any, str] = field(default_factory=dict, repr=False)
+
+    def fastest(
+        self,
+        forms: tuple[str, ...],
+        dtype: torch.dtype,
+        *,
+        training: bool,
+        head_dim: int,
+        tokens: int,
+        images: int,
+        shown: float = 1.0,
+    ) -> str:
+        """The form that costs least; `forms[0]` where nothing was measured of its kind.
+
+        Args:
+            forms: to choose among; of equal ones the first.
+            tokens: of an image; images: of the call.
+            shown: the share of pairs that the pattern shows.
+        """
+        key = forms, dtype, training, head_dim, tokens, images, shown
+        if key not in self._chosen:
+            if len(self._chosen) >= 4096:
+                self._chosen.clear()
+            self._chosen[key] = self._fastest(*key)
+        return self._chosen[key]
+
+    def _fastest(
+        self,
+        forms: tuple[str, ...],
+        dtype: torch.dtype,
+        training: bool,
+        head_dim: int,
+        tokens: int,
+        images: int,
+        shown: float,
+    ) -> str:
+        group = self.nearest(Group.of(dtype, training=training, head_dim=head_dim))
+        if group is None:
+            return forms[0]
+        measured = [one for one in forms if one in self.points[group]]
+        return min(measured, key=lambda one: self.predicted(group, one, tokens, images, shown), default=forms[0])
+
+    def nearest(self, group: Group) -> Group | None:
+        """The group that was measured with the head width that is nearest, or None."""
+        alike = [one for one in self.points if one[:2] == group[:2]]
+        return min(alike, key=lambda one: abs(math.log(one.head_dim / group.head_dim)), default=None)
+
+    def predicted(self, group: Group, form: str, tokens: int, images: int, shown: float = 1.0) -> float:
+        """Nanoseconds for a pair: between what was measured by the logarithm of tokens, and by 1 / images."""
+        points = self.points[group][form]
+        above = next((number for number, point in enumerate(points) if point.tokens >= tokens), len(points) - 1)
+        low, high = points[max(above - 1, 0)], points[above]
+        share = 1.0
+        if low.tokens < tokens < high.tokens:
+            share = math.log(tokens / low.tokens) / math.log(high.tokens / low.tokens)
+        elif tokens <= low.tokens:
+            share = 0.0
+        alone, beside = (
+            math.exp((1 - share) * math.log(getattr(low, one)) + share * math.log(getattr(high, one)))
+            for one in ("alone", "beside")
+        )
+        many = images_of_batch(tokens)
+        lonely = 0.0 if many == 1 else max(0.0, (1 / images - 1 / many) / (1 - 1 / many))
+        cost = beside + (alone - beside) * lonely
+        if form.removesuffix(PLAIN) in SPARSE_FORMS:
+            cost *= _FIXED + (1 - _FIXED) * shown / self.shown
+        return cost
+
+    @property
+    def is_of_here(self) -> bool:
+        """Whether they are of this processor and this torch."""
+        return (self.processor, self.torch) == (runtime.processor(), torch.__version__)
+
+    def of_width(self, head_dim: int) -> Costs:
+        """What chooses for heads of that width, alone."""
+        points = {
+            group: of for group, of in self.points.items() if self.nearest(group._replace(head_dim=head_dim)) == group
+        }
+        return Costs(self.processor, self.torch, self.threads, self.shown, points)
+
+    def as_record(self) -> dict[str, Any]:
+        """For JSON."""
+        groups = [
+            {**group._asdict(), "forms": {form: [list(point) for point in points] for form, points in forms.items()}}
+            for group, forms in self.points.items()
+        ]
+        return {
+            "processor": self.processor,
+            "torch": self.torch,
+            "threads": self.threads,
+            "shown": self.shown,
+            "groups": groups,
+        }
+
+    @classmethod
+    def of_record(cls, record: Any, where: str) -> Costs:
+        """The inverse of `as_record`.
+
+        Raises:
+            InputError: it is none; names `where` it was read.
+        """
+        try:
+            points = {
+                Group(str(one["dtype"]), one["work"], _positive(one["head_dim"], int)): {
+                    str(form): [
+                        Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in of
+                    ]
+                    for form, of in one["forms"].items()
+                    if of
+                }
+                for one in record["groups"]
+            }
+            shown = _positive(record["shown"], float)
+            return cls(str(record["processor"]), str(record["torch"]), _positive(record["threads"], int), shown, points)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
+            ) from error
+
+
+def _positive(value: Any, kind: type) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | kind) or not 0 < value < math.inf:
+        raise ValueError(value)
+    return kind(value)
+
+
+_USED: list[Costs] = []
+# Measured in this process, by threads.
+_MEASURED: dict[int, Costs] = {}
+
+
+def current() -> Costs:
+    """The numbers that choose here: those of `using`, else what is kept or known of this processor and number of
+    threads; of none, nothing is measured and SDPA computes."""
+    return _USED[-1] if _USED else found(torch.get_num_threads())
+
+
+@contextlib.contextmanager
+def using(costs: Costs) -> Iterator[None]:
+    """Inside, in all threads of this process, these numbers choose."""
+    _USED.append(costs)
+    try:
+        yield
+    finally:
+        _USED.remove(costs)
+
+
+@functools.cache
+def found(threads: int) -> Costs:
+    """What was measured on this machine and kept, else what ships for its processor, else for none."""
+    return kept(threads) or shipped(threads) or Costs(runtime.processor(), torch.__version__, threads)
+
+
+def kept(threads: int) -> Costs | None:
+    """What was measured here with this torch and so many threads, where it is kept and can be read."""
+    path = kept_file(threads)
+    if threads in _MEASURED or path is None or not path.is_file():
+        return _MEASURED.get(threads)
+    try:
+        costs = Costs.of_record(read_json(path, "costs of attention"), str(path))
+    except InputError:
+        return None
+    # Another processor may share the folder of a user.
+    return costs if costs.is_of_here else None
+
+
+def keep(costs: Costs) -> Path | None:
+    """Let them choose in this process from here on, and write them for the next ones; where, or None where nothing can
+    be kept."""
+    _MEASURED[costs.threads] = costs
+    found.cache_clear()
+    path = kept_file(costs.threads)
+    if path is not None:
+        with contextlib.suppress(OSError, StorageError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_out(path, json.dumps(costs.as_record()) + "\n")
+            return path
+    return None
+
+
+def kept_file(threads: int) -> Path | None:
+    """Where they are kept, by processor, torch and threads."""
+    folder = runtime.cache_folder()
+    name = f"{runtime.processor()} torch {torch.__version__} {threads}"
+    return None if folder is None else folder / "attention" / f"{''.join(c if c.isalnum() else '-' for c in name)}.json"
+
+
+def shipped(threads: int) -> Costs | None:
+    """What ships for this processor, of the nearest number of threads: a file a processor and number of threads."""
+    alike = [one for one in _shipped() if one.processor == runtime.processor()]
+    return min(alike, key=lambda one: abs(one.threads - threads), default=None)
+
+
+@functools.cache
+def _shipped() -> list[Costs]:
+    folder = resources.files("sightline.attention") / "processors"
+    files = sorted(one.name for one in folder.iterdir() if one.name.endswith(".json"))
+    return [Costs.of_record(json.loads((folder / name).read_text(encoding="utf-8")), name) for name in files]
+
+
+def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
+    """The form of any back end for a directed pattern on a CPU, images of so many tokens each on average."""
+    plain = products.are_plain()
+    sparse = tuple(one + PLAIN if plain and one == "tiles" else one for one in SPARSE_FORMS)
+    chosen = current().fastest(
+        (*dense_forms(dtype, tokens), *sparse),
+        dtype,
+        training=torch.is_grad_enabled(),
+        head_dim=head_dim,
+        tokens=tokens,
+        images=images,
+        shown=shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed))),
+    )
+    return chosen.removesuffix(PLAIN)
+
+
+# Most tokens at which the attention weights may be kept for the backward pass: beyond, they would cost more memory.
+SHORT_TOKENS = 320
+
+
+def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
+    """The dense forms that a call on a CPU may take."""
+    forms = DENSE_FORMS if dtype == torch.bfloat16 else ("sdpa", "explicit")
+    return forms if tokens <= SHORT_TOKENS else forms[:-1]
+
+
+def of_one_form(name: str) -> Costs:
+    """Numbers by which this form computes whatever it can: to measure it."""
+    groups = [Group(dtype, work, 1) for dtype in ("float32", "bfloat16") for work in ("forward", "training")]
+    return Costs("any", torch.__version__, 1, points={group: {name: [Point(1, 1.0, 1.0)]} for group in groups})
+
+
+@functools.lru_cache(maxsize=256)
+def shown_by(terms: tuple[Directed, ...]) -> float:
+    """The share of pairs of a square grid that all of these show, over their heads."""
+    side = 16
+    shift = torch.arange(1 - side, side)
+    rows, cols = shift.view(-1, 1), shift.view(1, -1)
+    weight = (side - rows.abs()) * (side - cols.abs())
+    masking = [term.views for term in terms if term.outside == "inf"]
+    shares = [1.0]
+    if masking:
+        seen = [
+            torch.stack([view.visible(rows, cols) for view in heads]).all(0) for heads in zip(*masking, strict=True)
+        ]
+        shares = [float((weight * one).sum()) / side**4 for one in seen]
+    return sum(shares) / len(shares)

@@ -1,0 +1,138 @@
+"""Ways to compute attention of whole images with a bias that is there, among which `dense` chooses by what they cost
+here (`costs.py`). All give what `sdpa` gives, in bfloat16 with an error of no more than 1.2 times its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Form = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+FormName = Literal["sdpa", "sdpa_in_float32", "explicit"]
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """torch's fused attention."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+
+def sdpa_in_float32(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """`sdpa` of 16-bit tensors with everything between them and the output in float32, the bias too."""
+    with torch.autocast("cpu", enabled=False):
+        return sdpa(q.float(), k.float(), v.float(), bias).to(q.dtype)
+
+
+def explicit_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Matmul, softmax, matmul, as torch differentiates them; the scale is applied to q."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if bias is not None:
+        scores = scores + bias
+    return scores.softmax(dim=-1) @ v
+
+
+def explicit(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Matmul, softmax, matmul with scores, a float32 bias and softmax in float32, and products of gradients in the
+    inputs' own precision; some images at a time, and in training it keeps the attention weights in float32.
+
+    In bfloat16 the output's error is .88 times that of SDPA, and those of gradients .8 to 1.05 times (docs/LOG.md).
+    """
+    if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (q, k, v, bias)):
+        return _Explicit.apply(q, k, v, bias)  # pyright: ignore[reportReturnType]
+    return _computed(q, k, v, bias, None)
+
+
+FORMS: dict[FormName, Form] = {"sdpa": sdpa, "sdpa_in_float32": sdpa_in_float32, "explicit": explicit}
+
+
+def bias_dtype(form: Form, dtype: torch.dtype) -> torch.dtype:
+    """Of the bias that a form wants for queries of `dtype`."""
+    return dtype if form is sdpa else torch.promote_types(dtype, torch.float32)
+
+
+# Scores of so many images at a time as fit beside each other in a core's cache (measured from 0.5 to 8 MiB).
+_CHUNK_BYTES = 2**20
+
+
+def _chunks(q: Tensor, k: Tensor) -> list[slice]:
+    """The images, by so many at a time."""
+    step = max(1, _CHUNK_BYTES // (4 * q.shape[1] * q.shape[2] * k.shape[2]))
+    return [slice(first, first + step) for first in range(0, q.shape[0], step)]
+
+
+def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None) -> Tensor:
+    """The output, [rows, heads, tokens, head_dim] with heads side by side in each token; the attention weights go into
+    `kept`, [rows * heads, queries, keys]."""
+    wide, scale, heads = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5, q.shape[1]
+    out = _like(q)
+    with torch.autocast(q.device.type, enabled=False):
+        for some in _chunks(q, k):
+            images = q[some].shape[0]
+            scores = None if kept is None else kept[some.start * heads : (some.start + images) * heads]
+            keys = _matrices(k[some]).to(wide).transpose(1, 2)
+            scores = torch.bmm(_matrices(q[some]).to(wide) * scale, keys, out=scores)
+            if bias is not None:
+                scores.unflatten(0, (images, heads)).add_(bias[some] if len(bias) > 1 else bias)
+            attention = torch.softmax(scores, dim=-1, out=scores)
+            values, high = _matrices(v[some]), attention.to(v.dtype)
+            if high.dtype is attention.dtype:
+                result = torch.bmm(high, values)
+            else:
+                # What rounding took is a product of its own: without it the output's error is 1.23 times SDPA's.
+                result = torch.baddbmm(torch.bmm((attention - high).to(v.dtype), values), high, values)
+            out[some] = result.unflatten(0, (images, heads))
+    return out
+
+
+class _Explicit(torch.autograd.Function):
+    """`explicit`, each head of each image one matrix of a batch."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        kept = q.new_empty(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], dtype=wide)
+        ctx.save_for_backward(q, k, v, kept)
+        ctx.of_bias = None if bias is None else (bias.shape, bias.dtype)
+        return _computed(q, k, v, bias, kept)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, kept = ctx.saved_tensors
+        scale, heads, found = q.shape[-1] ** -0.5, q.shape[1], [_like(one) for one in (q, k, v)]
+        of_bias = kept.new_zeros(ctx.of_bias[0]) if ctx.needs_input_grad[3] else None
+        with torch.autocast(q.device.type, enabled=False):
+            for some in _chunks(q, k):
+                images = q[some].shape[0]
+                queries, keys, values, grad = (_matrices(one[some]) for one in (q, k, v, grad_out.to(v.dtype)))
+                attention = kept[some.start * heads : (some.start + images) * heads]
+                # Of the softmax: P * (dP - sum of P * dP).
+                grad_attention = torch.bmm(grad, values.transpose(1, 2)).to(kept.dtype)
+                exact = torch.ops.aten._softmax_backward_data(grad_attention, attention, -1, kept.dtype)
+                scores = exact.to(v.dtype)
+                products = (
+                    torch.bmm(scores, keys).mul_(scale),
+                    torch.bmm(scores.transpose(1, 2), queries).mul_(scale),
+                    torch.bmm(attention.to(v.dtype).transpose(1, 2), grad),
+                )
+                for total, part in zip(found, products, strict=True):
+                    total[some] = part.unflatten(0, (images, heads))
+                if of_bias is not None:
+                    here = exact.unflatten(0, (images, heads))
+                    into = of_bias[some] if len(of_bias) > 1 else of_bias
+                    into += here.sum_to_size(into.shape)
+        return *found, None if of_bias is None else of_bias.to(ctx.of_bias[1])
+
+
+def _matrices(x: Tensor) -> Tensor:
+    """[rows, heads, tokens, head_dim] -> [rows * heads, tokens, head_dim]."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _like(x: Tensor) -> Tensor:
+    """An empty tensor of that shape with heads side by side in each token, as projections have and want them."""
+    rows, heads, tokens, head_dim = x.shape
+    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)

@@ -1,0 +1,66 @@
+"""torch's fused attention on a CPU, with the sums of its softmax and its gradient: operators with private names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Kernel(NamedTuple):
+    """`forward(q, k, v, attn_mask=mask)` gives the output and the logarithms of the sums [rows, heads, queries];
+    `backward(grad_out, q, k, v, out, sums, 0.0, False, attn_mask=mask)` the gradients of q, k and v.
+
+    Masks are [1 or rows, heads, queries, keys], float32 or of q's dtype, with any strides; a row that is masked whole
+    gets a sum of 0.
+    """
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+@functools.cache
+def fused_kernel() -> Kernel | None:
+    """The operators, or None where a release of torch has them no longer."""
+    name = "_scaled_dot_product_flash_attention_for_cpu"
+    found = [getattr(torch.ops.aten, one, None) for one in (name, f"{name}_backward")]
+    return None if None in found else Kernel(*found)  # pyright: ignore[reportArgumentType]
+
+
+def attend_with_remade(q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tensor], wide: torch.dtype) -> Tensor:
+    """Fused attention in the precision `wide` with a bias that is made for each pass and not kept between them.
+
+    Args:
+        q, k, v: [rows, heads, tokens, head_dim], on a CPU.
+        bias: makes [1 or rows, heads, queries, keys], the same at every call; nothing is learned of it.
+
+    Returns:
+        [rows, heads, queries, head_dim], of q's dtype.
+    """
+    return _WithRemade.apply(q, k, v, bias, wide)  # pyright: ignore[reportReturnType]
+
+
+class _WithRemade(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tensor], wide: torch.dtype) -> Tensor:
+        kernel = fused_kernel()
+        assert kernel is not None
+        out, sums = kernel.forward(q.to(wide), k.to(wide), v.to(wide), attn_mask=bias().to(wide))
+        out = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, out, sums)
+        ctx.of = bias, wide
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        *saved, sums = ctx.saved_tensors
+        kernel, (bias, wide) = fused_kernel(), ctx.of
+        assert kernel is not None
+        given = [one.to(wide) for one in (grad_out, *saved)]
+        found = kernel.backward(*given, sums, 0.0, False, attn_mask=bias().to(wide))
+        return *(part.to(one.dtype) for part, one in zip(found, saved, strict=False)), None, None

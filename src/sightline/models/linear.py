@@ -1,0 +1,117 @@
+"""Linear layers in float32 on a CPU by the faster of torch's two libraries, as attention's products are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules import module as modules
+
+from sightline.attention.products import onednn_gains, product_of, times_transposed
+from sightline.kept import transforming
+
+# What is put around a layer's call, of it alone and of all modules.
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """`layer(x)` of a linear layer, or of whatever stands in its place: a quantised one, one with an adapter."""
+    # What else a call would do is the module's business; a compiler looks for modules that it knows.
+    if torch.compiler.is_compiling() or type(layer) is not nn.Linear or "forward" in layer.__dict__ or _hooked(layer):
+        return layer(x)
+    return affine(x, layer.weight, layer.bias)
+
+
+def _hooked(layer: nn.Module) -> bool:
+    return any(getattr(layer, name) or getattr(modules, f"_global{name}", None) for name in _HOOKS)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b, as `F.linear`: [..., inputs] -> [..., outputs].
+
+    In float32 on a CPU oneDNN computes it where it was measured to be the faster library and where attention's products
+    take it too (`attention.products`); the last bits are other ones than those of torch's own product.
+    """
+    if torch.compiler.is_compiling() or not (_plain(x) and _plain(weight)) or _watched() or not onednn_gains():
+        return F.linear(x, weight, bias)
+    if not weight.is_contiguous():
+        return F.linear(x, weight, bias)
+    # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
+    x = x.contiguous()
+    outputs, inputs = weight.shape
+    count, learns = _slots(x), torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    shapes = {(count, outputs, inputs)}
+    if learns:
+        shapes |= {(count, inputs, outputs), (outputs, inputs, count)}
+    if product_of(shapes) is not times_transposed:
+        return F.linear(x, weight, bias)
+    return _Affine.apply(x, weight, bias) if learns else _product(x, weight, bias)  # type: ignore[return-value]
+
+
+def _plain(x: object) -> bool:
+    """Whether it is a tensor as others are, rows of float32 on a CPU."""
+    if type(x) not in (Tensor, nn.Parameter):
+        return False
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.dim() > 1 and x.numel() > 0  # type: ignore[union-attr]
+
+
+def _watched() -> bool:
+    """Whether something looks for torch's own operator, or knows no other: autocast, a transform, a tracer, a mode
+    that counts or replaces operators."""
+    if torch.is_autocast_enabled("cpu") or transforming() or torch._C._get_tracing_state() is not None:
+        return True
+    return torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0
+
+
+def _slots(x: Tensor) -> int:
+    """How many rows of x [..., channels] are multiplied: in one row of tokens up to a thirtieth more than there are.
+
+    Packs have ever other lengths, for each of which oneDNN would prepare kernels and keep them.
+    """
+    count = x.numel() // x.shape[-1]
+    if x.dim() > 2 and x.shape[0] > 1:
+        return count
+    step = 1 << max(0, count.bit_length() - 6)
+    return -(-count // step) * step
+
+
+def _matrix(x: Tensor, slots: int) -> Tensor:
+    """[..., channels] -> [slots, channels], dense, with zeros at the end."""
+    rows = x.flatten(0, -2)
+    return rows.contiguous() if len(rows) == slots else F.pad(rows, (0, 0, 0, slots - len(rows)))
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    count = x.numel() // x.shape[-1]
+    return times_transposed(_matrix(x, _slots(x)), weight, bias)[:count].unflatten(0, x.shape[:-1])
+
+
+class _Affine(torch.autograd.Function):
+    """`_product` with its gradients, which are products too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        of_x, of_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        # Gradients of gradients are asked for: these are torch's own products.
+        product = _differentiable if torch.is_grad_enabled() else times_transposed
+        slots = _slots(grad)
+        rows = _matrix(grad, slots)
+        of_x = of_weight = None
+        if weight is not None:
+            of_x = product(rows, weight.t())[: grad.numel() // grad.shape[-1]].unflatten(0, grad.shape[:-1])
+        if x is not None:
+            of_weight = product(rows.t(), _matrix(x, slots).t())
+        return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _differentiable(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b.t()

@@ -1,0 +1,208 @@
+"""Linear layers by oneDNN give what torch's own give, with gradients, and leave to torch what is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from sightline.attention import products
+from sightline.models import create_model, linear
+from sightline.models.linear import affine
+from tests.contract.randomise import randomise_parameters
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
+    """The shapes that oneDNN was given, where it counts as the faster one whatever the machine."""
+    if products._onednn() is None:
+        pytest.skip("this torch has no oneDNN")
+    shapes: list[torch.Size] = []
+
+    def noted(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+        shapes.append(a.shape)
+        # Rows with gaps, or one row that stands for all, are computed by a loop.
+        assert all(one.is_contiguous() or one.t().is_contiguous() for one in (a, b))
+        return products.times_transposed(a, b, bias)
+
+    monkeypatch.setattr(linear, "onednn_gains", lambda: True)
+    monkeypatch.setattr(linear, "times_transposed", noted)
+    monkeypatch.setattr(linear, "product_of", lambda _: noted)
+    return shapes  # type: ignore[return-value]
+
+
+def given(*shape: int, bias: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+    torch.manual_seed(0)
+    x, weight = torch.randn(*shape, 24), torch.randn(40, 24)
+    return x, weight, torch.randn(40) if bias else None
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 5), (1, 2, 3), (2, 0), ()])
+@pytest.mark.parametrize("bias", [True, False])
+def test_output_and_gradients(shape: tuple[int, ...], bias: bool, taken: list[torch.Size]) -> None:
+    def found(of) -> list[Tensor]:
+        some = [one.double() if of is F.linear and one is not None else one for one in given(*shape, bias=bias)]
+        leaves = [None if one is None else one.clone().requires_grad_() for one in some]
+        out = of(*leaves)
+        torch.manual_seed(1)
+        (out * torch.randn(out.shape).to(out)).sum().backward()
+        return [out.detach(), *(one.grad for one in leaves if one is not None)]  # type: ignore[misc]
+
+    for one, exact in zip(found(affine), found(F.linear), strict=True):
+        assert one.shape == exact.shape
+        assert (one - exact).norm() <= 1e-6 * exact.norm()
+    # A vector, and nothing at all, are torch's own.
+    assert len(taken) == (3 if shape and 0 not in shape else 0)
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_what_needs_no_gradient_has_none(frozen: int, taken: list[torch.Size]) -> None:
+    leaves = [one.requires_grad_(number != frozen) for number, one in enumerate(given(3))]  # type: ignore[union-attr]
+    affine(*leaves).sum().backward()
+    assert [one.grad is None for one in leaves] == [number == frozen for number in range(3)]
+    # One product forward, and those of the gradients of x and of the weight.
+    assert len(taken) == 3 - (frozen < 2)
+
+
+def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:
+    _, weight, bias = given(3)
+    wide = torch.randn(2, 5, 50)
+    for x in (
+        wide[..., :24],
+        wide[:, 1:, 3:27],
+        wide[0, :, :24].expand(3, 5, 24),
+        wide[:, :, 0, None].expand(2, 5, 24),
+    ):
+        assert torch.allclose(affine(x, weight, bias), F.linear(x, weight, bias), atol=1e-5)
+    assert len(taken) == 4
+    # The gradient of a sum is one number for all.
+    leaf = wide.requires_grad_()
+    affine(leaf[..., :24], weight, bias).sum().backward()
+    assert torch.allclose(leaf.grad[..., :24], weight.sum(0).expand(2, 5, 24), atol=1e-5)  # type: ignore[index]
+    assert torch.equal(
+        affine(wide[..., :24], weight.t().contiguous().t(), bias), F.linear(wide[..., :24], weight, bias)
+    )
+
+
+def test_packs_of_any_length_share_kernels(taken: list[torch.Size]) -> None:
+    weight, bias = given(1)[1:]
+    for length in range(1000, 1100):
+        x = torch.randn(1, length, 24)
+        found = affine(x, weight, bias)
+        assert found.shape == (1, length, 40)
+        assert torch.allclose(found, F.linear(x, weight, bias), atol=1e-5)
+    assert len({rows for rows, _ in taken}) <= 6
+    assert all(rows < 1.04 * length for (rows, _), length in zip(taken, range(1000, 1100), strict=True))
+    taken.clear()
+    # Of a batch none is added.
+    affine(torch.randn(2, 1001, 24), weight, bias)
+    assert taken == [(2002, 24)]
+
+
+@pytest.mark.parametrize("length", [1, 31, 65, 131])
+def test_gradients_of_one_row_of_tokens(length: int, taken: list[torch.Size]) -> None:
+    def found(of, dtype: torch.dtype) -> list[Tensor]:
+        torch.manual_seed(length)
+        x, weight, bias = torch.randn(1, length, 24), torch.randn(40, 24), torch.randn(40)
+        leaves = [one.to(dtype).requires_grad_() for one in (x, weight, bias)]
+        of(*leaves).square().sum().backward()
+        return [one.grad for one in leaves]  # type: ignore[misc]
+
+    for one, exact in zip(found(affine, torch.float32), found(F.linear, torch.float64), strict=True):
+        assert (one - exact).norm() <= 1e-6 * exact.norm()
+    assert len(taken) == 3
+
+
+def test_gradients_of_gradients(taken: list[torch.Size]) -> None:
+    def found(of, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        x, weight, bias = (one.to(dtype).requires_grad_() for one in given(3))  # type: ignore[union-attr]
+        (of_x,) = torch.autograd.grad(of(x, weight, bias).pow(3).sum(), x, create_graph=True)
+        return torch.autograd.grad(of_x.square().sum(), (x, weight, bias))
+
+    both = found(affine, torch.float32), found(F.linear, torch.float64)
+    assert taken
+    for one, exact in zip(*both, strict=True):
+        assert (one - exact).norm() <= 1e-5 * exact.norm()
+
+
+def test_left_to_torch(taken: list[torch.Size]) -> None:
+    x, weight, bias = given(3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert affine(x, weight, bias).dtype == torch.bfloat16
+    assert affine(x.double(), weight.double(), None).dtype == torch.float64
+    assert torch.equal(torch.func.vmap(lambda one: affine(one, weight, bias))(x), F.linear(x, weight, bias))
+    torch.func.jvp(lambda one: affine(one, weight, bias), (x,), (x,))
+    with torch.autograd.forward_ad.dual_level():
+        affine(torch.autograd.forward_ad.make_dual(x, x), weight, bias)
+    with FlopCounterMode(display=False) as counter:
+        affine(x, weight, bias)
+    assert counter.get_total_flops() == 2 * 3 * 24 * 40
+    assert affine(x.to("meta"), weight.to("meta"), None).is_meta
+    assert not taken
+
+
+def test_sizes_that_are_ever_new_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "onednn_gains", lambda: True)
+    monkeypatch.setattr(linear, "_product", lambda *_: torch.zeros(1))
+    x, weight, bias = given(3)
+    with products.expected_shapes(ever_new=True):
+        assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))
+    with products.expected_shapes(ever_new=False):
+        assert not affine(x, weight, bias).any()
+
+
+class _Adapter(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) + 1
+
+
+def test_what_a_layer_does_beside_its_product_is_done(taken: list[torch.Size]) -> None:
+    x = given(3)[0]
+    layer = nn.Linear(24, 40)
+    plain = linear.linear(layer, x)
+    assert len(taken) == 1
+    assert torch.allclose(plain, layer(x), atol=1e-5)
+    handle = layer.register_forward_hook(lambda *_: torch.zeros(1))
+    assert not linear.linear(layer, x).any()
+    handle.remove()
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: torch.zeros(1))  # type: ignore[arg-type,return-value]
+    assert not linear.linear(layer, x).any()
+    handle.remove()
+    layer.forward = lambda x: x  # type: ignore[method-assign]
+    assert linear.linear(layer, x) is x
+    adapter = _Adapter(24, 40)
+    adapter.load_state_dict(layer.state_dict())
+    assert torch.allclose(linear.linear(adapter, x), plain + 1, atol=1e-5)
+    assert len(taken) == 1
+
+
+def test_a_model_takes_it_for_all_its_blocks(taken: list[torch.Size]) -> None:
+    torch.manual_seed(0)
+    model = randomise_parameters(create_model("vit_micro_patch4", depth=2, image_size=16)).eval()
+    images = torch.randn(2, 3, 16, 20)
+    with torch.inference_mode():
+        found = model(images)
+        # The patches' and four of each block.
+        assert len(taken) == 1 + 2 * 4
+        exact = model.double()(images.double())
+    assert exact.std() > 0.1
+    assert (found - exact).abs().max() < 1e-5 * exact.abs().max()
+
+
+def test_where_nothing_is_gained_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "onednn_gains", lambda: False)
+    x, weight, bias = given(3)
+    assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize(("slow", "fast", "gains"), [(2.0, 1.0, True), (1.2, 1.0, False), (1.0, 2.0, False)])
+def test_the_faster_by_a_quarter(slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if products._onednn() is None:
+        pytest.skip("this torch has no oneDNN")
+    seconds = iter([fast] * 7 + [slow] * 7)
+    monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
+    assert products.onednn_gains.__wrapped__() is gains
