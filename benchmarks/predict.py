@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 from measure import Parser, clock, counted, interleave, print_table, row, threads
-from PIL import Image, ImageOps
 from photos import photos
+from PIL import Image, ImageOps
 from safetensors.torch import load_file, save_file
 from torch import nn
 

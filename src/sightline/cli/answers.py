@@ -26,8 +26,8 @@ from sightline.ranks import Ranks
 from sightline.replacing import make_parent, write_file
 from sightline.tasks.base import Task
 
-# Of a part: what a kill costs of each rank, and, where images are few, a small share of all; but as many as fill a pass,
-# where four ranks still have a part each.
+# Of a part: what a kill costs of each rank, and, where images are few, a small share of all; but as many as fill a
+# pass, where four ranks still have a part each.
 _MOST_IMAGES, _FEW_IMAGES = 256, 32
 _PARTS, _FEW_PARTS = 64, 4
 _OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
