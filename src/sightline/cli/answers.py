@@ -102,7 +102,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
         StorageError: it cannot be written.
         StoppedError: one of several ranks heard a signal.
     """
-    size = min(_MOST_IMAGES, max(1, len(images) // _PARTS, min(_FEW_IMAGES, len(images) // _FEW_PARTS)))
+    size = _images_a_part(len(images))
     starts = range(0, len(images), size)
 
     def about() -> dict[str, Any]:
@@ -144,6 +144,10 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
                 write_file(out, lines())
                 parts.discard()
     return codes
+
+
+def _images_a_part(images: int) -> int:
+    return min(_MOST_IMAGES, max(1, images // _PARTS, min(_FEW_IMAGES, images // _FEW_PARTS)))
 
 
 def _digest(images: Images) -> str:
