@@ -131,7 +131,8 @@ def test_no_bias_is_kept_for_the_backward_pass(name: str, as_list: bool) -> None
         logits = model(list(images) if as_list else images)
     assert kept
     widest = max(tensor.untyped_storage().nbytes() // tensor.element_size() for tensor in kept)
-    assert widest <= tokens * 4 * 48, "the hidden layer of an MLP is the largest that has to be kept"
+    # One row of tokens is multiplied with up to a thirtieth more of zeros.
+    assert widest <= tokens * 4 * 48 * 33 // 32, "the hidden layer of an MLP is the largest that has to be kept"
     logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 

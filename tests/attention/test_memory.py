@@ -45,7 +45,8 @@ def test_no_bias_is_saved(backend: str, as_list: bool) -> None:
     largest = largest_saved(backend, as_list)
     assert largest < HEADS * TOKENS**2, "a layer's bias"
     # Nor that of one head: the hidden layer of an MLP is the largest.
-    assert largest <= TOKENS * 4 * 48 < TOKENS**2
+    # One row of tokens is multiplied with up to a thirtieth more of zeros.
+    assert largest <= TOKENS * 4 * 48 * 33 // 32 < TOKENS**2
 
 
 def test_the_measure_sees_a_saved_bias(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from sightline import runtime
 from sightline.attention.costs import (
+    OF_PRODUCTS,
     PLAIN,
     SHORT_TOKENS,
     SPARSE_FORMS,
@@ -137,7 +138,9 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
                 torch.autograd.grad(out, leaf, weights)
 
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    names = [one for one in (*dense_forms(dtype, layout.slots), *SPARSE_FORMS, "tiles" + PLAIN) if one not in dropped]
+    forms = (*dense_forms(dtype, layout.slots), *SPARSE_FORMS)
+    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS]
+    names = [one for one in (*forms, *plain) if one not in dropped]
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):
         for name in names:

@@ -28,11 +28,12 @@ from sightline.replacing import write_out
 
 Pass = Literal["forward", "training"]
 
-DENSE_FORMS = ("sdpa", "sdpa_in_float32", "explicit")
 SPARSE_FORMS = ("tiles", "rectangles")
 """The back ends that leave out what a pattern hides: what they cost goes with what it shows."""
+OF_PRODUCTS = ("tiles", "by_head")
+"""The forms that are measured with torch's own matrix products too (`products.py`), ..."""
 PLAIN = "_plain_products"
-"""What stands behind the name of a form that is measured with torch's own matrix products too (`products.py`)."""
+"""... with this behind their names."""
 
 # The share of a sparse form's time that does not go with the pairs that a pattern shows (docs/LOG.md).
 _FIXED = 0.2
@@ -281,30 +282,34 @@ def _shipped() -> list[Costs]:
     return [Costs.of_record(json.loads((folder / name).read_text(encoding="utf-8")), name) for name in files]
 
 
-def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
-    """The form of any back end for a directed pattern on a CPU, images of so many tokens each on average."""
+def chosen_form(
+    forms: tuple[str, ...], dtype: torch.dtype, *, head_dim: int, tokens: int, images: int, shown: float = 1.0
+) -> str:
+    """The form of a call on a CPU, by the numbers that choose here and the products that are taken here."""
     plain = products.are_plain()
-    sparse = tuple(one + PLAIN if plain and one == "tiles" else one for one in SPARSE_FORMS)
-    chosen = current().fastest(
-        (*dense_forms(dtype, tokens), *sparse),
-        dtype,
-        training=torch.is_grad_enabled(),
-        head_dim=head_dim,
-        tokens=tokens,
-        images=images,
-        shown=shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed))),
-    )
-    return chosen.removesuffix(PLAIN)
+    named = tuple(one + PLAIN if plain and one in OF_PRODUCTS else one for one in forms)
+    asked: Any = {"training": torch.is_grad_enabled(), "head_dim": head_dim}
+    return current().fastest(named, dtype, tokens=tokens, images=images, shown=shown, **asked).removesuffix(PLAIN)
+
+
+def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
+    """The form of any back end for a directed pattern, images of so many tokens each on average."""
+    shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
+    forms = (*dense_forms(dtype, tokens), *SPARSE_FORMS)
+    return chosen_form(forms, dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
 
 
 # Most tokens at which the attention weights may be kept for the backward pass: beyond, they would cost more memory.
 SHORT_TOKENS = 320
+# Most tokens at which scores of a whole head are made at once: beyond, they leave a core's cache.
+_HEAD_TOKENS = 1100
 
 
 def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     """The dense forms that a call on a CPU may take."""
-    forms = DENSE_FORMS if dtype == torch.bfloat16 else ("sdpa", "explicit")
-    return forms if tokens <= SHORT_TOKENS else forms[:-1]
+    low = ("sdpa_in_float32",) if dtype == torch.bfloat16 else ()
+    of_head = ("by_head",) if tokens <= _HEAD_TOKENS else ()
+    return ("sdpa", *low, *of_head, *(("explicit",) if tokens <= SHORT_TOKENS else ()))
 
 
 def of_one_form(name: str) -> Costs:

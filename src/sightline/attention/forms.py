@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sightline.attention.by_head import by_head, like
+
 Form = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
-FormName = Literal["sdpa", "sdpa_in_float32", "explicit"]
+FormName = Literal["sdpa", "sdpa_in_float32", "by_head", "explicit"]
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -45,7 +47,12 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     return _computed(q, k, v, bias, None)
 
 
-FORMS: dict[FormName, Form] = {"sdpa": sdpa, "sdpa_in_float32": sdpa_in_float32, "explicit": explicit}
+FORMS: dict[FormName, Form] = {
+    "sdpa": sdpa,
+    "sdpa_in_float32": sdpa_in_float32,
+    "by_head": by_head,
+    "explicit": explicit,
+}
 
 
 def bias_dtype(form: Form, dtype: torch.dtype) -> torch.dtype:
@@ -67,7 +74,7 @@ def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor
     """The output, [rows, heads, tokens, head_dim] with heads side by side in each token; the attention weights go into
     `kept`, [rows * heads, queries, keys]."""
     wide, scale, heads = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5, q.shape[1]
-    out = _like(q)
+    out = like(q)
     with torch.autocast(q.device.type, enabled=False):
         for some in _chunks(q, k):
             images = q[some].shape[0]
@@ -102,7 +109,7 @@ class _Explicit(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, kept = ctx.saved_tensors
-        scale, heads, found = q.shape[-1] ** -0.5, q.shape[1], [_like(one) for one in (q, k, v)]
+        scale, heads, found = q.shape[-1] ** -0.5, q.shape[1], [like(one) for one in (q, k, v)]
         of_bias = kept.new_zeros(ctx.of_bias[0]) if ctx.needs_input_grad[3] else None
         with torch.autocast(q.device.type, enabled=False):
             for some in _chunks(q, k):
@@ -130,9 +137,3 @@ class _Explicit(torch.autograd.Function):
 def _matrices(x: Tensor) -> Tensor:
     """[rows, heads, tokens, head_dim] -> [rows * heads, tokens, head_dim]."""
     return x.reshape(-1, *x.shape[2:])
-
-
-def _like(x: Tensor) -> Tensor:
-    """An empty tensor of that shape with heads side by side in each token, as projections have and want them."""
-    rows, heads, tokens, head_dim = x.shape
-    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)

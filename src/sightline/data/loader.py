@@ -125,7 +125,14 @@ def uniform(
     return [planned[start : start + batch_size] for start in range(0, len(planned), batch_size)]
 
 
-def load(make: Maker, planned: Iterable[Sequence[Planned]], *, workers: int = 0, pin: bool = False) -> Iterator[Batch]:
+def load(
+    make: Maker,
+    planned: Iterable[Sequence[Planned]],
+    *,
+    workers: int = 0,
+    pin: bool = False,
+    asked: Callable[[Sequence[Planned]], Batch] | None = None,
+) -> Iterator[Batch]:
     """The batches that were planned, in their order; to go on in the middle of a run, leave out those that were done.
 
     They are the same, bit for bit, for any number of workers, and no global random state is read or changed. What is
@@ -134,6 +141,7 @@ def load(make: Maker, planned: Iterable[Sequence[Planned]], *, workers: int = 0,
     Args:
         workers: processes that make batches ahead; 0 makes each when it is asked for.
         pin: put the tensors into pinned memory.
+        asked: called for each batch in place of `make`, where there are no workers; gives the same.
 
     Raises:
         InputError: the number of workers is out of range, or there is no such split; before the first batch.
@@ -141,11 +149,17 @@ def load(make: Maker, planned: Iterable[Sequence[Planned]], *, workers: int = 0,
     """
     check_workers(workers)
     make.source.check(make.split)
-    return _counted(make, planned, workers, pin)
+    return _counted(make, planned, workers, pin, asked or make)
 
 
-def _counted(make: Maker, planned: Iterable[Sequence[Planned]], workers: int, pin: bool) -> Iterator[Batch]:
-    here = (make(one).pin_memory() if pin else make(one) for one in planned)
+def _counted(
+    make: Maker,
+    planned: Iterable[Sequence[Planned]],
+    workers: int,
+    pin: bool,
+    asked: Callable[[Sequence[Planned]], Batch],
+) -> Iterator[Batch]:
+    here = (asked(one).pin_memory() if pin else asked(one) for one in planned)
     for batch in _from_workers(make, planned, workers, pin) if workers else here:
         if batch.left_out and make.source.allowance is not None:
             make.source.allowance.note(make.split, batch.left_out)

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention.backends.base import Backend
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
-from sightline.attention.costs import current, dense_forms
+from sightline.attention.costs import chosen_form, dense_forms
 from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
 from sightline.attention.kernel import attend_with_remade, fused_kernel
 from sightline.attention.pattern import Pattern
@@ -176,7 +176,8 @@ def _one_image(
         return made
 
     def remade(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
-        return attend_with_remade(q, k, v, lambda: made_for(q, heads, some, before), dtype)
+        made = functools.partial(made_for, q, heads, some, before)
+        return by_head(q, k, v, made) if form is by_head else attend_with_remade(q, k, v, made, dtype)
 
     def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = made_for(q, heads, some, before) if of_places else None
@@ -237,9 +238,8 @@ def form_of(q: Tensor, k: Tensor, rows: int) -> FormName:
     tokens = k.shape[-2]
     if torch.compiler.is_compiling() or q.device.type != "cpu" or transforming():
         return "sdpa"
-    forms, trains = dense_forms(q.dtype, tokens), torch.is_grad_enabled()
-    name = current().fastest(forms, q.dtype, training=trains, head_dim=q.shape[-1], tokens=tokens, images=rows)
-    return cast(FormName, name)
+    forms = dense_forms(q.dtype, tokens)
+    return cast(FormName, chosen_form(forms, q.dtype, head_dim=q.shape[-1], tokens=tokens, images=rows))
 
 
 # Biases of short images, of all layers of a ViT-B at 224 px: making one took a third of a forward (docs/LOG.md).

@@ -42,16 +42,24 @@ class Drawn(Label):
     """All that a scene says: its class, and exactly what is where, which is worked out where it is asked for.
 
     Attributes:
-        seen: the scene in pixels; things: int64 [objects], which class each object is.
+        drawn: the scene in pixels; things: int64 [objects], which class each object is.
+        crops: what was done to the picture since, one after the other.
     """
 
-    seen: RenderedScene = field(kw_only=True)
+    drawn: RenderedScene = field(kw_only=True)
     things: np.ndarray = field(kw_only=True)
+    crops: tuple[Crop, ...] = field(default=(), kw_only=True)
 
     def moved(self, crop: Crop) -> Self:
-        seen = self.seen
-        masks = crop.of_map(seen.masks.transpose(1, 2, 0)).transpose(2, 0, 1)
-        return replace(self, seen=replace(seen, boxes=crop.of_boxes(seen.boxes), masks=masks))
+        return replace(self, crops=(*self.crops, crop))
+
+    @property
+    def seen(self) -> RenderedScene:
+        """The scene in pixels of the picture as it is now; a classifier never asks."""
+        boxes, masks = self.drawn.boxes, self.drawn.masks
+        for crop in self.crops:
+            boxes, masks = crop.of_boxes(boxes), crop.of_map(masks.transpose(1, 2, 0)).transpose(2, 0, 1)
+        return replace(self.drawn, boxes=boxes, masks=masks)
 
     @property
     def pixels(self) -> np.ndarray:
@@ -118,7 +126,7 @@ class Scenes(Source):
 
         def drawn(size: tuple[int, int], unit: float | None) -> Example:
             seen = render(scene, size, unit)
-            return Example(seen.image, Drawn(scene.label, seen=seen, things=things), name, group)
+            return Example(seen.image, Drawn(scene.label, drawn=seen, things=things), name, group)
 
         unit = min(_SEARCHED, *image_size) if self.task == "search" else None
         if split == "train" and self.transform.shows_parts and not self.still:

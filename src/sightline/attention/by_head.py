@@ -1,0 +1,108 @@
+"""Attention one head of one image at a time in float32, by the faster of torch's two libraries for matrix products:
+SDPA knows the other alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sightline.attention.products import product_of
+from sightline.attention.threads import run_side_by_side
+
+Bias = Tensor | Callable[[], Tensor] | None
+
+
+def by_head(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+    """As `forms.sdpa`, with everything between inputs and output in float32, the bias too.
+
+    Scores of one head are there at a time, and are computed again for the backward pass.
+
+    Args:
+        bias: or what makes it for each pass, so that it is not kept between them; nothing is learned of that.
+    """
+    learns = any(isinstance(one, Tensor) and one.requires_grad for one in (q, k, v, bias))
+    if torch.is_grad_enabled() and learns:
+        return _ByHead.apply(q, k, v, bias)  # pyright: ignore[reportReturnType]
+    return _computed(q, k, v, bias)
+
+
+def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+    """[rows, heads, tokens, head_dim], with heads side by side in each token."""
+    of, out = _Heads(q, k, v, bias), like(q)
+    values, outs = [one.t() for one in of.values], _each(out)
+
+    def attend(head: int) -> None:
+        outs[head].copy_(of.times(of.attention(head), values[head]))
+
+    run_side_by_side(attend, range(len(outs)))
+    return out
+
+
+class _Heads:
+    """Of each head of each image q, scaled, k and v in float32, dense, [tokens, head_dim]; and their products."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> None:
+        bias = bias() if callable(bias) else bias
+        wide, self.scale = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
+        self.queries, self.keys, self.values = (
+            _each(one.contiguous()) for one in (q.to(wide) * self.scale, k.to(wide), v.to(wide))
+        )
+        self.bias = None if bias is None else _each(bias.to(wide).expand(*q.shape[:2], *bias.shape[2:]))
+        queries, keys, width = q.shape[2], k.shape[2], q.shape[3]
+        self.times: Callable[[Tensor, Tensor], Tensor] = product_of({(queries, keys, width), (queries, width, keys)})
+
+    def attention(self, head: int) -> Tensor:
+        """[queries, keys]."""
+        scores = self.times(self.queries[head], self.keys[head])
+        if self.bias is not None:
+            scores.add_(self.bias[head])
+        return torch.softmax(scores, dim=-1, out=scores)
+
+
+class _ByHead(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+        ctx.save_for_backward(q, k, v, bias if isinstance(bias, Tensor) else None)
+        ctx.bias = None if isinstance(bias, Tensor) else bias
+        return _computed(q, k, v, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        q, k, v, bias = ctx.saved_tensors
+        of, found = _Heads(q, k, v, ctx.bias if bias is None else bias), [like(one) for one in (q, k, v)]
+        wide = of.queries[0].dtype
+        grads, keys, queries = _each(grad_out.to(wide).contiguous()), [one.t() for one in of.keys], of.queries
+        of_queries, of_keys, of_values = map(_each, found)
+        of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=wide) if ctx.needs_input_grad[3] else None
+        of_each = None if of_scores is None else _each(of_scores)
+
+        def differentiate(head: int) -> None:
+            attention, grad = of.attention(head), grads[head]
+            # Of the softmax: P * (dP - sum of P * dP).
+            scores = of.times(grad, of.values[head])
+            scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, wide)
+            of_queries[head].copy_(of.times(scores, keys[head]).mul_(of.scale))
+            of_keys[head].copy_(of.times(queries[head].t(), scores.t()).t())
+            of_values[head].copy_(of.times(grad.t(), attention.t()).t())
+            if of_each is not None:
+                of_each[head].copy_(scores)
+
+        run_side_by_side(differentiate, range(len(queries)))
+        of_bias = None if of_scores is None or bias is None else of_scores.sum_to_size(bias.shape).to(bias.dtype)
+        return *found, of_bias
+
+
+def like(x: Tensor) -> Tensor:
+    """An empty tensor of that shape with heads side by side in each token, as projections have and want them."""
+    rows, heads, tokens, head_dim = x.shape
+    return x.new_empty(rows, tokens, heads, head_dim).transpose(1, 2)
+
+
+def _each(x: Tensor) -> list[Tensor]:
+    """[rows, heads, ...] -> a view for each head of each row."""
+    return [head for row in x.unbind(0) for head in row.unbind(0)]

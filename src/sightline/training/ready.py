@@ -1,0 +1,209 @@
+"""Batches that one process makes for several runs of the same images: drawn once, and read by each from shared memory.
+
+Runs that differ in their encoding alone see the same batches. Each still makes whatever is not there, so that nothing
+waits, and no run hangs on the process that makes them ahead, or on how far that came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import pickle
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sightline import runtime, signals
+from sightline.data.batch import Batch, changed
+from sightline.data.loader import Planned
+from sightline.errors import SightlineError
+from sightline.processes import end_with_parent
+from sightline.tasks.base import task_class
+from sightline.training.config import TrainConfig
+from sightline.training.plan import Plan, shown, training_plan
+from sightline.training.prepare import build_model, resolve, task_options
+from sightline.training.run import open_training_data
+
+# The most memory for the batches of a run; those that do not fit are made by each run.
+_BYTES = 256 << 20
+# Room for a batch over the first one's: of the same images each takes as much, but for names.
+_ROOM = 4096
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Shared memory for the first batches of a run, by their number; given to processes as they begin.
+
+    Attributes:
+        memory: bytes, a slot for each batch.
+        sums: uint32, of each batch the checksum of its bytes, 0 while it is not there; sizes: how many they are.
+    """
+
+    memory: Any
+    sums: Any
+    sizes: Any
+
+    @classmethod
+    def of(cls, slots: int, size: int, context: Any = multiprocessing) -> Ready:
+        """Room for so many batches of up to `size` bytes."""
+        return cls(context.RawArray("B", slots * size), context.RawArray("I", slots), context.RawArray("I", slots))
+
+    def _slot(self, number: int) -> np.ndarray:
+        each = len(self.memory) // len(self.sums)
+        return np.frombuffer(self.memory, np.uint8)[number * each : (number + 1) * each]
+
+    def put(self, number: int, batch: Batch) -> None:
+        """Keep a batch, if there is room for it."""
+        content = dumped(batch)
+        if number < len(self.sums) and len(content) <= len(self._slot(number)):
+            self._slot(number)[: len(content)] = np.frombuffer(content, np.uint8)
+            self.sizes[number] = len(content)
+            self.sums[number] = zlib.crc32(content)
+
+    def get(self, number: int) -> Batch | None:
+        """The batch of that number; None where it is not there, or not whole."""
+        if number >= len(self.sums) or not self.sums[number]:
+            return None
+        content = self._slot(number)[: self.sizes[number]].tobytes()
+        return _loaded(content) if zlib.crc32(content) == self.sums[number] else None
+
+    def before(self, make: Callable[[Sequence[Planned]], Batch], first: int) -> Callable[[Sequence[Planned]], Batch]:
+        """`make`, called for one batch after the other from number `first` on, where the batch is not there."""
+        numbers = itertools.count(first)
+
+        def made(planned: Sequence[Planned]) -> Batch:
+            batch = self.get(next(numbers))
+            # Of another plan there is none here; a mistake in that would train on other images in silence.
+            same = batch is not None and batch.indices.tolist() == [one.index for one in planned]
+            return batch if batch is not None and same else make(planned)
+
+        return made
+
+
+def dumped(batch: Batch) -> bytes:
+    """A batch on the CPU as bytes."""
+    arrays = changed(batch.targets, lambda tensor: _Array(tensor.numpy()))
+    return pickle.dumps(replace(batch, inputs=batch.inputs.numpy(), indices=batch.indices.numpy(), targets=arrays), 5)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """A tensor among the targets, so that it comes back as one."""
+
+    values: np.ndarray
+
+
+def _loaded(content: bytes) -> Batch:
+    kept = pickle.loads(content)
+    return replace(
+        kept,
+        inputs=torch.from_numpy(kept.inputs),
+        indices=torch.from_numpy(kept.indices),
+        targets=_tensors(kept.targets),
+    )
+
+
+def _tensors(tree: Any) -> Any:
+    if isinstance(tree, _Array):
+        return torch.from_numpy(tree.values)
+    if isinstance(tree, dict):
+        return {name: _tensors(one) for name, one in tree.items()}
+    return [_tensors(one) for one in tree] if isinstance(tree, list) else tree
+
+
+def images_of(config: TrainConfig) -> TrainConfig:
+    """What of a configuration says which batches there are: equal for runs that see the same."""
+    return replace(config, encoding="none", encoding_options={})
+
+
+def may_share(config: TrainConfig) -> bool:
+    """Whether batches of a run can be made by another process: of drawn images of one size, which no worker makes."""
+    usual = config.packing is None and config.patch_sizes is None and not config.progressive
+    alone = config.accumulate == 1 and config.workers == 0 and config.init_from is None
+    return usual and alone and open_training_data(config).drawn
+
+
+class Ahead:
+    """The processes that make batches ahead, one for each group of runs that see the same; they end with the runs."""
+
+    def __init__(self, configs: Sequence[TrainConfig], context: Any) -> None:
+        """Of all runs that are to begin; `context` of multiprocessing starts the processes."""
+        self._left = list(map(images_of, configs))
+        self._shared = [config for number, config in enumerate(self._left) if config in self._left[:number]]
+        self._context, self._rooms = context, list[tuple[TrainConfig, Ready]]()
+        self._processes: list[Any] = []
+
+    def of(self, config: TrainConfig) -> Ready | None:
+        """What a run that begins may read from; None where no other sees the same. The first one starts the process."""
+        seen = images_of(config)
+        if seen not in self._shared:
+            return None
+        ready = next((ready for known, ready in self._rooms if known == seen), None)
+        if ready is None and not any(known == seen for known, _ in self._rooms):
+            # What is wrong with a run is said by that run itself.
+            with contextlib.suppress(SightlineError, OSError):
+                ready = self._begin(seen)
+        self._left.remove(seen)
+        if seen not in self._left:
+            # The last one has it: the memory goes when the runs do.
+            self._rooms = [one for one in self._rooms if one[0] != seen]
+        return ready
+
+    def _begin(self, seen: TrainConfig) -> Ready | None:
+        if not may_share(seen):
+            return None
+        ready = room_for(seen, self._context)
+        if ready is not None:
+            process = self._context.Process(target=make_ahead, args=(seen, ready), daemon=True)
+            with signals.held_back():
+                process.start()
+            self._processes.append(process)
+            self._rooms.append((seen, ready))
+        return ready
+
+    def close(self) -> None:
+        """End them; what they would still have made is wanted by nobody."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def room_for(config: TrainConfig, context: Any) -> Ready | None:
+    """Room for the batches of a run, as far as they fit; None where the system has none to spare. The first of them is
+    made, to see how large they are."""
+    source = open_training_data(config)
+    steps = Plan.of(resolve(config, source, torch.device("cpu")), source.length("train")).steps
+    each = len(dumped(next(_batches(config)))) + _ROOM
+    slots = max(min(steps, _BYTES // each), 1)
+    # Where multiprocessing may put shared memory: written to beyond what is there, it would end the process.
+    places = [place for place in (Path("/dev/shm"), Path(tempfile.gettempdir())) if place.is_dir()]
+    if max(shutil.disk_usage(place).free for place in places) < 2 * slots * each:
+        return None
+    return Ready.of(slots, each, context)
+
+
+def make_ahead(config: TrainConfig, ready: Ready) -> None:
+    """What the process that makes them does: one batch after the other, then it ends."""
+    end_with_parent()
+    signals.leave_to_parent()
+    runtime.set_threads(1)
+    for number, batch in enumerate(itertools.islice(_batches(config), len(ready.sums))):
+        ready.put(number, batch)
+
+
+def _batches(config: TrainConfig) -> Iterator[Batch]:
+    """The batches of a run, as its training plan has them."""
+    resolved = resolve(config, open_training_data(config), torch.device("cpu"))
+    source = shown(open_training_data(config), resolved)
+    model = build_model(resolved, source)
+    task = task_class(resolved.task)(model.config, task_options(resolved)).on(source, resolved.data)
+    for _, (batch,) in training_plan(resolved, model.config, source).batches(model.image_rows, task):
+        yield batch
