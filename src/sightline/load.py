@@ -32,6 +32,7 @@ from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.models import Model, ViTConfig, make_model
+from sightline.models.initial import unfilled
 from sightline.models.patch_size import set_patch_size
 from sightline.reading import RECORD, read_bytes, read_json
 from sightline.run_files import TRAINING, WEIGHTS
@@ -295,7 +296,8 @@ def _load_folder(path: Path, allow_nonfinite: bool) -> Model:
         raise InputError(f"{path}: config.json: {error}") from None
     check_state(shapes, declared, str(file))
     refuse_size(file, sum(shape.nbytes for shape in shapes.values()))
-    model = make_model(config)
+    with unfilled():
+        model = make_model(config)
     try:
         if record.get("knob") is not None:
             model.set_knob(record["knob"])

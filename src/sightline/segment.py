@@ -26,6 +26,9 @@ def grid_coords(grid: Grid, device: torch.device, tile: Grid | None = None) -> T
     """
 
     def make() -> Tensor:
+        if tile is None and device.type == "meta":
+            # A shape alone, for which torch's own ways would load its compiler.
+            return torch.empty(grid.cells, len(grid), dtype=torch.int64, device=device)
         axes = [torch.arange(side, device=device) for side in grid]
         coords = torch.stack(torch.meshgrid(axes, indexing="ij"), dim=-1).reshape(grid.cells, len(grid))
         if tile is None:

@@ -122,3 +122,8 @@ def test_files_that_cannot_be_had_are_refused(refused, tiny_run, photos, tmp_pat
     (tmp_path / "there").write_text("")
     refused("predict", tiny_run, image, "--predictions", tmp_path / "there", says=["--predictions", "exists already"])
     refused("predict", tiny_run, image, "--predictions", tmp_path / "a", "--out", tmp_path / "b", says=["one of them"])
+
+
+@pytest.mark.parametrize(("images", "size"), [(1, 1), (3, 1), (40, 10), (200, 32), (3200, 50), (10**6, 256)])
+def test_few_images_share_a_pass_and_four_ranks_have_a_part_each(images, size):
+    assert answers._images_a_part(images) == size

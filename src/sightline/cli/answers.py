@@ -26,9 +26,10 @@ from sightline.ranks import Ranks
 from sightline.replacing import make_parent, write_file
 from sightline.tasks.base import Task
 
-# Of a part: what a kill costs of each rank, and, where images are few, a small share of all.
-_MOST_IMAGES = 256
-_PARTS = 64
+# Of a part: what a kill costs of each rank, and, where images are few, a small share of all; but as many as fill a
+# pass, where four ranks still have a part each.
+_MOST_IMAGES, _FEW_IMAGES = 256, 32
+_PARTS, _FEW_PARTS = 64, 4
 _OF_THE_IMAGE = ("image", "size", "frames", "seen_size", "grid", "precision")
 Advance = Callable[[int], None]
 Images = Sequence[str | Encoded | Unreadable]
@@ -101,7 +102,7 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
         StorageError: it cannot be written.
         StoppedError: one of several ranks heard a signal.
     """
-    size = min(_MOST_IMAGES, max(1, len(images) // _PARTS))
+    size = _images_a_part(len(images))
     starts = range(0, len(images), size)
 
     def about() -> dict[str, Any]:
@@ -143,6 +144,10 @@ def write_answers(asked: Asked, images: Images, out: Path, ranks: Ranks, advance
                 write_file(out, lines())
                 parts.discard()
     return codes
+
+
+def _images_a_part(images: int) -> int:
+    return min(_MOST_IMAGES, max(1, images // _PARTS, min(_FEW_IMAGES, images // _FEW_PARTS)))
 
 
 def _digest(images: Images) -> str:

@@ -219,6 +219,8 @@ def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
     image.load()
     _check_range(image, name)
     width, height = image.size
+    if orientation == 1 and image.mode == "RGB" and width * height <= _STRIP_PIXELS and not image.has_transparency_data:
+        return np.array(image)
     upright = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), dtype=np.uint8)
     pixels = _AS_STORED[orientation](upright) if orientation in _AS_STORED else upright
     # In strips of whole rows, each turned as it is written: a large image as RGBA, RGB and array at once, or as two

@@ -102,6 +102,8 @@ def predict_images(
     """
     prepare = preprocessing(model)
     length = frames or model.config.clip_frames or 1
+    # Images that are shown as they are have sizes of their own.
+    ever_new = resolution in ("native", "tokens")
     sampling = FrameSampling(length, exact=False) if model.config.takes_clips else None
 
     def prepared(image: str | Encoded | Unreadable) -> _Prepared | Unpredicted:
@@ -126,16 +128,16 @@ def predict_images(
         one = prepared(image)
         more = one.grid.cells + model.num_prefix_tokens if isinstance(one, _Prepared) else 0
         if tokens and tokens + more > tokens_a_pack:
-            yield _answered(model, task, pack, precision)
+            yield _answered(model, task, pack, precision, ever_new)
             pack, tokens = [], 0
         pack.append(one)
         tokens += more
         # What has nothing to wait for does not wait: a full pack, or a bad file with no good one before it.
         if not tokens or tokens >= tokens_a_pack:
-            yield _answered(model, task, pack, precision)
+            yield _answered(model, task, pack, precision, ever_new)
             pack, tokens = [], 0
     if pack:
-        yield _answered(model, task, pack, precision)
+        yield _answered(model, task, pack, precision, ever_new)
 
 
 def _clip(image: str | Encoded, sampling: FrameSampling, max_pixels: int) -> Frames:
@@ -155,7 +157,7 @@ def _clip(image: str | Encoded, sampling: FrameSampling, max_pixels: int) -> Fra
 
 
 def _answered(
-    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str
+    model: Model, task: Task, pack: Sequence[_Prepared | Unpredicted], precision: str, ever_new: bool
 ) -> list[Predicted | Unpredicted]:
     here = [one for one in pack if isinstance(one, _Prepared)]
     if not here:
@@ -164,7 +166,7 @@ def _answered(
     pixels = [model.patch_embed.cutter.pixels_of(*one.crop.image_size) for one in here]
     arranged = packed(rows, grids, [None] * len(here), model.num_prefix_tokens, pixels)
     batch = Batch(*arranged, {}, torch.arange(len(here)), [one.image for one in here], [{}] * len(here))
-    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=True):
+    with evaluation_mode(model), torch.inference_mode(), expected_shapes(ever_new=ever_new):
         outputs = brought(task.outputs(model, batch.to(model.anchor.device), precision))
     answers: list[Predicted | Unpredicted] = []
     each = iter(task.each(outputs, batch.layout))

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
 from torch import nn
 
 from sightline.encodings.base import PositionEncoding
+
+_FILLS: ContextVar[bool] = ContextVar("sightline_fills", default=True)
+
+
+@contextlib.contextmanager
+def unfilled() -> Iterator[None]:
+    """Inside, weights of new models are not drawn as `initialise` says: every one of them is about to be read."""
+    token = _FILLS.set(False)
+    try:
+        yield
+    finally:
+        _FILLS.reset(token)
 
 
 def initialise(model: nn.Module) -> None:
@@ -15,6 +31,9 @@ def initialise(model: nn.Module) -> None:
     A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (docs/LOG.md). CLS,
     register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
     """
+    # Of shapes alone there is nothing to fill, and torch would load its compiler to draw it.
+    if not _FILLS.get() or next(model.parameters()).is_meta:
+        return
     parts = [part for part in model.modules() if isinstance(part, PositionEncoding)]
     own = {id(inner) for part in parts for inner in part.modules()}
     for part in model.modules():
