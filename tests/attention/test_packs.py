@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from sightline.attention import attend, packs, use_backend
-from sightline.attention.backends import dense
 from sightline.encodings import create_encoding
 from sightline.layout import TokenLayout
 
@@ -30,7 +29,6 @@ def found(layout: TokenLayout, name: str | None, dtype: torch.dtype) -> list[Ten
 @pytest.mark.parametrize("name", [None, "lookhere_90", "alibi_2d"])
 @pytest.mark.parametrize("grids", [GRIDS, GRIDS[:-1]])
 def test_a_pack_gives_what_its_images_give_one_by_one(name, dtype, grids, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.runtime, "has", lambda _: False)
     calls, real = [], packs.attended
     monkeypatch.setattr(packs, "attended", lambda *given: calls.append(given) or real(*given))
     together = found(TokenLayout.packed(grids), name, dtype)
@@ -46,7 +44,6 @@ def test_a_pack_gives_what_its_images_give_one_by_one(name, dtype, grids, monkey
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_neighbours_change_no_bit_of_an_image(dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense.runtime, "has", lambda _: False)
     among = [found(TokenLayout.packed([(3, 5), *others]), "lookhere_90", dtype) for others in ([], [(3, 5)], GRIDS)]
     for other in among[1:]:
         for one, alone in zip(other, among[0], strict=True):

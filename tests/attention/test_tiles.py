@@ -79,6 +79,8 @@ def test_error_in_16_bits(
     """RMS error over 5 seeds, of the output and of each gradient, at most 1.2 times that of SDPA in 16 bits, which
     `dense` is at the sizes that tiles are chosen for."""
     monkeypatch.setattr(dense, "form_of", lambda *_: "sdpa")
+    # Packs compute short images in float32.
+    monkeypatch.setattr(dense, "_whole", lambda *_: None)
     _check_error(TokenLayout.packed(grids), name, dtype, seeds=5)
 
 

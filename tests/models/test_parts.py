@@ -187,8 +187,9 @@ def test_packed_is_single_and_every_parameter_learns(options: dict[str, Any]) ->
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        # A softmax does not see what is added to all keys alike, up to rounding.
-        assert parameter.grad.abs().max() > 1e-7, name
+        # A softmax does not see what is added to all keys alike: of that no more than rounding is learned.
+        least = 0.0 if name.endswith(("k_norm.bias", "k_bias")) else 1e-7
+        assert parameter.grad.abs().max() > least, name
 
 
 @pytest.mark.parametrize("options", PARTS, ids=str)

@@ -76,7 +76,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
     """
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     # A trace would keep the step as a call of Python, and has to be the same with gradients and without.
-    if learns and not torch.jit.is_tracing():
+    if learns and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
         return _Attended.apply(q, k, v, pack)  # type: ignore[return-value]
     return _by_token(_forward(q, k, v, pack)[0], q.dtype)
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import packs
 from sightline.attention.backends.base import Backend
+from sightline.attention.by_head import by_head
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
 from sightline.attention.costs import chosen_form, dense_forms
 from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
@@ -256,15 +257,15 @@ def _one_image(
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
-    by_head = []
+    parts = []
     for first in range(0, q.shape[1], step):
         heads = slice(first, first + step) if step < q.shape[1] else slice(None)
         blocks = [
             attended(q[:, heads, block], k[:, heads], v[:, heads], heads, *part, elements=q.shape[1] * pairs)
             for block, *part in _query_blocks(run, prefix, images * k.shape[2])
         ]
-        by_head.append(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2))
-    return by_head[0] if len(by_head) == 1 else torch.cat(by_head, dim=1)
+        parts.append(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=2))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segment, int]]:
