@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import products
+from sightline.attention.costs import Costs, takes_onednn, using
 from sightline.models import create_model, linear
 from sightline.models.linear import affine
 from tests.contract.randomise import randomise_parameters
@@ -29,7 +30,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
         assert all(one.is_contiguous() or one.t().is_contiguous() for one in (a, b))
         return products.times_transposed(a, b, bias)
 
-    monkeypatch.setattr(linear, "onednn_gains", lambda: True)
+    monkeypatch.setattr(linear, "takes_onednn", lambda: True)
     monkeypatch.setattr(linear, "times_transposed", noted)
     monkeypatch.setattr(linear, "product_of", lambda _: noted)
     return shapes  # type: ignore[return-value]
@@ -146,7 +147,7 @@ def test_left_to_torch(taken: list[torch.Size]) -> None:
 
 
 def test_sizes_that_are_ever_new_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "onednn_gains", lambda: True)
+    monkeypatch.setattr(linear, "takes_onednn", lambda: True)
     monkeypatch.setattr(linear, "_product", lambda *_: torch.zeros(1))
     x, weight, bias = given(3)
     with products.expected_shapes(ever_new=True):
@@ -194,7 +195,7 @@ def test_a_model_takes_it_for_all_its_blocks(taken: list[torch.Size]) -> None:
 
 
 def test_where_nothing_is_gained_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "onednn_gains", lambda: False)
+    monkeypatch.setattr(linear, "takes_onednn", lambda: False)
     x, weight, bias = given(3)
     assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))
 
@@ -205,4 +206,7 @@ def test_the_faster_by_a_quarter(slow: float, fast: float, gains: bool, monkeypa
         pytest.skip("this torch has no oneDNN")
     seconds = iter([fast] * 7 + [slow] * 7)
     monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
-    assert products.onednn_gains.__wrapped__() is gains
+    measured = products.onednn_gains()
+    assert measured == slow / fast
+    with using(Costs("any", "any", 1, onednn=measured)):
+        assert takes_onednn() is gains

@@ -30,7 +30,7 @@ from sightline.attention.costs import (
 )
 from sightline.attention.dispatch import attend
 from sightline.attention.pattern import Directed, Pattern
-from sightline.attention.products import expected_shapes
+from sightline.attention.products import expected_shapes, onednn_gains
 from sightline.attention.view import View
 from sightline.layout import TokenLayout
 from sightline.ranks import ALONE, Ranks
@@ -71,7 +71,8 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
     for group in groups:
         say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
         found[group] = _measured(group)
-    return Costs(known.processor, known.torch, threads, shown_by((_directed(1),)), {**known.points, **found})
+    shown, gains = shown_by((_directed(1),)), onednn_gains()
+    return Costs(known.processor, known.torch, threads, shown, gains, {**known.points, **found})
 
 
 def _heads(tokens: int) -> int:

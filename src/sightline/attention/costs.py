@@ -8,6 +8,7 @@ that it began with and goes on with them (`using`).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import math
@@ -73,6 +74,7 @@ class Costs:
         processor: as `runtime.processor`.
         torch: its version; threads: how many it computed with.
         shown: the share of pairs that the measured pattern shows.
+        onednn: how many times as fast oneDNN multiplies float32 matrices as torch's own product; 0: not measured.
         points: of each group by form, by increasing tokens.
     """
 
@@ -80,6 +82,7 @@ class Costs:
     torch: str
     threads: int
     shown: float = 1.0
+    onednn: float = 0.0
     points: Mapping[Group, Mapping[str, Sequence[Point]]] = field(default_factory=dict)
     _chosen: dict[Any, str] = field(default_factory=dict, repr=False)
 
@@ -160,7 +163,7 @@ class Costs:
         points = {
             group: of for group, of in self.points.items() if self.nearest(group._replace(head_dim=head_dim)) == group
         }
-        return Costs(self.processor, self.torch, self.threads, self.shown, points)
+        return dataclasses.replace(self, points=points, _chosen={})
 
     def as_record(self) -> dict[str, Any]:
         """For JSON."""
@@ -173,6 +176,7 @@ class Costs:
             "torch": self.torch,
             "threads": self.threads,
             "shown": self.shown,
+            "onednn": self.onednn,
             "groups": groups,
         }
 
@@ -194,8 +198,9 @@ class Costs:
                 }
                 for one in record["groups"]
             }
-            shown = _positive(record["shown"], float)
-            return cls(str(record["processor"]), str(record["torch"]), _positive(record["threads"], int), shown, points)
+            names = str(record["processor"]), str(record["torch"])
+            onednn = 0.0 if record["onednn"] == 0 else _positive(record["onednn"], float)
+            return cls(*names, _positive(record["threads"], int), _positive(record["shown"], float), onednn, points)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
@@ -310,6 +315,15 @@ def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     low = ("sdpa_in_float32",) if dtype == torch.bfloat16 else ()
     of_head = ("by_head",) if tokens <= _HEAD_TOKENS else ()
     return ("sdpa", *low, *of_head, *(("explicit",) if tokens <= SHORT_TOKENS else ()))
+
+
+# Where the libraries are so near, it does not matter which is taken.
+_GAINS = 1.25
+
+
+def takes_onednn() -> bool:
+    """Whether linear layers in float32 on a CPU are oneDNN's here: by the numbers that choose, which a run records."""
+    return current().onednn > _GAINS and products.has_onednn()
 
 
 def of_one_form(name: str) -> Costs:

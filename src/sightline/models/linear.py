@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 
-from sightline.attention.products import onednn_gains, product_of, times_transposed
+from sightline.attention.costs import takes_onednn
+from sightline.attention.products import product_of, times_transposed
 from sightline.kept import transforming
 
 # What is put around a layer's call, of it alone and of all modules.
@@ -32,10 +33,10 @@ def _hooked(layer: nn.Module) -> bool:
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x W^T + b, as `F.linear`: [..., inputs] -> [..., outputs].
 
-    In float32 on a CPU oneDNN computes it where it was measured to be the faster library and where attention's products
-    take it too (`attention.products`); the last bits are other ones than those of torch's own product.
+    In float32 on a CPU oneDNN computes it where it is the faster library (`attention.costs`) and where attention's
+    products take it too (`attention.products`); the last bits are other ones than those of torch's own product.
     """
-    if torch.compiler.is_compiling() or not (_plain(x) and _plain(weight)) or _watched() or not onednn_gains():
+    if torch.compiler.is_compiling() or not (_plain(x) and _plain(weight)) or _watched() or not takes_onednn():
         return F.linear(x, weight, bias)
     if not weight.is_contiguous():
         return F.linear(x, weight, bias)
