@@ -1,0 +1,201 @@
+"""What forms cost: between what was measured, kept for the next process, and never measured in a call."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from sightline import runtime
+from sightline.attention import calibrate, costs
+from sightline.attention.calibrate import ALL_GROUPS, calibrated, computed_by, for_long_work
+from sightline.attention.costs import Costs, Group, Point, current, dense_forms, using
+from sightline.errors import InputError
+from tests.attention.given import pattern
+
+GROUP = Group("float32", "forward", 64)
+ASKED = {"training": False, "head_dim": 64, "images": 1}
+
+
+def of(**forms: list[Point]) -> Costs:
+    return Costs(runtime.processor(), torch.__version__, torch.get_num_threads(), points={GROUP: forms})
+
+
+@pytest.fixture
+def nothing_known(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A processor that nobody has measured, and a folder of the user's own."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(costs, "_shipped", list)
+    monkeypatch.setattr(costs, "_MEASURED", {})
+    costs.found.cache_clear()
+    yield tmp_path / "cache"
+    costs.found.cache_clear()
+
+
+def test_between_and_beyond_what_was_measured() -> None:
+    # As many images as a batch has at each size.
+    many = costs.images_of_batch(1)
+    made = of(sdpa=[Point(100, 8.0, 2.0), Point(400, 2.0, 2.0)])
+    alone = [made.predicted(GROUP, "sdpa", tokens, 1) for tokens in (50, 100, 200, 400, 800)]
+    assert alone == pytest.approx([8.0, 8.0, 4.0, 2.0, 2.0])
+    assert made.predicted(GROUP, "sdpa", 100, many) == pytest.approx(2.0)
+    assert 2.0 < made.predicted(GROUP, "sdpa", 100, 2) < 8.0
+
+
+def test_the_nearest_width_and_the_first_where_nothing_is_known() -> None:
+    wide = Group("float32", "forward", 16)
+    made = Costs("any", "any", 1, points={GROUP: {"tiles": [Point(1, 1, 1)]}, wide: {"sdpa": [Point(1, 1, 1)]}})
+    asked = {"training": False, "images": 1, "tokens": 10}
+    forms = ("explicit", "sdpa", "tiles")
+    assert made.fastest(forms, torch.float32, head_dim=96, **asked) == "tiles"
+    assert made.fastest(forms, torch.float32, head_dim=24, **asked) == "sdpa"
+    assert made.fastest(forms, torch.float64, head_dim=24, **asked) == "explicit"
+    assert set(made.of_width(96).points) == {GROUP}
+    # Of those that are asked about, and measured.
+    assert made.fastest(("explicit",), torch.float32, head_dim=96, **asked) == "explicit"
+
+
+def test_what_is_shown_makes_sparse_forms_dearer() -> None:
+    made = Costs("any", "any", 1, shown=0.5, points={GROUP: {"sdpa": [Point(1, 1.5, 1.5)], "tiles": [Point(1, 1, 1)]}})
+    choose = lambda shown: made.fastest(("sdpa", "tiles"), torch.float32, tokens=9, shown=shown, **ASKED)  # noqa: E731
+    assert [choose(shown) for shown in (0.3, 0.5, 1.0)] == ["tiles", "tiles", "sdpa"]
+
+
+def test_shares_that_patterns_show() -> None:
+    shares = [
+        costs.shown_by(pattern(name).terms) for name in ("lookhere_45", "lookhere_90", "lookhere_180", "alibi_2d")
+    ]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    # Of 12 heads 8 see half a plane and 4 everything; the exact counts of a 64 x 64 grid are .421, .504 and .671.
+    assert shares[:3] == pytest.approx([0.421, 0.504, 0.671], abs=0.03)
+    both = pattern("lookhere_90") + pattern("lookhere_90")
+    assert costs.shown_by(both.terms) == shares[1]
+
+
+def test_records_come_back() -> None:
+    made = of(sdpa=[Point(17, 2.0, 1.5)], tiles=[Point(17, 3.0, 2.5), Point(65, 1.0, 1.0)])
+    found = Costs.of_record(json.loads(json.dumps(made.as_record())), "here")
+    assert found.as_record() == made.as_record()
+    assert found.points == made.points
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"groups": 3}, {"groups": [{}]}, {"threads": 0}, {"threads": True}, {"shown": math.nan}, {"onednn": -1},
+        {"groups": [{**GROUP._asdict(), "forms": {"sdpa": [[17, 1.0]]}}]},
+        {"groups": [{**GROUP._asdict(), "forms": {"sdpa": [[17, 0.0, 1.0]]}}]},
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_refused_in_a_line(change) -> None:
+    with pytest.raises(InputError, match=r"x\.json: holds no costs of attention") as raised:
+        Costs.of_record({**of(sdpa=[Point(17, 1, 1)]).as_record(), **change}, "x.json")
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_kept_is_found_again(nothing_known) -> None:
+    assert not current().points
+    made = of(tiles=[Point(17, 1, 1)])
+    place = costs.keep(made)
+    assert place is not None
+    assert place.is_relative_to(nothing_known)
+    for forget in (False, True):
+        if forget:
+            costs._MEASURED.clear()
+            costs.found.cache_clear()
+        assert current().as_record() == made.as_record()
+    with using(of(sdpa=[Point(17, 1, 1)])) as _:
+        assert "sdpa" in current().points[GROUP]
+    assert "tiles" in current().points[GROUP]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"processor": 1}', "another"])
+def test_what_cannot_be_read_or_is_of_another_is_as_if_it_were_not_there(nothing_known, content: str) -> None:
+    path = costs.kept_file(torch.get_num_threads())
+    path.parent.mkdir(parents=True)
+    if content == "another":
+        content = json.dumps({**of(tiles=[Point(17, 1, 1)]).as_record(), "processor": "another"})
+    path.write_text(content)
+    assert not current().points
+
+
+def test_a_folder_that_cannot_be_written_keeps_them_in_the_process(nothing_known) -> None:
+    nothing_known.write_text("a file")
+    assert costs.keep(of(tiles=[Point(17, 1, 1)])) is None
+    assert "tiles" in current().points[GROUP]
+
+
+def test_what_ships_is_whole() -> None:
+    assert costs._shipped()
+    for one in costs._shipped():
+        assert set(one.points) == set(ALL_GROUPS)
+        for group, forms in one.points.items():
+            needed = {*dense_forms(getattr(torch, group.dtype), 17), *costs.SPARSE_FORMS}
+            assert needed <= set(forms)
+            assert all(points == sorted(points) for points in forms.values())
+
+
+def test_a_long_work_measures_what_is_not_known_once(nothing_known, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Group] = []
+    monkeypatch.setattr(calibrate, "_measured", lambda group: measured.append(group) or {"tiles": [Point(17, 1, 1)]})
+    monkeypatch.setattr(calibrate, "onednn_gains", lambda: 1.0)
+    other = GROUP._replace(work="training")
+    for pairs, groups, expected in [
+        (10**9, [GROUP], []),
+        (10**12, [GROUP], [GROUP]),
+        (10**12, [GROUP, other], [GROUP, other]),
+        (10**12, [GROUP, other], [GROUP, other]),
+    ]:
+        found = for_long_work(groups, pairs)
+        assert measured == expected
+        assert set(found.points) == set(expected)
+    # A call never does.
+    assert current().fastest(("sdpa", "tiles"), torch.bfloat16, tokens=10**4, **ASKED) == "sdpa"
+    assert len(measured) == 2
+
+
+def test_all_processes_choose_by_the_numbers_of_the_first(nothing_known) -> None:
+    told = []
+
+    class Rank:
+        size = 2
+
+        def __init__(self, first: bool) -> None:
+            self.first = first
+
+        def told(self, value):
+            told.append(value)
+            return told[0]
+
+    costs.keep(of(tiles=[Point(17, 1, 1)]))
+    first = for_long_work([GROUP], 0, Rank(True))
+    costs.keep(of(sdpa=[Point(17, 1, 1)]))
+    second = for_long_work([GROUP], 0, Rank(False))
+    assert told[1] is None
+    assert first.as_record() == second.as_record()
+
+
+@pytest.mark.parametrize("group", [GROUP, Group("bfloat16", "training", 16)])
+def test_every_form_is_measured(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_SIDES", (4, 18))
+    chance = torch.get_rng_state()
+    found = calibrated([group])
+    assert torch.equal(torch.get_rng_state(), chance), "measuring leaves nothing to chance elsewhere"
+    assert found.is_of_here
+    assert 0.45 < found.shown < 0.6
+    forms, dtype = found.points[group], getattr(torch, group.dtype)
+    plain = {one + costs.PLAIN for one in costs.OF_PRODUCTS}
+    assert set(forms) == {*dense_forms(dtype, 17), *costs.SPARSE_FORMS} | plain
+    assert [point.tokens for point in forms["sdpa"]] == [17, 325]
+    assert [point.tokens for point in forms["explicit"]] == [17], "its weights are not kept beyond"
+    assert all(point.alone > 0 and point.beside > 0 for points in forms.values() for point in points)
+
+
+def test_a_form_alone_computes_whatever_it_can() -> None:
+    for name in ("tiles", "tiles" + costs.PLAIN, "by_head", "sdpa"):
+        with computed_by(name), torch.no_grad():
+            chosen = costs.sparse_choice(pattern("lookhere_90"), 100, 1, torch.float32, 64)
+            assert chosen == name.removesuffix(costs.PLAIN)
