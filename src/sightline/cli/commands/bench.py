@@ -174,7 +174,7 @@ def calibrate(
             form = costs.fastest(forms, dtype, tokens=tokens, images=images, shown=costs.shown, **asked)
             took = [costs.predicted(group, one, tokens, images, costs.shown) for one in (form, "sdpa")]
             lines.append((*group, tokens, form, *(f"{one:.2f}" for one in took)))
-    print("The fastest form with a directed pattern, in nanoseconds for a pair of query and key of a head:")
+    print("The fastest form with a directed pattern, and nanoseconds for a pair of tokens:")
     print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
     print(f"{where}.")
 
