@@ -185,7 +185,7 @@ def _cases(quick: bool) -> list[tuple[str, int, int, torch.dtype, bool]]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.usual("attention", "heads of 64, four sizes, fewer rounds: three minutes")
+    parser.usual("attention_forms", "heads of 64, four sizes, fewer rounds: three minutes")
     chosen = parser.begin()
     # What a model's pass says of the heap, before the first layer.
     pass_of_size("attention")

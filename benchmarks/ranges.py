@@ -21,7 +21,8 @@ END = "<!-- {}: end -->"
 
 _DTYPES = ("float32", "bfloat16")
 _PASSES = {"forward": "forward", "forward+backward": "with backward"}
-_BASELINES = {"sdpa_dense_bias": "over a ready dense bias", "sdpa_no_bias": "over no bias at all"}
+_BASELINES = {"ready_bias": "over a ready dense bias", "no_bias": "over no bias at all"}
+_OF_MODEL = {"sdpa_dense_bias": "over stored biases", "sdpa_no_bias": "over no position encoding"}
 
 
 def rows(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
@@ -52,25 +53,56 @@ def runs(found: Iterable[dict[str, Any]]) -> str:
     return str(len({(one["hardware"], one["commit"], one.get("note")) for one in found}))
 
 
-def table(attention: Sequence[dict[str, Any]], model: Sequence[dict[str, Any]]) -> str:
-    """Markdown: one line a subject, size, dtype and pass."""
+def table(attention: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a size, dtype and pass of a ViT-B's layer with LookHere-90, and for heads of other widths how
+    far what is chosen is from the fastest of all forms at worst."""
+    kept = [row for row in attention if row["encoding"] == "lookhere_90" and row["threads"] == 1]
+    kept = [row for row in kept if row["device"] == "cpu"]
     lines = [
-        f"| | tokens | | {' | '.join(_BASELINES.values())} | runs |",
-        "|---|---|---|---|---|---|",
+        f"| tokens | | chosen | over the fastest of all | {' | '.join(_BASELINES.values())} | error over SDPA's | runs |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for subject, found in (("one ViT-B layer", attention), ("a whole ViT-B", model)):
-        kept = [row for row in found if row["subject"] == "auto" and row["encoding"] == "lookhere_90"]
-        kept = [row for row in kept if row["baseline"] in _BASELINES and row["threads"] == 1 and row["device"] == "cpu"]
-        for tokens in sorted({row["tokens"] for row in kept}):
-            for dtype in _DTYPES:
-                for direction, said in _PASSES.items():
-                    here = [
-                        row for row in kept if (row["tokens"], row["dtype"], row["pass"]) == (tokens, dtype, direction)
-                    ]
-                    cells = [in_words([row for row in here if row["baseline"] == one]) for one in _BASELINES]
-                    if here:
-                        lines.append(f"| {subject} | {tokens} | {dtype}, {said} | {' | '.join(cells)} | {runs(here)} |")
+    for case in _cases(kept, "head_dim", "tokens", "dtype", "pass"):
+        head_dim, tokens, dtype, direction = case
+        if head_dim != 64:
+            continue
+        here = _of(kept, case, "head_dim", "tokens", "dtype", "pass")
+        forms = ", ".join(sorted({row["chosen"] for row in here}))
+        cells = [in_words([row for row in here if row["baseline"] == one]) for one in _BASELINES]
+        error = max(row["errors"][0] for row in here)
+        words = f"{dtype}, {_PASSES[direction]} | {forms} | {in_words([row for row in here if row['fastest']])}"
+        lines.append(f"| {tokens} | {words} | {' | '.join(cells)} | {error:.2f} | {runs(here)} |")
+    worst = [row for row in kept if row["fastest"] and row["head_dim"] != 64]
+    if worst:
+        one = min(worst, key=lambda row: row["ratio"])
+        where = f"{one['tokens']} tokens, {one['dtype']}, {_PASSES[one['pass']]}"
+        lines += [
+            "",
+            f"Of 12 heads of {one['head_dim']}, over the fastest of all at worst {one['ratio']:.2f} ({where}).",
+        ]
     return "\n".join(lines)
+
+
+def models(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a size, dtype and pass of whole models with LookHere-90."""
+    kept = [row for row in found if row["subject"] == "auto" and row["encoding"] == "lookhere_90"]
+    kept = [row for row in kept if row["baseline"] in _OF_MODEL and row["threads"] == 1 and row["device"] == "cpu"]
+    lines = [f"| a whole ViT-B, tokens | | {' | '.join(_OF_MODEL.values())} | runs |", "|---|---|---|---|---|"]
+    for case in _cases(kept, "tokens", "dtype", "pass"):
+        here = _of(kept, case, "tokens", "dtype", "pass")
+        cells = [in_words([row for row in here if row["baseline"] == one]) for one in _OF_MODEL]
+        lines.append(f"| {case[0]} | {case[1]}, {_PASSES[case[2]]} | {' | '.join(cells)} | {runs(here)} |")
+    return "\n".join(lines)
+
+
+def _cases(found: Sequence[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    """What rows differ in, float32 before bfloat16."""
+    every = {tuple(row[name] for name in names) for row in found}
+    return sorted(every, key=lambda case: [_DTYPES.index(one) if one in _DTYPES else one for one in case])
+
+
+def _of(found: Sequence[dict[str, Any]], case: tuple[Any, ...], *names: str) -> list[dict[str, Any]]:
+    return [row for row in found if tuple(row[name] for name in names) == case]
 
 
 def demonstration(found: Sequence[dict[str, Any]]) -> str:
@@ -175,7 +207,8 @@ def _order(row: dict[str, Any]) -> str:
 def blocks() -> dict[str, str]:
     """What stands between each pair of markers, by their name."""
     return {
-        "ranges": table(rows("attention"), rows("model")),
+        "ranges": table(rows("attention_forms")),
+        "whole models": models(rows("model")),
         "demonstration": demonstration(rows("demo")),
         "segmentation": segmentation(rows("search_curves")),
         "comparison": comparison(rows("compare") if (RESULTS / "compare.jsonl").exists() else []),
