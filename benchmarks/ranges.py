@@ -26,7 +26,9 @@ _OF_MODEL = {"sdpa_dense_bias": "over stored biases", "sdpa_no_bias": "over no p
 
 
 def rows(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
-    """The rows of one file."""
+    """The rows of one file, none where there is no such file yet."""
+    if not (results / f"{name}.jsonl").is_file():
+        return []
     return [json.loads(line) for line in (results / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() if line]
 
 
@@ -58,10 +60,8 @@ def table(attention: Sequence[dict[str, Any]]) -> str:
     far what is chosen is from the fastest of all forms at worst."""
     kept = [row for row in attention if row["encoding"] == "lookhere_90" and row["threads"] == 1]
     kept = [row for row in kept if row["device"] == "cpu"]
-    lines = [
-        f"| tokens | | chosen | over the fastest of all | {' | '.join(_BASELINES.values())} | error over SDPA's | runs |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ["tokens", "", "chosen", "over the fastest of all", *_BASELINES.values(), "error over SDPA's", "runs"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for case in _cases(kept, "head_dim", "tokens", "dtype", "pass"):
         head_dim, tokens, dtype, direction = case
         if head_dim != 64:
@@ -78,8 +78,22 @@ def table(attention: Sequence[dict[str, Any]]) -> str:
         where = f"{one['tokens']} tokens, {one['dtype']}, {_PASSES[one['pass']]}"
         lines += [
             "",
-            f"Of 12 heads of {one['head_dim']}, over the fastest of all at worst {one['ratio']:.2f} ({where}).",
+            f"With heads of {one['head_dim']} over the fastest of all at worst {one['ratio']:.2f} ({where}).",
         ]
+    return "\n".join(lines)
+
+
+def ratios(found: Sequence[dict[str, Any]], *names: str, wanted: str = "at least") -> str:
+    """Markdown: one line for what rows of one benchmark differ in by these names, with the interval of the worst run
+    and what was wanted of it."""
+    kept = [row for row in found if row.get("wanted") is not None and row["threads"] == 1 and row["device"] == "cpu"]
+    lines = [f"| {' | '.join(names)} | ratio | of the worst run | wanted | runs |", "|---" * (len(names) + 4) + "|"]
+    for case in dict.fromkeys(tuple(row[name] for name in names) for row in kept):
+        here = _of(kept, case, *names)
+        worst = (min if wanted == "at least" else max)(here, key=lambda row: row["ratio"])
+        interval = "{:.2f} to {:.2f}".format(*worst["interval"])
+        said = " | ".join(map(str, case))
+        lines.append(f"| {said} | {in_words(here)} | {interval} | {wanted} {worst['wanted']:.3g} | {runs(here)} |")
     return "\n".join(lines)
 
 
@@ -209,9 +223,14 @@ def blocks() -> dict[str, str]:
     return {
         "ranges": table(rows("attention_forms")),
         "whole models": models(rows("model")),
+        "beside timm": ratios(rows("beside_timm"), "model", "encoding", "dtype", "pass"),
+        "packs": ratios([row for row in rows("packing") if "wanted" in row], "baseline", "dtype", "images"),
+        "tiny packs": ratios(rows("tiny_packs"), "encoding", "dtype", wanted="at most"),
+        "predict": ratios(rows("predict"), "model", "precision"),
+        "onnx": ratios(rows("onnx_time"), "model", "batch", "shape"),
         "demonstration": demonstration(rows("demo")),
         "segmentation": segmentation(rows("search_curves")),
-        "comparison": comparison(rows("compare") if (RESULTS / "compare.jsonl").exists() else []),
+        "comparison": comparison(rows("compare")),
     }
 
 
