@@ -85,6 +85,10 @@ def test_records_come_back() -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"groups": [{**GROUP._asdict(), "dtype": "float99", "forms": {"sdpa": [[17, 1.0, 1.0]]}}]},
+        {"groups": [{**GROUP._asdict(), "dtype": "nn", "forms": {"sdpa": [[17, 1.0, 1.0]]}}]},
+        {"groups": [{**GROUP._asdict(), "work": "sleep", "forms": {"sdpa": [[17, 1.0, 1.0]]}}]},
+        {"groups": [{**GROUP._asdict(), "forms": {"sdpa": [[65, 1.0, 1.0], [17, 1.0, 1.0]]}}]},
         {"groups": 3}, {"groups": [{}]}, {"threads": 0}, {"threads": True}, {"shown": math.nan}, {"onednn": -1},
         {"groups": [{**GROUP._asdict(), "forms": {"sdpa": [[17, 1.0]]}}]},
         {"groups": [{**GROUP._asdict(), "forms": {"sdpa": [[17, 0.0, 1.0]]}}]},
@@ -120,6 +124,14 @@ def test_what_cannot_be_read_or_is_of_another_is_as_if_it_were_not_there(nothing
         content = json.dumps({**of(tiles=[Point(17, 1, 1)]).as_record(), "processor": "another"})
     path.write_text(content)
     assert not current().points
+
+
+def test_a_folder_that_cannot_be_reached_is_as_if_it_were_not_there(tmp_path, nothing_known, monkeypatch) -> None:
+    """As a home that another user may not enter: no call of a model fails for it."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / ("x" * 300)))
+    assert not current().points
+    assert costs.keep(of(tiles=[Point(17, 1, 1)])) is None
+    assert "tiles" in current().points[GROUP]
 
 
 def test_a_folder_that_cannot_be_written_keeps_them_in_the_process(nothing_known) -> None:

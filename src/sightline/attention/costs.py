@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -189,13 +190,7 @@ class Costs:
         """
         try:
             points = {
-                Group(str(one["dtype"]), one["work"], _positive(one["head_dim"], int)): {
-                    str(form): [
-                        Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in of
-                    ]
-                    for form, of in one["forms"].items()
-                    if of
-                }
+                _group_of(one): {str(form): _points_of(of) for form, of in one["forms"].items() if of}
                 for one in record["groups"]
             }
             names = str(record["processor"]), str(record["torch"])
@@ -205,6 +200,20 @@ class Costs:
             raise InputError(
                 f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
             ) from error
+
+
+def _group_of(record: Any) -> Group:
+    dtype, work = record["dtype"], record["work"]
+    if not isinstance(getattr(torch, dtype, None), torch.dtype) or work not in get_args(Pass):
+        raise ValueError(dtype, work)
+    return Group(dtype, work, _positive(record["head_dim"], int))
+
+
+def _points_of(record: Any) -> list[Point]:
+    points = [Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in record]
+    if any(point.tokens >= after.tokens for point, after in itertools.pairwise(points)):
+        raise ValueError(record)
+    return points
 
 
 def _positive(value: Any, kind: type) -> Any:
@@ -243,7 +252,7 @@ def found(threads: int) -> Costs:
 def kept(threads: int) -> Costs | None:
     """What was measured here with this torch and so many threads, where it is kept and can be read."""
     path = kept_file(threads)
-    if threads in _MEASURED or path is None or not path.is_file():
+    if threads in _MEASURED or path is None:
         return _MEASURED.get(threads)
     try:
         costs = Costs.of_record(read_json(path, "costs of attention"), str(path))

@@ -192,9 +192,9 @@ def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, elements: int
     """attended(q, *given), whose bias of so many elements is made again for the backward pass: SDPA keeps its mask, a
     bias a layer.
 
-    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms, which have
-    neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and elements > 4 * q.numel() and not transforming():
+    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms and traces,
+    which have neither such saving nor the hooks that checkpoints need."""
+    if torch.is_grad_enabled() and elements > 4 * q.numel() and not _recorded():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 
@@ -252,7 +252,7 @@ def _one_image(
     images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
     # The fused kernel alone needs no second pass of attention where the bias is made anew for the backward pass.
-    again = pattern.directed and q.device.type == "cpu" and fused_kernel() is not None and not transforming()
+    again = pattern.directed and q.device.type == "cpu" and fused_kernel() is not None and not _recorded()
     again = again and torch.is_grad_enabled()
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
@@ -285,10 +285,16 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
     return blocks
 
 
+def _recorded() -> bool:
+    """Whether a transform or a trace follows each operator: it knows torch's own alone, and those of a trace are the
+    same with gradients and without."""
+    return transforming() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+
+
 def form_of(q: Tensor, k: Tensor, rows: int) -> FormName:
     """The name of the form that costs least here for images of so many tokens; of a pack, for each image alone."""
     tokens = k.shape[-2]
-    if torch.compiler.is_compiling() or q.device.type != "cpu" or transforming():
+    if torch.compiler.is_compiling() or q.device.type != "cpu" or _recorded():
         return "sdpa"
     forms = dense_forms(q.dtype, tokens)
     return cast(FormName, chosen_form(forms, q.dtype, head_dim=q.shape[-1], tokens=tokens, images=rows))
