@@ -79,7 +79,7 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
 
 def _heads(tokens: int) -> int:
     """Of short images more, since a call's own time weighs more in fewer."""
-    return len(_VIEWS) * (2 if tokens < 1000 else 1)
+    return len(_VIEWS) * (4 if tokens <= 100 else 2 if tokens < 1000 else 1)
 
 
 @functools.cache
@@ -142,7 +142,8 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
 
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     forms = all_forms(dtype, layout.slots)
-    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS]
+    # A training's sizes come again.
+    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS and group.work == "forward"]
     names = [one for one in (*forms, *plain) if one not in dropped]
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):

@@ -63,8 +63,9 @@ class Group(NamedTuple):
 
 
 def images_of_batch(tokens: int) -> int:
-    """How many images a batch of about 2,000 tokens has: with fewer, what is made once for all of them weighs more."""
-    return max(1, min(64, 2048 // tokens))
+    """How many images a measured batch has, of 2,000 tokens or more: with fewer, what is made once for all of them
+    weighs more."""
+    return 64 if tokens <= 100 else max(1, 2048 // tokens)
 
 
 @dataclass(frozen=True, eq=False)
