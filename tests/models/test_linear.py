@@ -69,6 +69,13 @@ def test_what_needs_no_gradient_has_none(frozen: int, taken: list[torch.Size]) -
     assert len(taken) == 3 - (frozen < 2)
 
 
+def test_a_bias_may_be_all_that_learns(taken: list[torch.Size]) -> None:
+    x, weight, bias = given(3)
+    affine(x, weight, bias.requires_grad_()).sum().backward()  # type: ignore[union-attr]
+    assert torch.equal(bias.grad, torch.full((40,), 3.0))  # type: ignore[union-attr]
+    assert len(taken) == 1
+
+
 def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:
     _, weight, bias = given(3)
     wide = torch.randn(2, 5, 50)

@@ -63,7 +63,7 @@ class Group(NamedTuple):
 
 def images_of_batch(tokens: int) -> int:
     """How many images a batch of about 4,100 tokens has: with fewer, what is made once for all of them weighs more."""
-    return max(1, min(64, 4100 // tokens))
+    return max(1, min(64, 4100 // max(1, tokens)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +231,8 @@ def using(costs: Costs) -> Iterator[None]:
     try:
         yield
     finally:
-        _USED.remove(costs)
+        # The last of equal ones: they may be used inside each other.
+        del _USED[len(_USED) - 1 - _USED[::-1].index(costs)]
 
 
 @functools.cache
