@@ -15,7 +15,7 @@ from sightline.attention import packs
 from sightline.attention.backends.base import Backend
 from sightline.attention.by_head import by_head
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
-from sightline.attention.costs import chosen_form, dense_forms
+from sightline.attention.costs import SHORT_TOKENS, chosen_form, dense_forms
 from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype, explicit, explicit_attention, sdpa
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
@@ -41,9 +41,10 @@ class Dense(Backend):
     ) -> Tensor:
         if len(keys.segments) == 1:
             whole = _Run(queries.segments[0], keys.segments[0], 1)
-            # A short image alone is a pack of one, and gives the same numbers.
+            # A short image alone is a pack of one, and gives the same numbers. Of a longer one `by_head` may take .7 of
+            # the time of a pack's kernel.
             pack = _whole(q, k, v, pattern, [whole], queries, keys) if q.shape[0] == 1 else None
-            if pack is None or not pack.parts[0].short:
+            if pack is None or not (pack.parts[0].short or keys.slots <= SHORT_TOKENS):
                 (form,) = _forms(q, k, pattern, [whole], queries, keys)
                 return _one_image(q, k, v, pattern, whole, queries, keys, form)
             return packs.attended(q, k, v, pack)
@@ -248,11 +249,13 @@ def _one_image(
         made = None if made is None else made.to(dtype)
         return with_output(q, k, v, made, pattern, pairs) if pattern.made_of("attention") else computed(q, k, v, made)
 
-    # What the explicit form keeps for the backward pass costs less than making it again.
-    if bias is not None or torch.compiler.is_compiling() or (form is explicit and torch.is_grad_enabled()):
+    if bias is not None or torch.compiler.is_compiling():
         return biased(q, k, v)
     images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
+    # What the explicit form keeps for the backward pass costs less than making it again.
+    if form is explicit and torch.is_grad_enabled() and q.shape[1] * pairs * dtype.itemsize <= BIAS_BYTES:
+        return biased(q, k, v)
     # The fused kernel alone needs no second pass of attention where the bias is made anew for the backward pass.
     again = pattern.directed and torch.is_grad_enabled() and fused_kernel() is not None and may_take_steps(q, k, v)
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
