@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 T = TypeVar("T")
 
@@ -104,6 +105,19 @@ def transforming() -> bool:
     no."""
     asked = getattr(torch._C, "_are_functorch_transforms_active", None)
     return asked is not None and not torch.compiler.is_compiling() and asked()
+
+
+def watched() -> bool:
+    """Whether something looks for torch's own operators or knows no others: a transform, a tracer, a mode that counts
+    or replaces operators, derivatives of the forward mode."""
+    if transforming() or torch._C._get_tracing_state() is not None:
+        return True
+    return torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0
+
+
+def is_plain(x: object) -> bool:
+    """Whether it is a tensor as others are, on a CPU, and no subclass with operators of its own."""
+    return type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"  # type: ignore[union-attr]
 
 
 def born_free(make: Callable[[], T]) -> T:

@@ -116,6 +116,18 @@ def test_what_is_kept_is_found_again(nothing_known) -> None:
     assert "tiles" in current().points[GROUP]
 
 
+def test_numbers_may_be_used_inside_each_other() -> None:
+    one, other = of(tiles=[Point(17, 1, 1)]), of(sdpa=[Point(17, 1, 1)])
+    seen = []
+    with using(one):
+        with using(other):
+            with using(one):
+                seen.append(current())
+            seen.append(current())
+        seen.append(current())
+    assert all(found is expected for found, expected in zip(seen, (one, other, one), strict=True))
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"processor": 1}', "another"])
 def test_what_cannot_be_read_or_is_of_another_is_as_if_it_were_not_there(nothing_known, content: str) -> None:
     path = costs.kept_file(torch.get_num_threads())

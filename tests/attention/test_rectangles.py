@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import coverage
+from sightline.attention import coverage, use_backend
 from sightline.attention.backends import rectangles
 from sightline.attention.backends.rectangles import _Plan
 from sightline.attention.costs import of_one_form, using
@@ -43,7 +43,7 @@ def test_as_the_reference(name: str, prefix: int) -> None:
         TokenLayout.packed([(3, 5), (1, 7), (5, 9)], num_prefix_tokens=prefix),
     ):
         what, qkv = pattern(name, **PATTERNS[name]), random_qkv(layout)
-        with using(of_one_form("rectangles")):
+        with use_backend("rectangles"):
             assert dispatch(what, layout, layout, qkv[0]).name == "rectangles"
         found = with_gradients("rectangles", qkv, what, layout)
         assert_close(found, with_gradients("dense", qkv, what, layout), 1e-5, 1e-4)

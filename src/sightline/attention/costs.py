@@ -241,7 +241,8 @@ def using(costs: Costs) -> Iterator[None]:
     try:
         yield
     finally:
-        _USED.remove(costs)
+        # The last of equal ones: they may be used inside each other.
+        del _USED[len(_USED) - 1 - _USED[::-1].index(costs)]
 
 
 @functools.cache

@@ -55,6 +55,10 @@ FORMS: dict[FormName, Form] = {
 }
 
 
+OF_SDPA = ("sdpa", "sdpa_in_float32")
+"""Those in which a row that is masked whole gives zeros."""
+
+
 def bias_dtype(form: Form, dtype: torch.dtype) -> torch.dtype:
     """Of the bias that a form wants for queries of `dtype`."""
     return dtype if form is sdpa else torch.promote_types(dtype, torch.float32)
@@ -66,7 +70,7 @@ _CHUNK_BYTES = 2**20
 
 def _chunks(q: Tensor, k: Tensor) -> list[slice]:
     """The images, by so many at a time."""
-    step = max(1, _CHUNK_BYTES // (4 * q.shape[1] * q.shape[2] * k.shape[2]))
+    step = max(1, _CHUNK_BYTES // max(1, 4 * q.shape[1] * q.shape[2] * k.shape[2]))
     return [slice(first, first + step) for first in range(0, q.shape[0], step)]
 
 
@@ -137,4 +141,4 @@ class _Explicit(torch.autograd.Function):
 
 def _matrices(x: Tensor) -> Tensor:
     """[rows, heads, tokens, head_dim] -> [rows * heads, tokens, head_dim]."""
-    return x.reshape(-1, *x.shape[2:])
+    return x.flatten(0, 1)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sightline.kept import is_plain, watched
+
 
 class Kernel(NamedTuple):
     """`forward(q, k, v, attn_mask=mask)` gives the output and the logarithms of the sums [rows, heads, queries];
@@ -31,6 +33,20 @@ def fused_kernel() -> Kernel | None:
     return None if None in found else Kernel(*found)  # pyright: ignore[reportArgumentType]
 
 
+def may_take_steps(*tensors: Tensor) -> bool:
+    """Whether attention of these may be a step of our own, which is differentiated once: they are plain tensors on a
+    CPU, nothing looks for torch's operators, and its fused attention is not switched off, as it is by whoever wants
+    second derivatives (`torch.nn.attention.sdpa_kernel`)."""
+    if torch.compiler.is_compiling() or not all(map(is_plain, tensors)) or watched():
+        return False
+    return torch.backends.cuda.flash_sdp_enabled()
+
+
+def in_rows(x: Tensor) -> Tensor:
+    """[..., head_dim] whose channels stand side by side: the operators read no others, and do not say so."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def attend_with_remade(q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tensor], wide: torch.dtype) -> Tensor:
     """Fused attention in the precision `wide` with a bias that is made for each pass and not kept between them.
 
@@ -41,7 +57,7 @@ def attend_with_remade(q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tenso
     Returns:
         [rows, heads, queries, head_dim], of q's dtype.
     """
-    return _WithRemade.apply(q, k, v, bias, wide)  # pyright: ignore[reportReturnType]
+    return _WithRemade.apply(*map(in_rows, (q, k, v)), bias, wide)  # pyright: ignore[reportReturnType]
 
 
 class _WithRemade(torch.autograd.Function):

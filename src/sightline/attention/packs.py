@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from sightline.attention.kernel import fused_kernel
 from sightline.errors import InputError
-from sightline.kept import transforming
+from sightline.kept import is_plain, transforming
 
 # Most patches of an image, in widths of a head, whose attention weights are kept: as much memory as the hidden layer of
 # an MLP. So far, products and a softmax are also faster than the fused kernel (docs/LOG.md).
@@ -61,10 +61,11 @@ def takes(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> bool:
     """Whether such tensors are computed here: plain ones of one row on a CPU, each image with a slot at least."""
     if torch.compiler.is_compiling() or q.shape[0] != 1 or transforming():
         return False
-    plain = all(type(one) is Tensor and one.device.type == "cpu" and one.stride(-1) == 1 for one in (q, k, v))
+    plain = all(is_plain(one) and one.stride(-1) == 1 for one in (q, k, v))
     there = all(part.queries and part.keys for part in pack.parts)
-    fused = torch.backends.cuda.flash_sdp_enabled() and fused_kernel() is not None
-    return plain and there and (fused or all(part.short for part in pack.parts))
+    # Who switches the fused kernel off wants what is differentiated twice.
+    fused = fused_kernel() is not None or all(part.short for part in pack.parts)
+    return plain and there and fused and torch.backends.cuda.flash_sdp_enabled()
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:

@@ -362,13 +362,13 @@ class Spread(NamedTuple):
     def biases(self, pattern: Pattern) -> list[Tensor]:
         """As `Pattern.bias` of each image: float32 [1, heads, slots, slots]."""
         values = self._table(pattern).index_select(1, self.places)
-        return [values[:, start : start + n * n].view(1, -1, n, n) for start, n in self.images]
+        return [values[:, start : start + n * n].view(1, len(values), n, n) for start, n in self.images]
 
     def one_by_one(self, pattern: Pattern) -> Iterator[Tensor]:
         """The same, each made when it is asked for, and the caller's own."""
         table = self._table(pattern)
         for start, n in self.images:
-            yield table.index_select(1, self.places[start : start + n * n]).view(1, -1, n, n)
+            yield table.index_select(1, self.places[start : start + n * n]).view(1, len(table), n, n)
 
     def _table(self, pattern: Pattern) -> Tensor:
         """[heads, 1 + entries], of which the first is that of prefix slots."""

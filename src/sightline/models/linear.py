@@ -7,12 +7,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn.modules import module as modules
 
 from sightline.attention.costs import takes_onednn
 from sightline.attention.products import product_of, times_transposed
-from sightline.kept import transforming
+from sightline.kept import is_plain, watched
 
 # What is put around a layer's call, of it alone and of all modules.
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -36,9 +35,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     In float32 on a CPU oneDNN computes it where it is the faster library (`attention.costs`) and where attention's
     products take it too (`attention.products`); the last bits are other ones than those of torch's own product.
     """
-    if torch.compiler.is_compiling() or not (_plain(x) and _plain(weight)) or _watched() or not takes_onednn():
+    if torch.compiler.is_compiling() or not all(map(_multiplies, (x, weight))) or not weight.is_contiguous():
         return F.linear(x, weight, bias)
-    if not weight.is_contiguous():
+    if torch.is_autocast_enabled("cpu") or watched() or not takes_onednn():
         return F.linear(x, weight, bias)
     # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
     x = x.contiguous()
@@ -54,19 +53,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _Affine.apply(x, weight, bias) if learns else _product(x, weight, bias)  # type: ignore[return-value]
 
 
-def _plain(x: object) -> bool:
-    """Whether it is a tensor as others are, rows of float32 on a CPU."""
-    if type(x) not in (Tensor, nn.Parameter):
-        return False
-    return x.dtype == torch.float32 and x.device.type == "cpu" and x.dim() > 1 and x.numel() > 0  # type: ignore[union-attr]
-
-
-def _watched() -> bool:
-    """Whether something looks for torch's own operator, or knows no other: autocast, a transform, a tracer, a mode
-    that counts or replaces operators."""
-    if torch.is_autocast_enabled("cpu") or transforming() or torch._C._get_tracing_state() is not None:
-        return True
-    return torch._C._len_torch_dispatch_stack() > 0 or forward_ad._current_level >= 0
+def _multiplies(x: Tensor) -> bool:
+    """Whether it is plain rows of float32 on a CPU."""
+    return is_plain(x) and x.dtype == torch.float32 and x.dim() > 1 and x.numel() > 0
 
 
 def _slots(x: Tensor) -> int:

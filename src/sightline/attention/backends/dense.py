@@ -15,12 +15,12 @@ from sightline.attention import packs
 from sightline.attention.backends.base import Backend
 from sightline.attention.by_head import by_head
 from sightline.attention.contextual import Pairs, content_of_scores, with_output
-from sightline.attention.costs import chosen_form, dense_forms
-from sightline.attention.forms import FORMS, FormName, bias_dtype, explicit, explicit_attention, sdpa
-from sightline.attention.kernel import attend_with_remade, fused_kernel
+from sightline.attention.costs import SHORT_TOKENS, chosen_form, dense_forms
+from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype, explicit, explicit_attention, sdpa
+from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
-from sightline.kept import Kept, may_keep, transforming
+from sightline.kept import Kept, may_keep, watched
 from sightline.layout import Segment, TokenLayout
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
@@ -41,10 +41,12 @@ class Dense(Backend):
     ) -> Tensor:
         if len(keys.segments) == 1:
             whole = _Run(queries.segments[0], keys.segments[0], 1)
-            # A short image alone is a pack of one, and gives the same numbers.
+            # A short image alone is a pack of one, and gives the same numbers. Of a longer one `by_head` may take .7 of
+            # the time of a pack's kernel.
             pack = _whole(q, k, v, pattern, [whole], queries, keys) if q.shape[0] == 1 else None
-            if pack is None or not pack.parts[0].short:
-                return _one_image(q, k, v, pattern, whole, queries, keys, q.shape[0])
+            if pack is None or not (pack.parts[0].short or keys.slots <= SHORT_TOKENS):
+                (form,) = _forms(q, k, pattern, [whole], queries, keys)
+                return _one_image(q, k, v, pattern, whole, queries, keys, form)
             return packs.attended(q, k, v, pack)
         return _pack(q, k, v, pattern, queries, keys)
 
@@ -98,16 +100,18 @@ def _pack(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: Tok
         spread = pattern.spread([run.key for run in runs], keys) if 4 * elements <= BIAS_BYTES else None
     cuts = spread is None and 0 < 4 * elements <= BIAS_BYTES and _are_pieces(pattern, runs, keys)
 
+    # Chosen once: what is computed again for the backward pass has to be the same.
+    forms = _forms(q, k, pattern, runs, queries, keys)
+
     def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         outs = []
         biases = itertools.repeat(None) if spread is None or pattern is None else spread.biases(pattern)
         if cuts and pattern is not None:
             biases = _cut_from_wholes(pattern, runs)
         parts = (q.split(lengths[0], 2), k.split(lengths[1], 2), v.split(lengths[1], 2))
-        for run, bias, *qkv in zip(runs, biases, *parts, strict=False):
-            # `form_of` is told the pack's rows: a neighbour of another kind would end a run, and may change no image.
+        for run, form, bias, *qkv in zip(runs, forms, biases, *parts, strict=False):
             qi, ki, vi = map(run.batch, qkv)
-            outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, q.shape[0], bias)).transpose(1, 2))
+            outs.append(run.row(_one_image(qi, ki, vi, pattern, run, queries, keys, form, bias)).transpose(1, 2))
         # Heads of one token side by side, as they are wanted next.
         return (outs[0] if len(outs) == 1 else torch.cat(outs, 1)).transpose(1, 2)
 
@@ -194,7 +198,7 @@ def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, elements: int
 
     Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms and traces,
     which have neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and elements > 4 * q.numel() and not _recorded():
+    if torch.is_grad_enabled() and elements > 4 * q.numel() and not watched():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 
@@ -207,10 +211,9 @@ def _one_image(
     run: _Run,
     queries: TokenLayout,
     keys: TokenLayout,
-    rows: int,
+    form: Form,
     bias: Tensor | None = None,
 ) -> Tensor:
-    form = FORMS[form_of(q, k, rows)]
     if pattern is None:
         return form(q, k, v, None)
     dtype, prefix = bias_dtype(form, q.dtype), queries.num_prefix_tokens
@@ -246,14 +249,15 @@ def _one_image(
         made = None if made is None else made.to(dtype)
         return with_output(q, k, v, made, pattern, pairs) if pattern.made_of("attention") else computed(q, k, v, made)
 
-    # What the explicit form keeps for the backward pass costs less than making it again.
-    if bias is not None or torch.compiler.is_compiling() or (form is explicit and torch.is_grad_enabled()):
+    if bias is not None or torch.compiler.is_compiling():
         return biased(q, k, v)
     images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
+    # What the explicit form keeps for the backward pass costs less than making it again.
+    if form is explicit and torch.is_grad_enabled() and q.shape[1] * pairs * dtype.itemsize <= BIAS_BYTES:
+        return biased(q, k, v)
     # The fused kernel alone needs no second pass of attention where the bias is made anew for the backward pass.
-    again = pattern.directed and q.device.type == "cpu" and fused_kernel() is not None and not _recorded()
-    again = again and torch.is_grad_enabled()
+    again = pattern.directed and torch.is_grad_enabled() and fused_kernel() is not None and may_take_steps(q, k, v)
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
     step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
@@ -285,18 +289,26 @@ def _query_blocks(run: _Run, prefix: int, keys: int) -> list[tuple[slice, Segmen
     return blocks
 
 
-def _recorded() -> bool:
-    """Whether a transform or a trace follows each operator: it knows torch's own alone, and those of a trace are the
-    same with gradients and without."""
-    return transforming() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+def _forms(
+    q: Tensor, k: Tensor, pattern: Pattern | None, runs: list[_Run], queries: TokenLayout, keys: TokenLayout
+) -> list[Form]:
+    """Of each run, by an image alone: a neighbour of another kind would end a run, and may change no image."""
+    # Where its own key is gone, or by what an image shows, a query may see nothing.
+    masks_whole = pattern is not None and (pattern.of_images or queries is not keys)
+    slots = [keys.num_prefix_tokens + run.key.patches for run in runs]
+    return [FORMS[form_of(q, k[:, :, :one], q.shape[0], masks_whole)] for one in slots]
 
 
-def form_of(q: Tensor, k: Tensor, rows: int) -> FormName:
-    """The name of the form that costs least here for images of so many tokens; of a pack, for each image alone."""
+def form_of(q: Tensor, k: Tensor, rows: int, masks_whole: bool = False) -> FormName:
+    """The name of the form that costs least here for images of so many tokens; of a pack, for each image alone.
+
+    Args:
+        masks_whole: a row may be masked whole.
+    """
     tokens = k.shape[-2]
-    if torch.compiler.is_compiling() or q.device.type != "cpu" or _recorded():
+    if not may_take_steps(q, k):
         return "sdpa"
-    forms = dense_forms(q.dtype, tokens)
+    forms = tuple(one for one in dense_forms(q.dtype, tokens) if not masks_whole or one in OF_SDPA)
     return cast(FormName, chosen_form(forms, q.dtype, head_dim=q.shape[-1], tokens=tokens, images=rows))
 
 

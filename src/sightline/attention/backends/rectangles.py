@@ -14,12 +14,11 @@ from torch.autograd.function import once_differentiable
 from sightline.attention.backends.base import Backend
 from sightline.attention.costs import sparse_choice
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.kernel import fused_kernel
+from sightline.attention.kernel import fused_kernel, in_rows, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
 
 # Of queries that see everything: the kernel takes its largest blocks from 768 on (docs/LOG.md).
@@ -40,12 +39,8 @@ class Rectangles(Backend):
             and pattern.directed
             and queries is keys
             and keys.axes == 2
-            and q.device.type == "cpu"
             and q.dtype in (torch.float32, torch.bfloat16)
-            and not torch.compiler.is_compiling()
-            and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-            and type(q) in (Tensor, torch.nn.Parameter)
-            and not transforming()
+            and may_take_steps(q)
             and all(segment.row_major for segment in keys.segments)
             and fused_kernel() is not None
         )
@@ -62,7 +57,7 @@ class Rectangles(Backend):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
         assert pattern is not None
-        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
+        parts = zip(*(in_rows(x).split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
         outs = [_Attention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
         return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
 

@@ -14,12 +14,12 @@ from torch.autograd.function import once_differentiable
 from sightline.attention.backends.base import Backend
 from sightline.attention.costs import sparse_choice
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.kernel import may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.kept import transforming
 from sightline.layout import Segment, TokenLayout
 
 
@@ -35,11 +35,7 @@ class Tiles(Backend):
             and pattern.directed
             and queries is keys
             and keys.axes == 2
-            and q.device.type == "cpu"
-            and not torch.compiler.is_compiling()
-            and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-            and type(q) in (Tensor, torch.nn.Parameter)
-            and not transforming()
+            and may_take_steps(q)
             and all(segment.row_major for segment in keys.segments)
         )
 
