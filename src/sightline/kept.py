@@ -92,9 +92,12 @@ class Kept:
 
 
 def may_keep(device: torch.device) -> bool:
-    """Whether what is made now may be used again: no compiler, no transform of torch.func and no fake tensor is at
-    work, whose sizes are symbols and whose tensors are gone afterwards."""
-    return not torch.compiler.is_compiling() and not transforming() and type(torch.empty(0, device=device)) is Tensor
+    """Whether what is made now may be used again: no compiler, no trace, no transform of torch.func and no fake tensor
+    is at work, whose sizes are symbols and whose tensors are gone afterwards."""
+    # A trace that is taken twice, to compare, would have a constant where it computed something before.
+    if torch.compiler.is_compiling() or transforming() or torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        return False
+    return type(torch.empty(0, device=device)) is Tensor
 
 
 def transforming() -> bool:

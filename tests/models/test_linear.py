@@ -69,11 +69,15 @@ def test_what_needs_no_gradient_has_none(frozen: int, taken: list[torch.Size]) -
     assert len(taken) == 3 - (frozen < 2)
 
 
-def test_a_bias_may_be_all_that_learns(taken: list[torch.Size]) -> None:
-    x, weight, bias = given(3)
-    affine(x, weight, bias.requires_grad_()).sum().backward()  # type: ignore[union-attr]
-    assert torch.equal(bias.grad, torch.full((40,), 3.0))  # type: ignore[union-attr]
-    assert len(taken) == 1
+@pytest.mark.parametrize("learns", range(3))
+def test_what_learns_alone_has_its_gradient(learns: int, taken: list[torch.Size]) -> None:
+    """Biases alone are trained by BitFit: the operator has no gradients of its own, and gives none without a word."""
+    leaves = [one.requires_grad_(number == learns) for number, one in enumerate(given(3))]  # type: ignore[union-attr]
+    affine(*leaves).sum().backward()
+    exact = [one.detach().clone().requires_grad_(one.requires_grad) for one in leaves]
+    F.linear(*exact).sum().backward()
+    torch.testing.assert_close(leaves[learns].grad, exact[learns].grad)
+    assert taken
 
 
 def test_rows_with_gaps_between_them(taken: list[torch.Size]) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -62,8 +63,9 @@ class Group(NamedTuple):
 
 
 def images_of_batch(tokens: int) -> int:
-    """How many images a batch of about 4,100 tokens has: with fewer, what is made once for all of them weighs more."""
-    return max(1, min(64, 4100 // max(1, tokens)))
+    """How many images a measured batch has, of 2,000 tokens or more: with fewer, what is made once for all of them
+    weighs more."""
+    return 64 if tokens <= 100 else max(1, 2048 // tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,13 +191,7 @@ class Costs:
         """
         try:
             points = {
-                Group(str(one["dtype"]), one["work"], _positive(one["head_dim"], int)): {
-                    str(form): [
-                        Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in of
-                    ]
-                    for form, of in one["forms"].items()
-                    if of
-                }
+                _group_of(one): {str(form): _points_of(of) for form, of in one["forms"].items() if of}
                 for one in record["groups"]
             }
             names = str(record["processor"]), str(record["torch"])
@@ -205,6 +201,20 @@ class Costs:
             raise InputError(
                 f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
             ) from error
+
+
+def _group_of(record: Any) -> Group:
+    dtype, work = record["dtype"], record["work"]
+    if not isinstance(getattr(torch, dtype, None), torch.dtype) or work not in get_args(Pass):
+        raise ValueError(dtype, work)
+    return Group(dtype, work, _positive(record["head_dim"], int))
+
+
+def _points_of(record: Any) -> list[Point]:
+    points = [Point(_positive(at, int), *(_positive(cost, float) for cost in costs)) for at, *costs in record]
+    if any(point.tokens >= after.tokens for point, after in itertools.pairwise(points)):
+        raise ValueError(record)
+    return points
 
 
 def _positive(value: Any, kind: type) -> Any:
@@ -244,7 +254,7 @@ def found(threads: int) -> Costs:
 def kept(threads: int) -> Costs | None:
     """What was measured here with this torch and so many threads, where it is kept and can be read."""
     path = kept_file(threads)
-    if threads in _MEASURED or path is None or not path.is_file():
+    if threads in _MEASURED or path is None:
         return _MEASURED.get(threads)
     try:
         costs = Costs.of_record(read_json(path, "costs of attention"), str(path))
@@ -301,12 +311,13 @@ def chosen_form(
 def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
     """The form of any back end for a directed pattern, images of so many tokens each on average."""
     shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
-    forms = (*dense_forms(dtype, tokens), *SPARSE_FORMS)
-    return chosen_form(forms, dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
+    return chosen_form(all_forms(dtype, tokens), dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
 
 
 # Most tokens at which the attention weights may be kept for the backward pass: beyond, they would cost more memory.
 SHORT_TOKENS = 320
+# Fewest tokens at which a head, or a tile, is worth calls of its own: below, they take twice the time of a batch.
+_CALL_TOKENS = 190
 # Most tokens at which scores of a whole head are made at once: beyond, they leave a core's cache.
 _HEAD_TOKENS = 1100
 
@@ -314,8 +325,13 @@ _HEAD_TOKENS = 1100
 def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     """The dense forms that a call on a CPU may take."""
     low = ("sdpa_in_float32",) if dtype == torch.bfloat16 else ()
-    of_head = ("by_head",) if tokens <= _HEAD_TOKENS else ()
+    of_head = ("by_head",) if _CALL_TOKENS <= tokens <= _HEAD_TOKENS else ()
     return ("sdpa", *low, *of_head, *(("explicit",) if tokens <= SHORT_TOKENS else ()))
+
+
+def all_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
+    """Those that a call with a directed pattern may take."""
+    return (*dense_forms(dtype, tokens), *(SPARSE_FORMS if tokens >= _CALL_TOKENS else ()))
 
 
 # Where the libraries are so near, it does not matter which is taken.

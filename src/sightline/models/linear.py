@@ -42,14 +42,14 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
     x = x.contiguous()
     outputs, inputs = weight.shape
-    count = _slots(x)
-    # The bias may be all that learns.
-    learns = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, bias))
+    count, products_learn = _slots(x), torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     shapes = {(count, outputs, inputs)}
-    if learns:
+    if products_learn:
         shapes |= {(count, inputs, outputs), (outputs, inputs, count)}
     if product_of(shapes) is not times_transposed:
         return F.linear(x, weight, bias)
+    # The operator has no gradients of its own: of a bias that learns alone there would be none, without a word.
+    learns = products_learn or (torch.is_grad_enabled() and bias is not None and bias.requires_grad)
     return _Affine.apply(x, weight, bias) if learns else _product(x, weight, bias)  # type: ignore[return-value]
 
 

@@ -20,7 +20,7 @@ from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
-from sightline.kept import Kept, may_keep, transforming
+from sightline.kept import Kept, may_keep, watched
 from sightline.layout import Segment, TokenLayout
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
@@ -196,9 +196,9 @@ def _call(attended: Callable[..., Tensor], q: Tensor, *given: Any, elements: int
     """attended(q, *given), whose bias of so many elements is made again for the backward pass: SDPA keeps its mask, a
     bias a layer.
 
-    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms, which have
-    neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and elements > 4 * q.numel() and not transforming():
+    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms and traces,
+    which have neither such saving nor the hooks that checkpoints need."""
+    if torch.is_grad_enabled() and elements > 4 * q.numel() and not watched():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 

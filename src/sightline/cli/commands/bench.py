@@ -165,7 +165,7 @@ def calibrate(
     for group in sorted(costs.points):
         dtype, sizes = getattr(torch, group.dtype), {one.tokens for of in costs.points[group].values() for one in of}
         for tokens in sorted(sizes):
-            forms = (*costs_of.dense_forms(dtype, tokens), *costs_of.SPARSE_FORMS)
+            forms = costs_of.all_forms(dtype, tokens)
             # Of a batch, and of fields of view that show as much as the measured ones.
             images, asked = (
                 costs_of.images_of_batch(tokens),
