@@ -116,6 +116,22 @@ def test_what_is_kept_is_found_again(nothing_known) -> None:
     assert "tiles" in current().points[GROUP]
 
 
+def test_what_ships_of_the_nearest_number_of_threads(nothing_known, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [Costs(name, "any", threads) for name in (runtime.processor(), "another") for threads in (1, 3, 8)]
+    monkeypatch.setattr(costs, "_shipped", lambda: some)
+    assert [costs.shipped(threads) for threads in (1, 2, 4, 64)] == [some[0], some[0], some[1], some[2]]
+    monkeypatch.setattr(costs, "_shipped", lambda: some[3:])
+    assert costs.shipped(1) is None
+
+
+def test_long_images_take_no_form_that_makes_scores_of_a_whole_head() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        assert {"by_head", "explicit"} <= set(dense_forms(dtype, 197))
+        assert "by_head" in dense_forms(dtype, 1025)
+        assert "explicit" not in dense_forms(dtype, 321)
+        assert "by_head" not in dense_forms(dtype, 2305)
+
+
 def test_numbers_may_be_used_inside_each_other() -> None:
     one, other = of(tiles=[Point(17, 1, 1)]), of(sdpa=[Point(17, 1, 1)])
     seen = []

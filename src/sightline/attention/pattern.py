@@ -356,7 +356,8 @@ class Spread(NamedTuple):
                 key = (one.kind, prefix, cover, layout.device)
                 make = functools.partial(_places, one, prefix, cover)
                 places.append(_PLACES.tensor(key, layout.device, make) if one.complete else make())
-                start += places[-1].shape[0]
+                # Not in place: a trace has tensors for numbers.
+                start = start + places[-1].shape[0]
         return cls(cover, torch.cat(places), [by_kind[one.kind] for one in images])
 
     def biases(self, pattern: Pattern) -> list[Tensor]:
