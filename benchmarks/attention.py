@@ -31,6 +31,7 @@ from sightline.attention.costs import SPARSE_FORMS, dense_forms
 from sightline.attention.dispatch import BACKENDS, dispatch, preferred_tile
 from sightline.attention.products import expected_shapes
 from sightline.encodings import create_encoding
+from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 
 _HEADS, _LAYER = 12, 5
@@ -87,6 +88,7 @@ class Case:
         """`auto`, and what it is compared with, by name."""
         found: dict[str, Work] = {"auto": lambda: self.by(_chosen())}
         if self.device == "cpu":
+            # Those too that are no choice at this size.
             forms = [*dense_forms(self.dtype, self.layout.slots), *SPARSE_FORMS]
             found |= {name: lambda name=name: self.by(computed_by(name)) for name in forms}
         else:
@@ -183,8 +185,10 @@ def _cases(quick: bool) -> list[tuple[str, int, int, torch.dtype, bool]]:
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.usual("attention", "heads of 64, four sizes, fewer rounds: three minutes")
+    parser.usual("attention_forms", "heads of 64, four sizes, fewer rounds: three minutes")
     chosen = parser.begin()
+    # What a model's pass says of the heap, before the first layer.
+    pass_of_size("attention")
     rows: list[dict[str, Any]] = []
     columns = (
         "baseline",

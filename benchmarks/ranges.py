@@ -21,11 +21,14 @@ END = "<!-- {}: end -->"
 
 _DTYPES = ("float32", "bfloat16")
 _PASSES = {"forward": "forward", "forward+backward": "with backward"}
-_BASELINES = {"sdpa_dense_bias": "over a ready dense bias", "sdpa_no_bias": "over no bias at all"}
+_BASELINES = {"ready_bias": "over a ready dense bias", "no_bias": "over no bias at all"}
+_OF_MODEL = {"sdpa_dense_bias": "over stored biases", "sdpa_no_bias": "over no position encoding"}
 
 
 def rows(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
-    """The rows of one file."""
+    """The rows of one file, none where there is no such file yet."""
+    if not (results / f"{name}.jsonl").is_file():
+        return []
     return [json.loads(line) for line in (results / f"{name}.jsonl").read_text(encoding="utf-8").splitlines() if line]
 
 
@@ -52,25 +55,68 @@ def runs(found: Iterable[dict[str, Any]]) -> str:
     return str(len({(one["hardware"], one["commit"], one.get("note")) for one in found}))
 
 
-def table(attention: Sequence[dict[str, Any]], model: Sequence[dict[str, Any]]) -> str:
-    """Markdown: one line a subject, size, dtype and pass."""
-    lines = [
-        f"| | tokens | | {' | '.join(_BASELINES.values())} | runs |",
-        "|---|---|---|---|---|---|",
-    ]
-    for subject, found in (("one ViT-B layer", attention), ("a whole ViT-B", model)):
-        kept = [row for row in found if row["subject"] == "auto" and row["encoding"] == "lookhere_90"]
-        kept = [row for row in kept if row["baseline"] in _BASELINES and row["threads"] == 1 and row["device"] == "cpu"]
-        for tokens in sorted({row["tokens"] for row in kept}):
-            for dtype in _DTYPES:
-                for direction, said in _PASSES.items():
-                    here = [
-                        row for row in kept if (row["tokens"], row["dtype"], row["pass"]) == (tokens, dtype, direction)
-                    ]
-                    cells = [in_words([row for row in here if row["baseline"] == one]) for one in _BASELINES]
-                    if here:
-                        lines.append(f"| {subject} | {tokens} | {dtype}, {said} | {' | '.join(cells)} | {runs(here)} |")
+def table(attention: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a size, dtype and pass of a ViT-B's layer with LookHere-90, and for heads of other widths how
+    far what is chosen is from the fastest of all forms at worst."""
+    kept = [row for row in attention if row["encoding"] == "lookhere_90" and row["threads"] == 1]
+    kept = [row for row in kept if row["device"] == "cpu"]
+    heads = ["tokens", "", "chosen", "over the fastest of all", *_BASELINES.values(), "error over SDPA's", "runs"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for case in _cases(kept, "head_dim", "tokens", "dtype", "pass"):
+        head_dim, tokens, dtype, direction = case
+        if head_dim != 64:
+            continue
+        here = _of(kept, case, "head_dim", "tokens", "dtype", "pass")
+        forms = ", ".join(sorted({row["chosen"] for row in here}))
+        cells = [in_words([row for row in here if row["baseline"] == one]) for one in _BASELINES]
+        error = max(row["errors"][0] for row in here)
+        words = f"{dtype}, {_PASSES[direction]} | {forms} | {in_words([row for row in here if row['fastest']])}"
+        lines.append(f"| {tokens} | {words} | {' | '.join(cells)} | {error:.2f} | {runs(here)} |")
+    worst = [row for row in kept if row["fastest"] and row["head_dim"] != 64]
+    if worst:
+        one = min(worst, key=lambda row: row["ratio"])
+        where = f"{one['tokens']} tokens, {one['dtype']}, {_PASSES[one['pass']]}"
+        lines += [
+            "",
+            f"With heads of {one['head_dim']} over the fastest of all at worst {one['ratio']:.2f} ({where}).",
+        ]
     return "\n".join(lines)
+
+
+def ratios(found: Sequence[dict[str, Any]], *names: str, wanted: str = "at least") -> str:
+    """Markdown: one line for what rows of one benchmark differ in by these names, with the interval of the worst run
+    and what was wanted of it."""
+    kept = [row for row in found if row.get("wanted") is not None and row["threads"] == 1 and row["device"] == "cpu"]
+    lines = [f"| {' | '.join(names)} | ratio | of the worst run | wanted | runs |", "|---" * (len(names) + 4) + "|"]
+    for case in dict.fromkeys(tuple(row[name] for name in names) for row in kept):
+        here = _of(kept, case, *names)
+        worst = (min if wanted == "at least" else max)(here, key=lambda row: row["ratio"])
+        interval = "{:.2f} to {:.2f}".format(*worst["interval"])
+        said = " | ".join(map(str, case))
+        lines.append(f"| {said} | {in_words(here)} | {interval} | {wanted} {worst['wanted']:.3g} | {runs(here)} |")
+    return "\n".join(lines)
+
+
+def models(found: Sequence[dict[str, Any]]) -> str:
+    """Markdown: one line a size, dtype and pass of whole models with LookHere-90."""
+    kept = [row for row in found if row["subject"] == "auto" and row["encoding"] == "lookhere_90"]
+    kept = [row for row in kept if row["baseline"] in _OF_MODEL and row["threads"] == 1 and row["device"] == "cpu"]
+    lines = [f"| a whole ViT-B, tokens | | {' | '.join(_OF_MODEL.values())} | runs |", "|---|---|---|---|---|"]
+    for case in _cases(kept, "tokens", "dtype", "pass"):
+        here = _of(kept, case, "tokens", "dtype", "pass")
+        cells = [in_words([row for row in here if row["baseline"] == one]) for one in _OF_MODEL]
+        lines.append(f"| {case[0]} | {case[1]}, {_PASSES[case[2]]} | {' | '.join(cells)} | {runs(here)} |")
+    return "\n".join(lines)
+
+
+def _cases(found: Sequence[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    """What rows differ in, float32 before bfloat16."""
+    every = {tuple(row[name] for name in names) for row in found}
+    return sorted(every, key=lambda case: [_DTYPES.index(one) if one in _DTYPES else one for one in case])
+
+
+def _of(found: Sequence[dict[str, Any]], case: tuple[Any, ...], *names: str) -> list[dict[str, Any]]:
+    return [row for row in found if tuple(row[name] for name in names) == case]
 
 
 def demonstration(found: Sequence[dict[str, Any]]) -> str:
@@ -175,10 +221,16 @@ def _order(row: dict[str, Any]) -> str:
 def blocks() -> dict[str, str]:
     """What stands between each pair of markers, by their name."""
     return {
-        "ranges": table(rows("attention"), rows("model")),
+        "ranges": table(rows("attention_forms")),
+        "whole models": models(rows("model")),
+        "beside timm": ratios(rows("beside_timm"), "model", "encoding", "dtype", "pass"),
+        "packs": ratios([row for row in rows("packing") if "wanted" in row], "baseline", "dtype", "images"),
+        "tiny packs": ratios(rows("tiny_packs"), "encoding", "dtype", wanted="at most"),
+        "predict": ratios(rows("predict"), "model", "precision"),
+        "onnx": ratios(rows("onnx_time"), "model", "batch", "shape"),
         "demonstration": demonstration(rows("demo")),
         "segmentation": segmentation(rows("search_curves")),
-        "comparison": comparison(rows("compare") if (RESULTS / "compare.jsonl").exists() else []),
+        "comparison": comparison(rows("compare")),
     }
 
 

@@ -269,9 +269,11 @@ def test_found_43_the_form_is_chosen_by_numbers_that_stand() -> None:
                 assert dense.form_of(q, q, rows) == "sdpa", "nothing was measured of a forward pass"
 
 
+@pytest.mark.parametrize("form", ["sdpa", "sdpa_in_float32", "by_head", "explicit"])
 @pytest.mark.parametrize("training", [False, True])
-def test_found_43_neighbours_in_a_bfloat16_pack_change_nothing(training: bool) -> None:
+def test_found_43_neighbours_in_a_bfloat16_pack_change_nothing(training: bool, form: str, monkeypatch) -> None:
     """A pack of images that are alike is one call, but of the form that each image would have among others."""
+    monkeypatch.setattr(dense, "form_of", lambda *_: form)
     grids = [[(4, 8)] * 3, [(4, 8), (3, 5), (4, 8)], [(4, 8)]]
     # The same numbers for the first image whatever follows it.
     q, k, v = (one.bfloat16() for one in qkv(TokenLayout.packed(grids[0])))

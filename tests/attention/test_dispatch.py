@@ -24,9 +24,9 @@ def chosen(layout: TokenLayout, dtype: torch.dtype = torch.float32, what: Patter
 
 
 def numbers(*, dtype: torch.dtype = torch.float32, training: bool = True, **forms: float) -> Costs:
-    """Costs by which tiles are the fastest from 100 tokens on; or other ones, the same at all sizes."""
+    """Costs by which tiles are the fastest beyond 200 tokens; or other ones, the same at all sizes."""
     group = Group.of(dtype, training=training, head_dim=8)
-    tiles = {"sdpa": [Point(10, 1.0, 1.0)], "tiles": [Point(10, 10.0, 10.0), Point(1000, 0.1, 0.1)]}
+    tiles = {"sdpa": [Point(10, 1.0, 1.0)], "tiles": [Point(10, 100.0, 100.0), Point(4000, 0.01, 0.01)]}
     points = {name: [Point(10, cost, cost)] for name, cost in forms.items()} or tiles
     return Costs("any", "any", 1, shown=shown_by(pattern().terms), points={group: points})
 
@@ -38,7 +38,7 @@ def test_by_what_is_the_fastest(dtype: torch.dtype, training: bool) -> None:
     with torch.set_grad_enabled(training), using(numbers(dtype=dtype, training=training)):
         for tokens in range(1, 1101, 9):
             layout = TokenLayout.uniform((1, tokens), 2, num_prefix_tokens=0)
-            assert chosen(layout, dtype, what) == ("tiles" if tokens > 100 else "dense")
+            assert chosen(layout, dtype, what) == ("tiles" if tokens > 200 else "dense")
     with torch.set_grad_enabled(not training), using(numbers(dtype=dtype, training=training)):
         assert chosen(TokenLayout.uniform((1, 1000), 2), dtype, what) == "dense", "nothing was measured of it"
 
@@ -80,11 +80,11 @@ def test_what_a_pattern_shows_counts() -> None:
 
 def test_by_tokens_of_an_image_on_average() -> None:
     with using(numbers()):
-        for few, many in [(10, 200), (10, 189)]:
+        for few, many in [(10, 400), (10, 389)]:
             layout = TokenLayout.packed([(1, few), (1, many)], num_prefix_tokens=0)
-            assert chosen(layout) == ("tiles" if few + many > 201 else "dense")
+            assert chosen(layout) == ("tiles" if few + many > 401 else "dense")
         # Prefix tokens are tokens.
-        assert chosen(TokenLayout.uniform((1, 96), 1, num_prefix_tokens=5)) == "tiles"
+        assert chosen(TokenLayout.uniform((1, 196), 1, num_prefix_tokens=5)) == "tiles"
 
 
 def test_what_tiles_do_not_support(by_numbers) -> None:

@@ -394,14 +394,3 @@ def test_found_24_the_header_of_a_png_decodes_no_pixel(tmp_path: Path, monkeypat
     plain.write_bytes(without)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail(f"{self.filename} was decoded"))
     assert (read_image_size(early), read_image_size(plain)) == ((30, 20), (20, 30))
-
-
-def test_a_plain_picture_is_what_its_strips_are_and_may_be_written_to(tmp_path, monkeypatch):
-    pixels = np.random.default_rng(0).integers(0, 256, (13, 29, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "plain.png")
-    whole = read_image(tmp_path / "plain.png")
-    monkeypatch.setattr(image_file, "_STRIP_PIXELS", 29 * 4)
-    assert np.array_equal(whole, pixels)
-    assert np.array_equal(read_image(tmp_path / "plain.png"), pixels)
-    assert whole.flags.writeable
-    assert whole.flags.c_contiguous

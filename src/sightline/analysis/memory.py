@@ -16,7 +16,7 @@ from sightline import runtime
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
 from sightline.attention.backends.dense import BIAS_BYTES
-from sightline.attention.costs import SPARSE_FORMS, current, dense_forms, shown_by
+from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
 from sightline.attention.pattern import Directed
 from sightline.checks import require, require_whole
 from sightline.declared import in_words
@@ -151,15 +151,15 @@ class PlainPass:
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
         keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
-        tiled = len(grid) == 2 and self.bias == "directed" and self.form(keys, SPARSE_FORMS) in SPARSE_FORMS
+        tiled = len(grid) == 2 and self.bias == "directed" and self.form(keys, all_forms) in SPARSE_FORMS
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
         moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
         stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
         return self.sum(size, tokens, moment, kept, self.workspace(tokens, keys, tiled), stored)
 
-    def form(self, keys: int, sparse: tuple[str, ...] = ()) -> str | None:
-        """The form of attention that is chosen on a CPU for so many keys, of the dense ones and these; else None."""
+    def form(self, keys: int, forms: Callable[[torch.dtype, int], tuple[str, ...]] = dense_forms) -> str | None:
+        """The form of attention that is chosen on a CPU for so many keys, of all of these; else None."""
         if not self.on_cpu:
             return None
         dtype, head_dim = (
@@ -167,13 +167,13 @@ class PlainPass:
             self.config.attention_width // self.config.heads,
         )
         return current().fastest(
-            (*dense_forms(dtype, keys), *sparse),
+            forms(dtype, keys),
             dtype,
             training=self.training,
             head_dim=head_dim,
             tokens=keys,
             images=self.batch,
-            shown=self.shown if sparse else 1.0,
+            shown=self.shown,
         )
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:

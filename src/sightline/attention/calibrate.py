@@ -15,13 +15,12 @@ from sightline.attention.costs import (
     OF_PRODUCTS,
     PLAIN,
     SHORT_TOKENS,
-    SPARSE_FORMS,
     Costs,
     Group,
     Pass,
     Point,
+    all_forms,
     current,
-    dense_forms,
     images_of_batch,
     keep,
     of_one_form,
@@ -32,6 +31,7 @@ from sightline.attention.dispatch import attend
 from sightline.attention.pattern import Directed, Pattern
 from sightline.attention.products import expected_shapes, onednn_gains
 from sightline.attention.view import View
+from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 from sightline.ranks import ALONE, Ranks
 from sightline.runtime import kept_random_state
@@ -49,11 +49,11 @@ _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 
 
 # A form so many times slower than the fastest at one number of tokens is not tried with more.
-_HOPELESS = 3.0
+_HOPELESS = 1.6
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
 # Each call is tried so often, and is as fast as its fastest.
-_TRIALS, _SECONDS = 4, 0.06
+_TRIALS, _SECONDS = 4, 0.08
 
 
 def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: None) -> Costs:
@@ -67,6 +67,8 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
     threads, known = torch.get_num_threads(), current()
     if (known.processor, known.torch, known.threads) != (runtime.processor(), torch.__version__, threads):
         known = Costs(runtime.processor(), torch.__version__, threads)
+    # As before the layers of a model: else a form may be measured by the pages that another gave back.
+    pass_of_size("calibrate")
     found = {}
     for group in groups:
         say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
@@ -77,7 +79,7 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
 
 def _heads(tokens: int) -> int:
     """Of short images more, since a call's own time weighs more in fewer."""
-    return len(_VIEWS) * (2 if tokens <= SHORT_TOKENS else 1)
+    return len(_VIEWS) * (4 if tokens <= 100 else 2 if tokens < 1000 else 1)
 
 
 @functools.cache
@@ -139,8 +141,9 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
                 torch.autograd.grad(out, leaf, weights)
 
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    forms = (*dense_forms(dtype, layout.slots), *SPARSE_FORMS)
-    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS]
+    forms = all_forms(dtype, layout.slots)
+    # A training's sizes come again.
+    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS and group.work == "forward"]
     names = [one for one in (*forms, *plain) if one not in dropped]
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):

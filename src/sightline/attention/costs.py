@@ -63,8 +63,9 @@ class Group(NamedTuple):
 
 
 def images_of_batch(tokens: int) -> int:
-    """How many images a batch of about 4,100 tokens has: with fewer, what is made once for all of them weighs more."""
-    return max(1, min(64, 4100 // tokens))
+    """How many images a measured batch has, of 2,000 tokens or more: with fewer, what is made once for all of them
+    weighs more."""
+    return 64 if tokens <= 100 else max(1, 2048 // tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,12 +310,13 @@ def chosen_form(
 def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype, head_dim: int) -> str:
     """The form of any back end for a directed pattern, images of so many tokens each on average."""
     shown = shown_by(tuple(term for term in pattern.terms if isinstance(term, Directed)))
-    forms = (*dense_forms(dtype, tokens), *SPARSE_FORMS)
-    return chosen_form(forms, dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
+    return chosen_form(all_forms(dtype, tokens), dtype, head_dim=head_dim, tokens=tokens, images=images, shown=shown)
 
 
 # Most tokens at which the attention weights may be kept for the backward pass: beyond, they would cost more memory.
 SHORT_TOKENS = 320
+# Fewest tokens at which a head, or a tile, is worth calls of its own: below, they take twice the time of a batch.
+_CALL_TOKENS = 190
 # Most tokens at which scores of a whole head are made at once: beyond, they leave a core's cache.
 _HEAD_TOKENS = 1100
 
@@ -322,8 +324,13 @@ _HEAD_TOKENS = 1100
 def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     """The dense forms that a call on a CPU may take."""
     low = ("sdpa_in_float32",) if dtype == torch.bfloat16 else ()
-    of_head = ("by_head",) if tokens <= _HEAD_TOKENS else ()
+    of_head = ("by_head",) if _CALL_TOKENS <= tokens <= _HEAD_TOKENS else ()
     return ("sdpa", *low, *of_head, *(("explicit",) if tokens <= SHORT_TOKENS else ()))
+
+
+def all_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
+    """Those that a call with a directed pattern may take."""
+    return (*dense_forms(dtype, tokens), *(SPARSE_FORMS if tokens >= _CALL_TOKENS else ()))
 
 
 # Where the libraries are so near, it does not matter which is taken.

@@ -44,7 +44,7 @@ def explicit(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (q, k, v, bias)):
         return _Explicit.apply(q, k, v, bias)  # pyright: ignore[reportReturnType]
-    return _computed(q, k, v, bias, None)
+    return _computed(q, k, v, bias)
 
 
 FORMS: dict[FormName, Form] = {
@@ -70,20 +70,20 @@ def _chunks(q: Tensor, k: Tensor) -> list[slice]:
     return [slice(first, first + step) for first in range(0, q.shape[0], step)]
 
 
-def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None) -> Tensor:
-    """The output, [rows, heads, tokens, head_dim] with heads side by side in each token; the attention weights go into
-    `kept`, [rows * heads, queries, keys]."""
+def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: list[Tensor] | None = None) -> Tensor:
+    """The output, [rows, heads, tokens, head_dim] with heads side by side in each token; the attention weights of each
+    chunk are put into `kept`, [images * heads, queries, keys]."""
     wide, scale, heads = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5, q.shape[1]
     out = like(q)
     with torch.autocast(q.device.type, enabled=False):
         for some in _chunks(q, k):
             images = q[some].shape[0]
-            scores = None if kept is None else kept[some.start * heads : (some.start + images) * heads]
-            keys = _matrices(k[some]).to(wide).transpose(1, 2)
-            scores = torch.bmm(_matrices(q[some]).to(wide) * scale, keys, out=scores)
+            scores = torch.bmm(_matrices(q[some]).to(wide) * scale, _matrices(k[some]).to(wide).transpose(1, 2))
             if bias is not None:
                 scores.unflatten(0, (images, heads)).add_(bias[some] if len(bias) > 1 else bias)
             attention = torch.softmax(scores, dim=-1, out=scores)
+            if kept is not None:
+                kept.append(attention)
             values, high = _matrices(v[some]), attention.to(v.dtype)
             if high.dtype is attention.dtype:
                 result = torch.bmm(high, values)
@@ -99,26 +99,27 @@ class _Explicit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        wide = torch.promote_types(q.dtype, torch.float32)
-        kept = q.new_empty(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], dtype=wide)
-        ctx.save_for_backward(q, k, v, kept)
+        # Chunk by chunk: one tensor of more than 32 MB would be taken from the system, and given back, in every step.
+        kept: list[Tensor] = []
+        out = _computed(q, k, v, bias, kept)
+        ctx.save_for_backward(q, k, v, *kept)
         ctx.of_bias = None if bias is None else (bias.shape, bias.dtype)
-        return _computed(q, k, v, bias, kept)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, kept = ctx.saved_tensors
+        q, k, v, *kept = ctx.saved_tensors
         scale, heads, found = q.shape[-1] ** -0.5, q.shape[1], [like(one) for one in (q, k, v)]
-        of_bias = kept.new_zeros(ctx.of_bias[0]) if ctx.needs_input_grad[3] else None
+        wide = torch.promote_types(q.dtype, torch.float32)
+        of_bias = q.new_zeros(ctx.of_bias[0], dtype=wide) if ctx.needs_input_grad[3] else None
         with torch.autocast(q.device.type, enabled=False):
-            for some in _chunks(q, k):
+            for some, attention in zip(_chunks(q, k), kept, strict=True):
                 images = q[some].shape[0]
                 queries, keys, values, grad = (_matrices(one[some]) for one in (q, k, v, grad_out.to(v.dtype)))
-                attention = kept[some.start * heads : (some.start + images) * heads]
                 # Of the softmax: P * (dP - sum of P * dP).
-                grad_attention = torch.bmm(grad, values.transpose(1, 2)).to(kept.dtype)
-                exact = torch.ops.aten._softmax_backward_data(grad_attention, attention, -1, kept.dtype)
+                grad_attention = torch.bmm(grad, values.transpose(1, 2)).to(wide)
+                exact = torch.ops.aten._softmax_backward_data(grad_attention, attention, -1, wide)
                 scores = exact.to(v.dtype)
                 products = (
                     torch.bmm(scores, keys).mul_(scale),

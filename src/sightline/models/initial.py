@@ -32,7 +32,7 @@ def initialise(model: nn.Module) -> None:
     register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
     """
     # Of shapes alone there is nothing to fill, and torch would load its compiler to draw it.
-    if not _FILLS.get() or next(model.parameters()).is_meta:
+    if not _FILLS.get() or any(parameter.is_meta for parameter in model.parameters()):
         return
     parts = [part for part in model.modules() if isinstance(part, PositionEncoding)]
     own = {id(inner) for part in parts for inner in part.modules()}

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import multiprocessing
-import pickle
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
+from torch import Tensor
 
 from sightline import runtime, signals
-from sightline.data.batch import Batch, changed
+from sightline.data.batch import Batch
 from sightline.data.loader import Planned
 from sightline.errors import SightlineError
+from sightline.layout import TokenLayout
 from sightline.processes import end_with_parent
 from sightline.tasks.base import task_class
 from sightline.training.config import TrainConfig
@@ -63,7 +66,7 @@ class Ready:
     def put(self, number: int, batch: Batch) -> None:
         """Keep a batch, if there is room for it."""
         content = dumped(batch)
-        if number < len(self.sums) and len(content) <= len(self._slot(number)):
+        if content is not None and number < len(self.sums) and len(content) <= len(self._slot(number)):
             self._slot(number)[: len(content)] = np.frombuffer(content, np.uint8)
             self.sizes[number] = len(content)
             self.sums[number] = zlib.crc32(content)
@@ -88,35 +91,53 @@ class Ready:
         return made
 
 
-def dumped(batch: Batch) -> bytes:
-    """A batch on the CPU as bytes."""
-    arrays = changed(batch.targets, lambda tensor: _Array(tensor.numpy()))
-    return pickle.dumps(replace(batch, inputs=batch.inputs.numpy(), indices=batch.indices.numpy(), targets=arrays), 5)
+def dumped(batch: Batch) -> bytes | None:
+    """A batch of whole images of one size on the CPU as the bytes of a safetensors file; None where it is another."""
+    kinds = {(tuple(one.grid), one.complete, one.pixels, one.window) for one in batch.layout.segments}
+    (grid, *others), *more = kinds
+    if more or others != [True, None, None] or batch.layout.padding or batch.left_out:
+        return None
+    tensors: dict[str, Tensor] = {"inputs": batch.inputs, "indices": batch.indices}
+    if batch.layout.seeds is not None:
+        tensors["seeds"] = batch.layout.seeds
+    said = {
+        "grid": grid,
+        "prefix": batch.layout.num_prefix_tokens,
+        "names": batch.names,
+        "slices": [dict(one) for one in batch.slices],
+        "targets": _named(batch.targets, tensors),
+    }
+    tensors["said"] = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
+    return save({name: one.contiguous() for name, one in tensors.items()})
 
 
-@dataclass(frozen=True)
-class _Array:
-    """A tensor among the targets, so that it comes back as one."""
-
-    values: np.ndarray
+def _named(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    """A tree for JSON, with the name of each of its tensors, which are put beside the others."""
+    if isinstance(tree, Tensor):
+        name = str(len(tensors))
+        tensors[name] = tree
+        return name
+    if isinstance(tree, Mapping):
+        return {name: _named(one, tensors) for name, one in tree.items()}
+    return [_named(one, tensors) for one in tree]
 
 
 def _loaded(content: bytes) -> Batch:
-    kept = pickle.loads(content)
-    return replace(
-        kept,
-        inputs=torch.from_numpy(kept.inputs),
-        indices=torch.from_numpy(kept.indices),
-        targets=_tensors(kept.targets),
-    )
+    tensors = load(content)
+    said = json.loads(tensors["said"].numpy().tobytes())
+    layout = TokenLayout.uniform(said["grid"], len(said["names"]), num_prefix_tokens=said["prefix"])
+    if "seeds" in tensors:
+        layout = layout.seeded(tensors["seeds"].tolist())
+    targets = _tensors(said["targets"], tensors)
+    return Batch(tensors["inputs"], layout, targets, tensors["indices"], said["names"], said["slices"])
 
 
-def _tensors(tree: Any) -> Any:
-    if isinstance(tree, _Array):
-        return torch.from_numpy(tree.values)
-    if isinstance(tree, dict):
-        return {name: _tensors(one) for name, one in tree.items()}
-    return [_tensors(one) for one in tree] if isinstance(tree, list) else tree
+def _tensors(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(tree, str):
+        return tensors[tree]
+    if isinstance(tree, Mapping):
+        return {name: _tensors(one, tensors) for name, one in tree.items()}
+    return [_tensors(one, tensors) for one in tree]
 
 
 def images_of(config: TrainConfig) -> TrainConfig:
@@ -181,7 +202,10 @@ def room_for(config: TrainConfig, context: Any) -> Ready | None:
     made, to see how large they are."""
     source = open_training_data(config)
     steps = Plan.of(resolve(config, source, torch.device("cpu")), source.length("train")).steps
-    each = len(dumped(next(_batches(config)))) + _ROOM
+    first = dumped(next(_batches(config)))
+    if first is None:
+        return None
+    each = len(first) + _ROOM
     slots = max(min(steps, _BYTES // each), 1)
     # Where multiprocessing may put shared memory: written to beyond what is there, it would end the process.
     places = [place for place in (Path("/dev/shm"), Path(tempfile.gettempdir())) if place.is_dir()]

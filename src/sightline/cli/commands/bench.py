@@ -165,7 +165,7 @@ def calibrate(
     for group in sorted(costs.points):
         dtype, sizes = getattr(torch, group.dtype), {one.tokens for of in costs.points[group].values() for one in of}
         for tokens in sorted(sizes):
-            forms = (*costs_of.dense_forms(dtype, tokens), *costs_of.SPARSE_FORMS)
+            forms = costs_of.all_forms(dtype, tokens)
             # Of a batch, and of fields of view that show as much as the measured ones.
             images, asked = (
                 costs_of.images_of_batch(tokens),
@@ -178,7 +178,7 @@ def calibrate(
                 for one in (form, "sdpa")
             ]
             lines.append((*group, tokens, form, *took))
-    print("The fastest form with a directed pattern, in nanoseconds for a pair of query and key of a head:")
+    print("The fastest form with a directed pattern, and nanoseconds for a pair of tokens:")
     print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
     print(f"{where}.")
 

@@ -1,0 +1,60 @@
+"""`sightline bench calibrate`: measures, keeps and shows by what attention is chosen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sightline import runtime
+from sightline.attention import calibrate, costs
+from sightline.attention.calibrate import ALL_GROUPS
+from sightline.attention.costs import Costs, current
+
+
+@pytest.fixture
+def unknown(tmp_path, monkeypatch):
+    """A processor that nobody has measured, grids of two sizes, and a cache of the user's own."""
+    monkeypatch.setenv("SIGHTLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(costs, "_shipped", list)
+    monkeypatch.setattr(costs, "_MEASURED", {})
+    monkeypatch.setattr(calibrate, "_SIDES", (2, 4))
+    costs.found.cache_clear()
+    yield tmp_path / "cache"
+    costs.found.cache_clear()
+
+
+def test_measured_shown_and_kept(cli, unknown):
+    code, said, _ = cli("bench", "calibrate", "--show", "--threads", 1)
+    assert code == 0
+    assert "Nothing is known of this processor" in said
+    assert not unknown.exists()
+    code, said, _ = cli("bench", "calibrate", "--threads", 1)
+    assert code == 0
+    assert runtime.processor() in said
+    for word in ("bfloat16", "float32", "forward", "training", "SDPA ns", "1 thread", f"kept in {unknown}"):
+        assert word in said, said
+    assert all(len(line) <= 82 for line in said.splitlines() if "kept in" not in line), said
+    (kept,) = (unknown / "attention").iterdir()
+    assert set(Costs.of_record(json.loads(kept.read_text()), str(kept)).points) == set(ALL_GROUPS)
+    # What is kept is shown again, and chooses.
+    code, again, _ = cli("bench", "calibrate", "--show", "--threads", 1)
+    assert (code, again) == (0, said)
+    code, printed, _ = cli("bench", "calibrate", "--show", "--threads", 1, "--json")
+    assert (code, json.loads(printed)) == (0, json.loads(kept.read_text()))
+    assert current().as_record() == json.loads(kept.read_text())
+
+
+def test_where_nothing_can_be_kept_it_says_so(cli, unknown, monkeypatch):
+    monkeypatch.setenv("SIGHTLINE_CACHE", "")
+    code, said, _ = cli("bench", "calibrate", "--threads", 1)
+    assert code == 0
+    assert "not kept" in said
+    assert not unknown.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"), [(["--threads", "0"], "threads"), (["twice"], "twice"), (["--shwo"], "--show")]
+)
+def test_refused(refused, words, says):
+    refused("bench", "calibrate", *words, says=[says])
