@@ -192,6 +192,26 @@ def test_what_a_layer_does_beside_its_product_is_done(taken: list[torch.Size]) -
     assert len(taken) == 1
 
 
+def test_a_bias_beside_the_layer_passes_nothing_over(taken: list[torch.Size]) -> None:
+    """Of queries and values alone, as BEiT has it: an adapter in the place of the layer was left out without a word."""
+    x, weight, bias = given(3)
+    layer = nn.Linear(24, 40, bias=False)
+    adapter = _Adapter(24, 40, bias=False)
+    for one in (layer, adapter):
+        one.load_state_dict({"weight": weight})
+    plain = linear.linear(layer, x, bias)
+    assert torch.allclose(plain, F.linear(x, weight, bias), atol=1e-5)
+    assert torch.allclose(linear.linear(adapter, x, bias), plain + 1, atol=1e-5)
+    layer.register_forward_hook(lambda *_: torch.zeros(1))
+    assert torch.equal(linear.linear(layer, x, bias), bias)
+    model = create_model("vit_micro_patch4", depth=1, image_size=16, qkv_bias="qv").eval()
+    images = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        before = model(images)
+        model.blocks[0].attn.qkv.register_forward_hook(lambda module, given, out: 2 * out)
+        assert not torch.allclose(model(images), before)
+
+
 def test_a_model_takes_it_for_all_its_blocks(taken: list[torch.Size]) -> None:
     torch.manual_seed(0)
     model = randomise_parameters(create_model("vit_micro_patch4", depth=2, image_size=16)).eval()

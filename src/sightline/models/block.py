@@ -15,7 +15,7 @@ from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
-from sightline.models.linear import affine, linear
+from sightline.models.linear import linear
 from sightline.models.norm import make_norm, make_qk_norms
 
 # Streams of chance, and how many places of a layer there are in each.
@@ -72,10 +72,7 @@ class Attention(nn.Module):
     def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:
         """q, k and v side by side, of which k has no bias."""
         bias = torch.cat((q_bias, torch.zeros_like(q_bias), v_bias))
-        # The weight of a layer that was quantised is its own business.
-        if not isinstance(self.qkv.weight, Tensor):
-            return self.qkv(x) + bias
-        return affine(x, self.qkv.weight, bias)
+        return linear(self.qkv, x, bias)
 
 
 def _quick_gelu(x: Tensor) -> Tensor:

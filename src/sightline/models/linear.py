@@ -17,12 +17,19 @@ from sightline.kept import is_plain, watched
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """`layer(x)` of a linear layer, or of whatever stands in its place: a quantised one, one with an adapter."""
+def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`layer(x)` of a linear layer, or of whatever stands in its place: a quantised one, one with an adapter.
+
+    Args:
+        bias: [outputs], added where the layer itself has none.
+    """
+    compiled = torch.compiler.is_compiling()
     # What else a call would do is the module's business; a compiler looks for modules that it knows.
-    if torch.compiler.is_compiling() or type(layer) is not nn.Linear or "forward" in layer.__dict__ or _hooked(layer):
+    if type(layer) is not nn.Linear or (not compiled and ("forward" in layer.__dict__ or _hooked(layer))):
+        return layer(x) if bias is None else layer(x) + bias
+    if compiled and bias is None:
         return layer(x)
-    return affine(x, layer.weight, layer.bias)
+    return affine(x, layer.weight, layer.bias if bias is None else bias)
 
 
 def _hooked(layer: nn.Module) -> bool:

@@ -172,8 +172,12 @@ def calibrate(
                 {"training": group.work == "training", "head_dim": group.head_dim},
             )
             form = costs.fastest(forms, dtype, tokens=tokens, images=images, shown=costs.shown, **asked)
-            took = [costs.predicted(group, one, tokens, images, costs.shown) for one in (form, "sdpa")]
-            lines.append((*group, tokens, form, *(f"{one:.2f}" for one in took)))
+            known = costs.points[group]
+            took = [
+                f"{costs.predicted(group, one, tokens, images, costs.shown):.2f}" if one in known else None
+                for one in (form, "sdpa")
+            ]
+            lines.append((*group, tokens, form, *took))
     print("The fastest form with a directed pattern, and nanoseconds for a pair of tokens:")
     print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
     print(f"{where}.")
