@@ -9,7 +9,7 @@ import pytest
 from sightline import runtime
 from sightline.attention import calibrate, costs
 from sightline.attention.calibrate import ALL_GROUPS
-from sightline.attention.costs import Costs, current
+from sightline.attention.costs import Costs, Group, Point, current
 
 
 @pytest.fixture
@@ -49,8 +49,25 @@ def test_where_nothing_can_be_kept_it_says_so(cli, unknown, monkeypatch):
     monkeypatch.setenv("SIGHTLINE_CACHE", "")
     code, said, _ = cli("bench", "calibrate", "--threads", 1)
     assert code == 0
-    assert "not kept" in said
+    assert "not kept: nothing is" in said
     assert not unknown.exists()
+
+
+def test_a_place_that_cannot_be_written_is_named(cli, unknown):
+    unknown.write_text("a file")
+    code, said, _ = cli("bench", "calibrate", "--threads", 1)
+    assert code == 0
+    assert f"not kept: {unknown}" in said.replace("\n", "")
+
+
+def test_numbers_of_other_threads_choose_and_are_called_so(cli, unknown, monkeypatch):
+    one = Costs(
+        runtime.processor(), "any", 1, points={Group("float32", "forward", 16): {"sdpa": [Point(17, 1.0, 1.0)]}}
+    )
+    monkeypatch.setattr(costs, "_shipped", lambda: [one])
+    said = {count: cli("bench", "calibrate", "--show", "--threads", count)[1] for count in (1, 2)}
+    assert "Nothing was measured with 2 threads" in said[2]
+    assert "Nothing was measured" not in said[1]
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,15 @@ def calibrate(
             advance = bars.counter("measuring", len(ALL_GROUPS))
             costs = calibrated(ALL_GROUPS, lambda _: advance(1))
         place = costs_of.keep(costs)
-        where = f"kept in {place}" if place else "not kept (SIGHTLINE_CACHE names no folder that can be written)"
+        asked = costs_of.kept_file(count)
+        no_room = "nothing is (SIGHTLINE_CACHE is empty)" if asked is None else f"{asked} cannot be written"
+        where = f"kept in {place}" if place else f"not kept: {no_room}"
     if json:
         print(json_module.dumps(costs.as_record()))
         return
     print(f"{costs.processor}, torch {costs.torch}, {costs.threads} {'thread' if costs.threads == 1 else 'threads'}")
+    if costs.points and costs.threads != count:
+        print(f"Nothing was measured with {count} threads: these numbers choose until it is.")
     if not costs.points:
         print("Nothing is known of this processor: SDPA computes until `sightline bench calibrate` has measured it.")
         return

@@ -236,6 +236,8 @@ def evaluate(
                     "config": repr(computed),
                     "identity": vars(run.identity),
                     "device": where.type,
+                    # By which its attention is chosen: parts of other numbers would differ in their last bits.
+                    "attention": costs.as_record() if where.type == "cpu" else None,
                     "max_pixels": run.max_pixels,
                     "logits": logits is not None,
                     "data": [source.fingerprint(name).digest for name in read],
