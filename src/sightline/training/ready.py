@@ -100,26 +100,39 @@ def dumped(batch: Batch) -> bytes | None:
     tensors: dict[str, Tensor] = {"inputs": batch.inputs, "indices": batch.indices}
     if batch.layout.seeds is not None:
         tensors["seeds"] = batch.layout.seeds
+    try:
+        targets = _named(batch.targets, tensors)
+    except TypeError:
+        return None
     said = {
         "grid": grid,
         "prefix": batch.layout.num_prefix_tokens,
         "names": batch.names,
         "slices": [dict(one) for one in batch.slices],
-        "targets": _named(batch.targets, tensors),
+        "targets": targets,
     }
     tensors["said"] = torch.frombuffer(bytearray(json.dumps(said).encode()), dtype=torch.uint8)
     return save({name: one.contiguous() for name, one in tensors.items()})
 
 
-def _named(tree: Any, tensors: dict[str, Tensor]) -> Any:
-    """A tree for JSON, with the name of each of its tensors, which are put beside the others."""
+def _named(tree: Any, tensors: dict[str, Tensor]) -> list[Any]:
+    """A tree for JSON, each of its knots with what it is; tensors are put beside the others, and named.
+
+    Raises:
+        TypeError: there is something else in it.
+    """
     if isinstance(tree, Tensor):
         name = str(len(tensors))
         tensors[name] = tree
-        return name
+        return ["tensor", name]
     if isinstance(tree, Mapping):
-        return {name: _named(one, tensors) for name, one in tree.items()}
-    return [_named(one, tensors) for one in tree]
+        return ["group", [[name, _named(one, tensors)] for name, one in tree.items()]]
+    if isinstance(tree, list | tuple):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return [kind, [_named(one, tensors) for one in tree]]
+    if type(tree) in (int, float, str, bool, type(None)):
+        return ["value", tree]
+    raise TypeError(type(tree).__name__)
 
 
 def _loaded(content: bytes) -> Batch:
@@ -132,12 +145,16 @@ def _loaded(content: bytes) -> Batch:
     return Batch(tensors["inputs"], layout, targets, tensors["indices"], said["names"], said["slices"])
 
 
-def _tensors(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(tree, str):
+def _tensors(knot: list[Any], tensors: Mapping[str, Tensor]) -> Any:
+    kind, tree = knot
+    if kind == "tensor":
         return tensors[tree]
-    if isinstance(tree, Mapping):
-        return {name: _tensors(one, tensors) for name, one in tree.items()}
-    return [_tensors(one, tensors) for one in tree]
+    if kind == "group":
+        return {name: _tensors(one, tensors) for name, one in tree}
+    if kind == "value":
+        return tree
+    each = [_tensors(one, tensors) for one in tree]
+    return each if kind == "list" else tuple(each)
 
 
 def images_of(config: TrainConfig) -> TrainConfig:
