@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 """Batches made ahead for several runs: the same bits, made by a run itself where they are not there."""
 
 from __future__ import annotations
@@ -123,7 +121,7 @@ def test_room_that_the_system_does_not_have_is_not_taken(monkeypatch):
 
 def test_targets_of_any_kind_come_back_as_they_were(made):
     tree = {"maps": [torch.eye(3, dtype=torch.uint8)], "sides": (4, 5.5, "a", None, True), "of": {"b": torch.ones(2)}}
-    one = replace(made[0], targets=tree)
+    one = dataclasses.replace(made[0], targets=tree)
     there = Ready.of(1, len(dumped(one)))
     there.put(0, one)
     found = there.get(0).targets
@@ -131,4 +129,4 @@ def test_targets_of_any_kind_come_back_as_they_were(made):
     assert torch.equal(found["maps"][0], tree["maps"][0])
     assert torch.equal(found["of"]["b"], tree["of"]["b"])
     # What is of a kind of its own is made by each run.
-    assert dumped(replace(made[0], targets={"own": object()})) is None
+    assert dumped(dataclasses.replace(made[0], targets={"own": object()})) is None
