@@ -223,7 +223,7 @@ def blocks() -> dict[str, str]:
     return {
         "ranges": table(rows("attention_forms")),
         "whole models": models(rows("model")),
-        "beside timm": ratios(rows("beside_timm"), "model", "encoding", "dtype", "pass"),
+        "beside timm": ratios(rows("beside_timm"), "model", "baseline", "encoding", "dtype", "pass"),
         "packs": ratios([row for row in rows("packing") if "wanted" in row], "baseline", "dtype", "images"),
         "tiny packs": ratios(rows("tiny_packs"), "encoding", "dtype", wanted="at most"),
         "predict": ratios(rows("predict"), "model", "precision"),
