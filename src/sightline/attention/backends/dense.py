@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -151,15 +151,25 @@ def _whole(
             if spread is None:
                 return None
             biases = functools.partial(spread.one_by_one, pattern)
-    parts = []
+    parts, counts = [], []
     for run, asking, there, one in zip(runs, *_lengths(runs, queries, keys), slots, strict=True):
         # By the image alone: its neighbours may not change it.
         short = packs.is_short(run.key.patches, q.shape[-1], torch.promote_types(q.dtype, torch.float32))
         in_float32 = short or form_of(q, k[:, :, :one], 1) in ("sdpa_in_float32", "by_head", "explicit")
         dtype = torch.promote_types(q.dtype, torch.float32) if in_float32 else q.dtype
-        parts.append(packs.Images(run.images, asking, there, dtype, short))
-    pack = packs.Pack(parts, biases)
+        # Nor may those that are alike: products of many matrices have other last bits than those of one image.
+        counts.append(run.images if short else 1)
+        each = run.images // counts[-1], asking // counts[-1], there // counts[-1], dtype, short
+        parts += [packs.Images(*each)] * counts[-1]
+    pack = packs.Pack(parts, functools.partial(_for_each, biases, counts))
     return pack if packs.takes(q, k, v, pack) else None
+
+
+def _for_each(biases: Callable[[], Iterable[Tensor | None]], counts: list[int]) -> Iterator[Tensor | None]:
+    """A bias so many times, each to be written to."""
+    for bias, count in zip(biases(), counts, strict=True):
+        for left in reversed(range(count)):
+            yield bias.clone() if bias is not None and left else bias
 
 
 def _copied(pattern: Pattern, run: _Run, prefix: tuple[int, int]) -> list[Tensor | None]:
