@@ -268,7 +268,8 @@ def test_found_43_the_form_is_chosen_by_numbers_that_stand() -> None:
             assert dense.form_of(q.float(), q.float(), rows) == "sdpa"
             assert dense.form_of(q.half(), q.half(), rows) == "sdpa"
             with torch.no_grad():
-                assert dense.form_of(q, q, rows) == "sdpa", "nothing was measured of a forward pass"
+                # Nothing was measured of a forward pass; an image alone has the precision that it has in a pack.
+                assert dense.form_of(q, q, rows) == ("sdpa_in_float32" if rows == 1 else "sdpa")
 
 
 @pytest.mark.parametrize("form", ["sdpa", "sdpa_in_float32", "by_head", "explicit"])

@@ -152,14 +152,13 @@ def _whole(
                 return None
             biases = functools.partial(spread.one_by_one, pattern)
     parts, counts = [], []
-    for run, asking, there, one in zip(runs, *_lengths(runs, queries, keys), slots, strict=True):
+    for run, asking, there in zip(runs, *_lengths(runs, queries, keys), strict=True):
         # By the image alone: its neighbours may not change it.
-        short = packs.is_short(run.key.patches, q.shape[-1], torch.promote_types(q.dtype, torch.float32))
-        in_float32 = short or form_of(q, k[:, :, :one], 1) in ("sdpa_in_float32", "by_head", "explicit")
-        dtype = torch.promote_types(q.dtype, torch.float32) if in_float32 else q.dtype
+        wide = torch.promote_types(q.dtype, torch.float32)
+        short = packs.is_short(run.key.patches, q.shape[-1], wide)
         # Nor may those that are alike: products of many matrices have other last bits than those of one image.
         counts.append(run.images if short else 1)
-        each = run.images // counts[-1], asking // counts[-1], there // counts[-1], dtype, short
+        each = run.images // counts[-1], asking // counts[-1], there // counts[-1], wide, short
         parts += [packs.Images(*each)] * counts[-1]
     pack = packs.Pack(parts, functools.partial(_for_each, biases, counts))
     return pack if packs.takes(q, k, v, pack) else None
@@ -319,6 +318,9 @@ def form_of(q: Tensor, k: Tensor, rows: int, masks_whole: bool = False) -> FormN
     if not may_take_steps(q, k):
         return "sdpa"
     forms = tuple(one for one in dense_forms(q.dtype, tokens) if not masks_whole or one in OF_SDPA)
+    if rows == 1 and "sdpa_in_float32" in forms:
+        # In float32, as in a pack: the answers of an image are those that it has among others.
+        forms = tuple(one for one in forms if one != "sdpa")
     return cast(FormName, chosen_form(forms, q.dtype, head_dim=q.shape[-1], tokens=tokens, images=rows))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import Backend
-from sightline.attention.costs import sparse_choice
+from sightline.attention.costs import HEAD_TOKENS, sparse_choice
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.kernel import fused_kernel, in_rows, may_take_steps
 from sightline.attention.pattern import Pattern
@@ -51,6 +51,9 @@ class Rectangles(Backend):
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
         assert pattern is not None
         images = len(keys.segments)
+        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= HEAD_TOKENS * images:
+            # Packs, and images that may be in one, are computed in float32.
+            return False
         return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
 
     def __call__(
