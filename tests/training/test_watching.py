@@ -85,7 +85,8 @@ def test_a_profile_changes_no_result(tmp_path):
     assert sum(row["phases"].values()) == pytest.approx(1)
     assert all(row["phases"][name] > 0 for name in ("waiting for data", "forward", "backward", "optimizer", "saving"))
     assert all(one["ms"] >= 0 and one["calls"] > 0 for one in row["operators"])
-    assert any("mm" in one["operator"] for one in row["operators"])
+    # Products are torch's own or, where it is the faster library, oneDNN's.
+    assert any(name in one["operator"] for one in row["operators"] for name in ("mm", "linear"))
     trace = json.loads((tmp_path / "two" / "profile" / "trace.json").read_text())
     assert {"forward", "backward", "optimizer"} <= {event.get("name") for event in trace["traceEvents"]}
     assert profiling._ACTIVE.get() is None
