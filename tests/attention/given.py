@@ -11,6 +11,24 @@ from sightline.attention import Pattern, attend, use_backend
 from sightline.encodings import create_encoding
 from sightline.layout import TokenLayout
 
+# Directed ones, with what they are made with.
+PATTERNS = {
+    "lookhere_180": {},
+    "lookhere_90": {"rounding": "exact"},
+    "lookhere_45": {},
+    "lookhere": {"directions": "halves-center", "rounding": "exact"},
+    "alibi_2d": {},
+}
+
+
+def layouts_of(prefix: int) -> list[TokenLayout]:
+    """Small grids that are not square: a line, one alone, two in a batch, and a pack."""
+    return [
+        *(TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix) for grid in [(1, 7), (17, 9)]),
+        TokenLayout.uniform((8, 5), 2, num_prefix_tokens=prefix),
+        TokenLayout.packed([(3, 5), (1, 7), (5, 9)], num_prefix_tokens=prefix),
+    ]
+
 
 def pattern(name: str = "lookhere_45", heads: int = 12, **config) -> Pattern:
     return create_encoding(name, depth=1, heads=heads, dim=heads * 4, **config).layer_pattern(0)

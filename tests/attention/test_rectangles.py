@@ -5,43 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import coverage, use_backend
+from sightline.attention import use_backend
 from sightline.attention.backends import rectangles
 from sightline.attention.backends.rectangles import _Plan
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.dispatch import dispatch
 from sightline.layout import TokenLayout
-from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
-
-PATTERNS = {
-    "lookhere_180": {},
-    "lookhere_90": {"rounding": "exact"},
-    "lookhere_45": {},
-    "lookhere": {"directions": "halves-center", "rounding": "exact"},
-    "alibi_2d": {},
-}
-
-
-@pytest.fixture
-def small_tiles(monkeypatch: pytest.MonkeyPatch):
-    """Tiles of 3 x 3 queries and open ones of 9: many rectangles on small grids too."""
-    coverage._cover_head.cache_clear()
-    for name, value in {"_TILE": 3, "_ROW_STEP": 2, "_COLUMN_STEP": 1}.items():
-        monkeypatch.setattr(coverage, name, value)
-    monkeypatch.setattr(rectangles, "_OPEN_QUERIES", 9)
-    yield
-    coverage._cover_head.cache_clear()
+from tests.attention.given import PATTERNS, assert_close, layouts_of, pattern, random_qkv, with_gradients
 
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_as_the_reference(name: str, prefix: int) -> None:
-    for layout in (
-        *(TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix) for grid in [(1, 7), (17, 9)]),
-        TokenLayout.uniform((8, 5), 2, num_prefix_tokens=prefix),
-        TokenLayout.packed([(3, 5), (1, 7), (5, 9)], num_prefix_tokens=prefix),
-    ):
+    for layout in layouts_of(prefix):
         what, qkv = pattern(name, **PATTERNS[name]), random_qkv(layout)
         with use_backend("rectangles"):
             assert dispatch(what, layout, layout, qkv[0]).name == "rectangles"

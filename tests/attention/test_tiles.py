@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,40 +16,17 @@ from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
-from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
+from tests.attention.given import PATTERNS, assert_close, layouts_of, pattern, random_qkv, with_gradients
 
 CPU = torch.device("cpu")
 PACK = [(3, 5), (1, 7), (17, 9), (14, 14)]
-
-
-@pytest.fixture
-def small_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tiles of 3 x 3 queries and keys by the cell: many rectangles on small grids too."""
-    coverage._cover_head.cache_clear()
-    for name, value in {"_TILE": 3, "_ROW_STEP": 2, "_COLUMN_STEP": 1}.items():
-        monkeypatch.setattr(coverage, name, value)
-    yield
-    coverage._cover_head.cache_clear()
-
-
-PATTERNS = {
-    "lookhere_180": {},
-    "lookhere_90": {"rounding": "exact"},
-    "lookhere_45": {},
-    "lookhere": {"directions": "halves-center", "rounding": "exact"},
-    "alibi_2d": {},
-}
 
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_many_rectangles(name: str, prefix: int) -> None:
-    for layout in (
-        *(TokenLayout.uniform(grid, 1, num_prefix_tokens=prefix) for grid in [(1, 7), (17, 9)]),
-        TokenLayout.uniform((8, 5), 2, num_prefix_tokens=prefix),
-        TokenLayout.packed([(3, 5), (1, 7), (5, 9)], num_prefix_tokens=prefix),
-    ):
+    for layout in layouts_of(prefix):
         what, qkv = pattern(name, **PATTERNS[name]), random_qkv(layout)
         assert_close(with_gradients("tiles", qkv, what, layout), with_gradients("dense", qkv, what, layout), 1e-5, 1e-4)
 

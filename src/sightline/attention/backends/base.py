@@ -8,9 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from sightline.attention.costs import sparse_choice
+from sightline.attention.kernel import may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
-from sightline.layout import TokenLayout
+from sightline.layout import Segment, TokenLayout
 
 
 class BackendFailed(RuntimeError):
@@ -67,3 +69,45 @@ class Backend(ABC):
         Raises:
             BackendFailed: this machine cannot run it.
         """
+
+
+class OfTiles(Backend):
+    """One for directed patterns on a CPU, which leaves out what a tile of queries does not see: which of them is taken
+    hangs on what they cost here (`attention.costs`)."""
+
+    @abstractmethod
+    def attend_grid(self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+        """Attention of one grid's images.
+
+        Args:
+            q, k, v: [rows, heads, prefix + cells, head_dim].
+
+        Returns:
+            [rows, prefix + cells, heads, head_dim].
+        """
+
+    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
+        return (
+            pattern is not None
+            and pattern.directed
+            and queries is keys
+            and keys.axes == 2
+            and may_take_steps(q)
+            and all(segment.row_major for segment in keys.segments)
+        )
+
+    def runs_on(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
+        assert pattern is not None
+        images = len(keys.segments)
+        return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
+    ) -> Tensor:
+        assert pattern is not None
+        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
+        outs = [self.attend_grid(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
+        return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)

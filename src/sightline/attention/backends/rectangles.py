@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sightline.attention.backends.base import Backend
-from sightline.attention.costs import HEAD_TOKENS, sparse_choice
+from sightline.attention.backends.base import OfTiles
+from sightline.attention.costs import HEAD_TOKENS
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.kernel import fused_kernel, in_rows, may_take_steps
+from sightline.attention.kernel import fused_kernel, in_rows
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
@@ -27,42 +27,24 @@ _OPEN_QUERIES = 1024
 _MASK_BYTES = 8 << 20
 
 
-class Rectangles(Backend):
+class Rectangles(OfTiles):
     """Query tiles against the few rectangles of keys that they see, by torch's fused kernel; forward and backward."""
 
     name = "rectangles"
     preference = 9
 
     def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-        return (
-            pattern is not None
-            and pattern.directed
-            and queries is keys
-            and keys.axes == 2
-            and q.dtype in (torch.float32, torch.bfloat16)
-            and may_take_steps(q)
-            and all(segment.row_major for segment in keys.segments)
-            and fused_kernel() is not None
-        )
-
-    def runs_on(self, device: torch.device) -> bool:
-        return device.type == "cpu"
+        known = q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
+        return known and super().supports(pattern, queries, keys, q)
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        assert pattern is not None
-        images = len(keys.segments)
-        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= HEAD_TOKENS * images:
+        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= HEAD_TOKENS * len(keys.segments):
             # Packs, and images that may be in one, are computed in float32.
             return False
-        return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
+        return super().pays(pattern, keys, q)
 
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
-    ) -> Tensor:
-        assert pattern is not None
-        parts = zip(*(in_rows(x).split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
-        outs = [_Attention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
-        return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
+    def attend_grid(self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+        return _Attention.apply(*map(in_rows, (q, k, v)), pattern, segment, prefix)  # pyright: ignore[reportReturnType]
 
 
 class _Attention(torch.autograd.Function):

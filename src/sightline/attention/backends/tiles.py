@@ -11,49 +11,24 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sightline.attention.backends.base import Backend
-from sightline.attention.costs import sparse_choice
+from sightline.attention.backends.base import OfTiles
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.kernel import may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.layout import Segment, TokenLayout
+from sightline.layout import Segment
 
 
-class Tiles(Backend):
+class Tiles(OfTiles):
     """Query tiles of 16 x 16 cells against the few rectangles of keys that they see; forward and backward."""
 
     name = "tiles"
     preference = 10
 
-    def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-        return (
-            pattern is not None
-            and pattern.directed
-            and queries is keys
-            and keys.axes == 2
-            and may_take_steps(q)
-            and all(segment.row_major for segment in keys.segments)
-        )
-
-    def runs_on(self, device: torch.device) -> bool:
-        return device.type == "cpu"
-
-    def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        assert pattern is not None
-        images = len(keys.segments)
-        return sparse_choice(pattern, keys.slots // images, q.shape[0] * images, q.dtype, q.shape[-1]) == self.name
-
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
-    ) -> Tensor:
-        assert pattern is not None
-        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
-        outs = [_TiledAttention.apply(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
-        return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
+    def attend_grid(self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
+        return _TiledAttention.apply(q, k, v, pattern, segment, prefix)  # pyright: ignore[reportReturnType]
 
 
 class _TiledAttention(torch.autograd.Function):
