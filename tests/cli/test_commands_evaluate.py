@@ -11,7 +11,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from sightline import runtime
+from sightline.attention.costs import Costs, using
 from sightline.checkpoint import write_folder
+from sightline.cli.commands import evaluate as command
 from sightline.evaluation.measures import speed
 from sightline.load import load_model, model_files
 from sightline.predictions import read_predictions
@@ -338,3 +340,19 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
     elsewhere = [*words[:-3], tmp_path / "other.jsonl"]
     refused(*elsewhere, "--logits", run_copy / "checkpoint", says=["--logits", "checkpoint"])
     refused(*elsewhere, "--logits", rows, says=["is a file, expected a folder"])
+
+
+def test_parts_of_other_numbers_of_attention_are_another_work(cli, run_copy, tmp_path, monkeypatch):
+    works, kept_beside = [], command.kept_beside
+
+    def watched(out, model, about, *ranks):
+        works.append(about())
+        return kept_beside(out, model, about, *ranks)
+
+    monkeypatch.setattr(command, "kept_beside", watched)
+    for number, name in enumerate(("one", "one", "another")):
+        with using(Costs(name, "0", 1)):
+            assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
+    first, again, other = works
+    assert first == again
+    assert {key for key in first if first[key] != other[key]} == {"attention"}

@@ -108,6 +108,9 @@ class OfTiles(Backend):
         self, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout
     ) -> Tensor:
         assert pattern is not None
-        parts = zip(*(x.split(keys.lengths, dim=2) for x in (q, k, v)), keys.segments, strict=True)
-        outs = [self.attend_grid(*qkv, pattern, segment, keys.num_prefix_tokens) for *qkv, segment in parts]
+        prefix, each = keys.num_prefix_tokens, [x.split(keys.lengths, dim=2) for x in (q, k, v)]
+        outs = [
+            self.attend_grid(of_q, of_k, of_v, pattern, segment, prefix)
+            for of_q, of_k, of_v, segment in zip(*each, keys.segments, strict=True)
+        ]
         return (outs[0] if len(outs) == 1 else torch.cat(outs, dim=1)).transpose(1, 2)
