@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from sightline import runtime
 from sightline.attention.costs import Costs, using
 from sightline.checkpoint import write_folder
-from sightline.cli.commands import evaluate as command
+from sightline.evaluation import parts
 from sightline.evaluation.measures import speed
 from sightline.load import load_model, model_files
 from sightline.predictions import read_predictions
@@ -343,13 +343,13 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
 
 
 def test_parts_of_other_numbers_of_attention_are_another_work(cli, run_copy, tmp_path, monkeypatch):
-    works, kept_beside = [], command.kept_beside
+    works, kept_beside = [], parts.kept_beside
 
     def watched(out, model, about, *ranks):
         works.append(about())
         return kept_beside(out, model, about, *ranks)
 
-    monkeypatch.setattr(command, "kept_beside", watched)
+    monkeypatch.setattr(parts, "kept_beside", watched)
     for number, name in enumerate(("one", "one", "another")):
         with using(Costs(name, "0", 1)):
             assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0
