@@ -240,3 +240,18 @@ def test_a_form_alone_computes_whatever_it_can() -> None:
         with computed_by(name), torch.no_grad():
             chosen = costs.sparse_choice(pattern("lookhere_90"), 300, 1, torch.float32, 64)
             assert chosen == name.removesuffix(costs.PLAIN)
+
+
+def test_what_leaves_pairs_out_is_judged_by_long_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: dict[int, set[str]] = {}
+
+    def calls(group: Group, side: int, images: int, dropped: set[str]) -> dict[str, float]:
+        took = {"sdpa": 1.0, "by_head": 2.0, "tiles": 3.0 if side < 40 else 0.5, "rectangles": 0.9}
+        tried[side] = took.keys() - dropped
+        return {form: seconds for form, seconds in took.items() if form not in dropped}
+
+    monkeypatch.setattr(calibrate, "_fastest_calls", calls)
+    calibrate._measured(ALL_GROUPS[0])
+    assert {side for side in tried if "tiles" in tried[side]} == {4, 8, 14, 24, 32}
+    assert {side for side in tried if "by_head" in tried[side]} == {4, 8, 14, 24}
+    assert {side for side in tried if "rectangles" in tried[side]} == {4, 8, 14, 24, 32, 48}

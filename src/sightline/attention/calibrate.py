@@ -15,6 +15,7 @@ from sightline.attention.costs import (
     OF_PRODUCTS,
     PLAIN,
     SHORT_TOKENS,
+    SPARSE_FORMS,
     Costs,
     Group,
     Pass,
@@ -48,8 +49,9 @@ _SIDES = (4, 8, 14, 24, 32, 48)
 _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 
 
-# A form so many times slower than the fastest at one number of tokens is not tried with more.
-_HOPELESS = 1.6
+# A form so many times slower than the fastest at one number of tokens is not tried with more. What leaves pairs out is
+# judged by long images alone: in those of 577 tokens there is little to leave out.
+_HOPELESS, _LONG_TOKENS = 1.6, 1000
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
 # Each call is tried so often, and is as fast as its fastest.
@@ -119,8 +121,11 @@ def _measured(group: Group) -> dict[str, list[Point]]:
             for form, seconds in alone.items():
                 point = Point(tokens, *(round(1e9 * one / pairs, 4) for one in (seconds, batch[form] / many)))
                 found.setdefault(form, []).append(point)
-            best = min(batch.values())
-            dropped |= {form for form, took in batch.items() if took > _HOPELESS * best and tokens > SHORT_TOKENS}
+            slow = {form for form, took in batch.items() if took > _HOPELESS * min(batch.values())}
+            for form in slow:
+                of_pairs = form.removesuffix(PLAIN) in SPARSE_FORMS
+                if tokens > (_LONG_TOKENS if of_pairs else SHORT_TOKENS):
+                    dropped.add(form)
     return found
 
 
