@@ -49,7 +49,7 @@ def test_rows_say_how_many_frames(run: Path, tmp_path: Path) -> None:
     assert {row.frames for row in trained} == {4}
     assert {row.grid for row in trained} == {(2, 3, 3)}
     out, said = tmp_path / "rows.jsonl", tmp_path / "said.csv"
-    words = ["--frames", "8,2 4", "--resolutions", "12,native"]
+    words = ["--frames", "8,2 4", "--resolutions", "12,native", "--threads", "1"]
     assert (
         main(
             [

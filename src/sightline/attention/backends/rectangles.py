@@ -34,8 +34,9 @@ class Rectangles(OfTiles):
     preference = 9
 
     def supports(self, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, q: Tensor) -> bool:
-        known = q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
-        return known and super().supports(pattern, queries, keys, q)
+        # First whether a compiler looks: the kernel is not for it.
+        mine = super().supports(pattern, queries, keys, q)
+        return mine and q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
         if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= HEAD_TOKENS * len(keys.segments):
