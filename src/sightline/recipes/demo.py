@@ -52,8 +52,8 @@ def classification() -> Demo:
 
 
 def quick_classification() -> Demo:
-    """8,960 whole glyphs at 32 px, under a fifth of the images, then 200 test scenes a size up to 64 px and 40 beyond, each
-    with the knob as it stands.
+    """8,960 whole glyphs at 32 px, under a fifth of the images, then 200 test scenes a size up to 64 px and 40 beyond,
+    each with the knob as it stands.
 
     `sightline demo --quick`: a first curve within 90 s on two cores with AVX512-BF16.
     """
@@ -62,8 +62,8 @@ def quick_classification() -> Demo:
     train = dataclasses.replace(scenes(), images=QUICK_IMAGES, parts=None, **seldom)
     evaluate = EvaluateConfig(RESOLUTIONS, ("test", "heldout_fonts"), images=200, images_beyond=(64, 40))
     said = (
-        "A quick run: less than a fifth of the images, no knob tuned and few test scenes. It shows that models learn, and how "
-        "each holds at other sizes; which is best may change in a whole run."
+        "A quick run: less than a fifth of the images, no knob tuned and few test scenes. It shows that models learn, "
+        "and how each holds at other sizes; which is best may change in a whole run."
     )
     return Demo("Trained at 32 pixels for a minute, tested from 20 to 148", train, evaluate, said=said)
 
