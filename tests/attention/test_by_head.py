@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sightline.attention import attend, use_backend
+from sightline.attention import by_head as module
 from sightline.attention.by_head import by_head
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.forms import explicit_attention
@@ -89,3 +90,29 @@ def test_a_layer_takes_it_where_it_costs_least(name: str | None, grid: tuple[int
         assert_close(with_gradients("dense", qkv, what, layout), expected, 1e-5, 1e-4)
         with torch.no_grad(), use_backend("dense"):
             assert attend(*qkv, what, layout).isfinite().all()
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("tokens", [(50, 50), (47, 31), (1, 40)])
+def test_some_queries_at_a_time_give_what_all_do(
+    tokens: tuple[int, int], learned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def product(shapes: set[tuple[int, int, int]]):
+        made.append(max(m * n for m, n, k in shapes if n == tokens[1]))
+        return lambda a, b: a @ b.t()
+
+    monkeypatch.setattr(module, "product_of", product)
+    bias = torch.randn(1, 3, *tokens, generator=torch.Generator().manual_seed(1)).requires_grad_(learned)
+    weights, results = torch.randn(2, 3, tokens[0], 8), []
+    for most in (1 << 30, 16 * 4 * tokens[1]):
+        monkeypatch.setattr(module, "_SCORES_BYTES", most)
+        leaves = [one.detach().requires_grad_() for one in inputs(2, *tokens)]
+        out = by_head(*leaves, bias)
+        results.append([out, *torch.autograd.grad(out, [*leaves, *([bias] if learned else [])], weights)])
+        assert 4 * max(made[-2:]) <= most
+    assert max(made[-2:]) < max(made[:2]) or tokens[0] < 16
+    for one, other in zip(*results, strict=True):
+        assert other.norm() > 0
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)

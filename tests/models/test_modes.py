@@ -47,14 +47,14 @@ def test_found_09_a_pack_is_never_pooled_as_one_image(pool: str, listed: list[Te
     ours = model(pool=pool)
     patches, layout = ours.prepare(listed)
     packed, expected = ours.forward_features(patches, layout=layout), ours(listed)
-    assert torch.equal(ours.forward_head(packed), expected)
-    assert torch.equal(ours.forward_head(packed, layout=layout), expected)
+    torch.testing.assert_close(ours.forward_head(packed), expected)
+    torch.testing.assert_close(ours.forward_head(packed, layout=layout), expected)
     assert type(ours.forward_head(packed)) is Tensor
     changed = packed * 2
     with pytest.raises(InputError, match="of a pack") as raised:
         ours.forward_head(changed)
     assert "\n" not in str(raised.value)
-    assert torch.equal(ours.forward_head(changed / 2, layout=layout), expected)
+    torch.testing.assert_close(ours.forward_head(changed / 2, layout=layout), expected)
     # Taken apart they are images.
     pieces = [piece[0] for piece in layout.split(packed)]
     assert torch.allclose(ours.forward_head(pieces), expected, atol=1e-6)
@@ -81,7 +81,7 @@ def test_uniform_features_go_through_the_head_as_in_timm(listed: list[Tensor]) -
     patches, layout = ours.prepare(batch)
     features = ours.forward_features(patches, layout=layout)
     assert type(features) is Tensor
-    assert torch.equal(ours.forward_head(0 + features), ours(batch))
+    torch.testing.assert_close(ours.forward_head(0 + features), ours(batch))
 
 
 @pytest.mark.parametrize("encoding", ["lookhere_90", "rpe_learned", "rope_mixed+learned_1d"])

@@ -11,7 +11,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sightline.attention.products import product_of
+from sightline.attention.softmax import LN_2, LOG2_E, powers2, softmax2
 from sightline.attention.threads import run_side_by_side
+
+# Scores of so many queries at a time as stay in a core's caches (docs/LOG.md).
+_SCORES_BYTES = 3 << 20
 
 Bias = Tensor | Callable[[], Tensor] | None
 
@@ -19,7 +23,7 @@ Bias = Tensor | Callable[[], Tensor] | None
 def by_head(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
     """As `forms.sdpa`, with everything between inputs and output in float32, the bias too.
 
-    Scores of one head are there at a time, and are computed again for the backward pass.
+    Scores of some queries of one head are there at a time, and are computed again for the backward pass.
 
     Args:
         bias: or what makes it for each pass, so that it is not kept between them; nothing is learned of that.
@@ -36,31 +40,37 @@ def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
     values, outs = [one.t() for one in of.values], _each(out)
 
     def attend(head: int) -> None:
-        outs[head].copy_(of.times(of.attention(head), values[head]))
+        for some in of.blocks:
+            powers, sums = powers2(of.scores(head, some))
+            outs[head][some] = of.times(powers, values[head]).div_(sums)
 
     run_side_by_side(attend, range(len(outs)))
     return out
 
 
 class _Heads:
-    """Of each head of each image q, scaled, k and v in float32, dense, [tokens, head_dim]; and their products."""
+    """Of each head of each image q, scaled for scores to base 2, k and v in float32, dense, [tokens, head_dim]; and
+    their products, for some queries at a time."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> None:
         bias = bias() if callable(bias) else bias
         wide, self.scale = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
         self.queries, self.keys, self.values = (
-            _each(one.contiguous()) for one in (q.to(wide) * self.scale, k.to(wide), v.to(wide))
+            _each(one.contiguous()) for one in (q.to(wide) * (LOG2_E * self.scale), k.to(wide), v.to(wide))
         )
         self.bias = None if bias is None else _each(bias.to(wide).expand(*q.shape[:2], *bias.shape[2:]))
         queries, keys, width = q.shape[2], k.shape[2], q.shape[3]
-        self.times: Callable[[Tensor, Tensor], Tensor] = product_of({(queries, keys, width), (queries, width, keys)})
+        parts = max(1, -(-queries * keys * wide.itemsize // _SCORES_BYTES))
+        step = max(1, -(-queries // parts))
+        self.blocks = [slice(first, min(first + step, queries)) for first in range(0, queries, step)]
+        counts = {some.stop - some.start for some in self.blocks}
+        shapes = {shape for count in counts for shape in ((count, keys, width), (count, width, keys))}
+        self.times: Callable[[Tensor, Tensor], Tensor] = product_of(shapes)
 
-    def attention(self, head: int) -> Tensor:
-        """[queries, keys]."""
-        scores = self.times(self.queries[head], self.keys[head])
-        if self.bias is not None:
-            scores.add_(self.bias[head])
-        return torch.softmax(scores, dim=-1, out=scores)
+    def scores(self, head: int, some: slice) -> Tensor:
+        """To base 2, [some queries, keys]."""
+        scores = self.times(self.queries[head][some], self.keys[head])
+        return scores if self.bias is None else scores.add_(self.bias[head][some], alpha=LOG2_E)
 
 
 class _ByHead(torch.autograd.Function):
@@ -82,15 +92,19 @@ class _ByHead(torch.autograd.Function):
         of_each = None if of_scores is None else _each(of_scores)
 
         def differentiate(head: int) -> None:
-            attention, grad = of.attention(head), grads[head]
-            # Of the softmax: P * (dP - sum of P * dP).
-            scores = of.times(grad, of.values[head])
-            scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, wide)
-            of_queries[head].copy_(of.times(scores, keys[head]).mul_(of.scale))
-            of_keys[head].copy_(of.times(queries[head].t(), scores.t()).t())
-            of_values[head].copy_(of.times(grad.t(), attention.t()).t())
-            if of_each is not None:
-                of_each[head].copy_(scores)
+            grad_keys, grad_values = (of.keys[head].new_zeros(keys[head].shape) for _ in "kv")
+            for some in of.blocks:
+                attention, grad = softmax2(of.scores(head, some)), grads[head][some]
+                # Of the softmax: P * (dP - sum of P * dP).
+                scores = of.times(grad, of.values[head])
+                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, wide)
+                of_queries[head][some] = of.times(scores, keys[head]).mul_(of.scale)
+                grad_keys += of.times(queries[head][some].t(), scores.t())
+                grad_values += of.times(grad.t(), attention.t())
+                if of_each is not None:
+                    of_each[head][some] = scores
+            of_keys[head].copy_(grad_keys.mul_(LN_2).t())
+            of_values[head].copy_(grad_values.t())
 
         run_side_by_side(differentiate, range(len(queries)))
         of_bias = None if of_scores is None or bias is None else of_scores.sum_to_size(bias.shape).to(bias.dtype)

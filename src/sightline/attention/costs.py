@@ -318,14 +318,12 @@ def sparse_choice(pattern: Pattern, tokens: int, images: int, dtype: torch.dtype
 SHORT_TOKENS = 320
 # Fewest tokens at which a head, or a tile, is worth calls of its own: below, they take twice the time of a batch.
 _CALL_TOKENS = 190
-# Most tokens at which scores of a whole head are made at once: beyond, they leave a core's cache.
-HEAD_TOKENS = 1100
 
 
 def dense_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     """The dense forms that a call on a CPU may take."""
     low = ("sdpa_in_float32",) if dtype == torch.bfloat16 else ()
-    of_head = ("by_head",) if _CALL_TOKENS <= tokens <= HEAD_TOKENS else ()
+    of_head = ("by_head",) if tokens >= _CALL_TOKENS else ()
     return ("sdpa", *low, *of_head, *(("explicit",) if tokens <= SHORT_TOKENS else ()))
 
 

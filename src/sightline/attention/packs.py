@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sightline.attention.kernel import fused_kernel
+from sightline.attention.softmax import LN_2, LOG2_E, softmax2
 from sightline.errors import InputError
 from sightline.kept import is_plain, transforming
 
@@ -134,8 +135,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> tuple[Tensor, list[
 
 
 def _inputs(pack: Pack, q: Tensor, k: Tensor, v: Tensor) -> tuple[Sequence[Tensor], ...]:
-    """What each part has of these, as `_cut`, the queries of short images already multiplied by the scale."""
-    scale = q.shape[-1] ** -0.5
+    """What each part has of these, as `_cut`, the queries of short images already multiplied by the scale, for scores
+    to base 2."""
+    scale = LOG2_E * q.shape[-1] ** -0.5
     if all(part.short for part in pack.parts) and len({part.dtype for part in pack.parts}) == 1:
         queries = _cut(pack, "queries", q.to(pack.parts[0].dtype) * scale)
     else:
@@ -182,8 +184,8 @@ def _products(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
         bias = bias[0].to(part.dtype)
         if part.images > 1:
             bias = bias.unsqueeze(1).expand(-1, part.images, -1, -1).flatten(0, 1)
-        scores = bias.baddbmm_(q, k)
-    weights = scores.softmax(-1)
+        scores = bias.baddbmm_(q, k, beta=LOG2_E)
+    weights = softmax2(scores)
     return torch.bmm(weights, v).view(shape), weights
 
 
@@ -196,7 +198,7 @@ def _products_backward(
     scores = torch.ops.aten._softmax_backward_data(torch.bmm(grad, v.transpose(1, 2)), weights, -1, part.dtype)
     return (
         torch.bmm(scores, k).mul_(k.shape[-1] ** -0.5).view(of_q),
-        torch.bmm(scores.transpose(1, 2), q).view(of_k),
+        torch.bmm(scores.transpose(1, 2), q).mul_(LN_2).view(of_k),
         torch.bmm(weights.transpose(1, 2), grad).view(of_k),
     )
 

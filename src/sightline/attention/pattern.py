@@ -252,6 +252,13 @@ class Pattern:
         """Whether fields of view and distances say all."""
         return all(isinstance(term, Directed) for term in self.terms)
 
+    @property
+    def of_prefix(self) -> Pattern | None:
+        """What it is for queries that are all prefix tokens, which see everything at no penalty; None where that is
+        all."""
+        rest = tuple(term for term in self.terms if not isinstance(term, Directed))
+        return Pattern(rest, self.prune_below) if rest else None
+
     def tables(self, grid: Grid, device: torch.device, frame: Grid | None = None) -> tuple[Tensor, Tensor | None]:
         """The whole bias of patches on a grid, a piece of `frame`: by displacement as `Term.relative`, and by key as
         `Term.by_key`."""

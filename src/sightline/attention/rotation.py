@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sightline.errors import InputError
 from sightline.kept import born_free, may_keep
+from sightline.layout import TokenLayout
 
 Pairing = Literal["adjacent", "halves"]
 
@@ -35,6 +36,10 @@ class Rotation:
     @cached_property
     def _kept_turns(self) -> tuple[Tensor, Tensor]:
         return born_free(lambda: (self.angles.cos(), self.angles.sin()))
+
+    def of_first(self, layout: TokenLayout) -> Rotation:
+        """Of the first slot of each image."""
+        return Rotation(layout.first(self.angles.transpose(1, 2)).transpose(1, 2), self.pairing)
 
     def __add__(self, other: Rotation) -> Rotation:
         """Both rotations, one after the other."""

@@ -15,7 +15,7 @@ from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
-from sightline.models.linear import linear
+from sightline.models.linear import affine, linear
 from sightline.models.norm import make_norm, make_qk_norms
 
 # Streams of chance, and how many places of a layer there are in each.
@@ -49,15 +49,28 @@ class Attention(nn.Module):
         q, k, v = self._heads(x, layer, layout, encoding)
         return self._closed(attend(q, k, v, encoding.pattern(layer, layout), layout, layer=layer))
 
+    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """What `forward` gives the first token of each image, a prefix token, without computing the others': [rows,
+        slots, dim] -> [rows, images of a row, dim]. `qkv` is a plain linear layer."""
+        width = self.num_heads * self.head_dim
+        bias = self.qkv.bias if self._bias() is None else self._bias()
+        of_q, of_kv = (None, None) if bias is None else bias.split((width, 2 * width))
+        to_q, to_kv = self.qkv.weight.split((width, 2 * width))
+        q = affine(layout.first(x), to_q, of_q).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        k, v = affine(x, to_kv, of_kv).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        rotation = encoding.rotation(layer, layout)
+        if rotation is not None:
+            q, k = rotate(q, rotation.of_first(layout)), rotate(k, rotation)
+        pattern = encoding.pattern(layer, layout)
+        asked = None if pattern is None else pattern.of_prefix
+        return self._closed(attend(q, k, v, asked, layout, layout.of_first, layer))
+
     def _heads(
         self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, turned where the encoding turns them, and values: [rows, heads, slots, head_dim]."""
-        qkv = (
-            linear(self.qkv, x)
-            if self.q_bias is None or self.v_bias is None
-            else self._biased(x, self.q_bias, self.v_bias)
-        )
+        qkv = linear(self.qkv, x, self._bias())
         q, k, v = qkv.unflatten(-1, (3, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
@@ -69,10 +82,11 @@ class Attention(nn.Module):
         """What the heads found, [rows, heads, slots, head_dim] -> [rows, slots, dim]."""
         return linear(self.proj, self.norm(out.transpose(1, 2).flatten(2)))
 
-    def _biased(self, x: Tensor, q_bias: Tensor, v_bias: Tensor) -> Tensor:
-        """q, k and v side by side, of which k has no bias."""
-        bias = torch.cat((q_bias, torch.zeros_like(q_bias), v_bias))
-        return linear(self.qkv, x, bias)
+    def _bias(self) -> Tensor | None:
+        """Of q, k and v side by side, of which k has none; None where `qkv` has its own, or there is none."""
+        if self.q_bias is None or self.v_bias is None:
+            return None
+        return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -213,16 +227,34 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """[rows, slots, dim] -> the same shape."""
+        x = self._placed(x, layer, layout, encoding)
+        return self._added(x, self.attended(self.norm1(x), layer, layout, encoding), layer, layout)
+
+    def of_first(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """What `forward` gives the first token of each image, where that is a prefix token: [rows, slots, dim] ->
+        [rows, images of a row, dim]. Of the others keys and values alone are computed."""
+        x = self._placed(x, layer, layout, encoding)
+        attended = self.attn.of_first(self.norm1(x), layer, layout, encoding)
+        return self._added(layout.first(x), attended, layer, layout.of_first)
+
+    def _placed(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """The tokens with what says where they stand."""
         added = encoding.added(layer, layout)
         if added is not None:
             x = x + added.to(x.dtype)
-        dropout = [self.dropout.at(layout, _DENSE * layer + dense) for dense in range(_DENSE)]
         # After the positions, where a model has them: ViT appendix B.1.
-        x = self.norm_pre(dropout[0](x) if layer == 0 else x)
-        attended = dropout[1](self.attended(self.norm1(x), layer, layout, encoding))
+        return self.norm_pre(self._dropout(layer, 0, layout)(x) if layer == 0 else x)
+
+    def _added(self, x: Tensor, attended: Tensor, layer: int, layout: TokenLayout) -> Tensor:
+        """x with both branches, of tokens that stand as `layout` says."""
+        attended = self._dropout(layer, 1, layout)(attended)
         x = x + self.drop_path(self.ls1(attended), layout, _BRANCHES * layer)
-        widened = dropout[3](self.mlp(self.norm2(x), dropout[2]))
+        widened = self._dropout(layer, 3, layout)(self.mlp(self.norm2(x), self._dropout(layer, 2, layout)))
         return x + self.drop_path(self.ls2(widened), layout, _BRANCHES * layer + 1)
+
+    def _dropout(self, layer: int, dense: int, layout: TokenLayout) -> Callable[[Tensor], Tensor]:
+        """Of one of the places of a layer where there may be some."""
+        return self.dropout.at(layout, _DENSE * layer + dense)
 
     def attended(self, x: Tensor, layer: int, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """What attention gives the normed tokens, of which each image's meet: [rows, slots, dim] -> the same shape."""

@@ -7,14 +7,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules import module as modules
 
 from sightline.attention.costs import takes_onednn
 from sightline.attention.products import product_of, times_transposed
 from sightline.kept import is_plain, watched
-
-# What is put around a layer's call, of it alone and of all modules.
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+from sightline.models.hooks import is_bare
 
 
 def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -25,15 +22,11 @@ def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     compiled = torch.compiler.is_compiling()
     # What else a call would do is the module's business; a compiler looks for modules that it knows.
-    if type(layer) is not nn.Linear or (not compiled and ("forward" in layer.__dict__ or _hooked(layer))):
+    if type(layer) is not nn.Linear or not (compiled or is_bare(layer)):
         return layer(x) if bias is None else layer(x) + bias
     if compiled and bias is None:
         return layer(x)
     return affine(x, layer.weight, layer.bias if bias is None else bias)
-
-
-def _hooked(layer: nn.Module) -> bool:
-    return any(getattr(layer, name) or getattr(modules, f"_global{name}", None) for name in _HOOKS)
 
 
 def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

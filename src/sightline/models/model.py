@@ -21,6 +21,7 @@ from sightline.layout import TokenLayout
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
+from sightline.models.hooks import is_bare
 from sightline.models.initial import initialise
 from sightline.models.norm import make_norm
 from sightline.models.pooling import Pooling, make_pooling
@@ -142,7 +143,7 @@ class Model(nn.Module):
                 rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
             return self.head.read(self, rows, layout)
-        return self.head(self.pool(self.encode(rows, layout), self.encoded_layout(layout)))
+        return self.head(self.pooled(rows, layout))
 
     @property
     def image_rows(self) -> ImageRows:
@@ -249,7 +250,9 @@ class Model(nn.Module):
 
     def through(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Embedded tokens [rows, slots, dim], as `embed` gives them, to normed ones: the blocks and the last norm."""
-        tokens = self.blocks(tokens, layout, self.encoding)
+        return self._normed(self.blocks(tokens, layout, self.encoding), layout)
+
+    def _normed(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         if not torch.compiler.is_compiling() and type(tokens) is Tensor and tokens.device.type == "cpu":
             pass_of_size((layout.rows, layout.slots))
         return self.norm(tokens)
@@ -257,6 +260,15 @@ class Model(nn.Module):
     def encoded_layout(self, layout: TokenLayout) -> TokenLayout:
         """Where the tokens stand that `encode` gives of images that are laid out so."""
         return self.blocks.layout_after(len(self.blocks) - 1, layout)
+
+    def pooled(self, rows: Tensor, layout: TokenLayout) -> Tensor:
+        """Flat rows to what the classifier reads, as `pool` of `encode`: [images, num_features]. Of what pooling does
+        not read the last layer computes nothing, unless somebody looks."""
+        reads_first = self.attn_pool is not None and self.attn_pool.reads_first
+        if not reads_first or not self.blocks.gives_first(layout) or not (is_bare(self.norm) and is_bare(self.attn_pool)):
+            return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
+        tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding)
+        return self.pool(self._normed(tokens, layout), layout.of_first)
 
     def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Normed tokens, as `encode` gives them, and where they stand to what the classifier reads: [images,

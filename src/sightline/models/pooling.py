@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,13 @@ from sightline.models.norm import make_norm, make_qk_norms
 
 
 class Pooling(nn.Module):
-    """One vector for each image of a layout, of its patches; of prefix tokens too where `prefix` says so."""
+    """One vector for each image of a layout, of its patches; of prefix tokens too where `prefix` says so.
+
+    Attributes:
+        reads_first: of each image it reads the first slot alone, which is a prefix token.
+    """
+
+    reads_first: ClassVar[bool] = False
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -28,6 +35,8 @@ class Pooling(nn.Module):
 
 class ClsPooling(Pooling):
     """The CLS token, the first slot of each image (ViT equation 4)."""
+
+    reads_first = True
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         return torch.cat([image[:, 0] for image in layout.split(tokens)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import ClassVar
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sightline.attention import asked_backend, computed_again
+from sightline.attention import asked_backend, computed_again, is_recorded
 from sightline.encodings.base import PositionEncoding
+from sightline.kept import watched
 from sightline.layout import TokenLayout
+from sightline.models.block import Attention, Block
+from sightline.models.hooks import is_bare
 
 
 class Trunk(nn.ModuleList):
@@ -40,6 +43,23 @@ class Trunk(nn.ModuleList):
             tokens = self.layer(layer, tokens, layout, encoding)
         return tokens
 
+    def gives_first(self, layout: TokenLayout) -> bool:
+        """Whether `of_first` is there for such images: the last block is the plain one, and nobody looks at what it
+        does with all tokens, or counts it."""
+        if torch.compiler.is_compiling() or not (len(self) and layout.segments and layout.num_prefix_tokens):
+            return False
+        last = self[-1]
+        plain = type(last) is Block and type(last.attn) is Attention and type(last.attn.qkv) is nn.Linear
+        return plain and not watched() and not is_recorded() and all(map(is_bare, last.modules()))
+
+    def of_first(self, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
+        """What `forward` gives the first token of each image, of which the last layer computes no other: [rows, slots,
+        dim], as embedded -> [rows, images of a row, dim]. Where a class token alone is pooled that is a twelfth of a
+        ViT-B less, and the same function of the images (ViT equation 4)."""
+        for layer in range(len(self) - 1):
+            tokens = self.layer(layer, tokens, layout, encoding)
+        return self._called(self[-1].of_first, len(self) - 1, tokens, layout, encoding)  # type: ignore[arg-type]
+
     def taken(
         self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: PositionEncoding
     ) -> list[Tensor]:
@@ -65,7 +85,12 @@ class Trunk(nn.ModuleList):
         """
         if not layout.segments:
             return tokens
-        block, given = self[layer], (tokens, layer, self.layout_after(layer - 1, layout), encoding)
+        return self._called(self[layer], layer, tokens, layout, encoding)
+
+    def _called(
+        self, block: Callable[..., Tensor], layer: int, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding
+    ) -> Tensor:
+        given = tokens, layer, self.layout_after(layer - 1, layout), encoding
         if self.recomputes and torch.is_grad_enabled():
             # What is computed again is computed by the same back end, and recorded no second time.
             again = partial(computed_again, asked_backend())

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import OfTiles
-from sightline.attention.costs import HEAD_TOKENS
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.kernel import fused_kernel, in_rows
 from sightline.attention.pattern import Pattern
@@ -23,6 +22,8 @@ from sightline.layout import Segment, TokenLayout
 
 # Of queries that see everything: the kernel takes its largest blocks from 768 on (docs/LOG.md).
 _OPEN_QUERIES = 1024
+# Most tokens of an image that may be in a pack.
+_PACKED_TOKENS = 1100
 # Heads that see alike are one call while their masks are no larger.
 _MASK_BYTES = 8 << 20
 
@@ -39,7 +40,7 @@ class Rectangles(OfTiles):
         return mine and q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= HEAD_TOKENS * len(keys.segments):
+        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= _PACKED_TOKENS * len(keys.segments):
             # Packs, and images that may be in one, are computed in float32.
             return False
         return super().pays(pattern, keys, q)

@@ -15,6 +15,7 @@ from sightline.attention.backends.base import OfTiles
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
+from sightline.attention.softmax import LN_2, LOG2_E, softmax2
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -80,14 +81,14 @@ class _TiledAttention(torch.autograd.Function):
                 grad_queries[where] = plan.times(scores, keys.t())
                 one.scatter(grad_keys, tile, plan.times(one.queries[where].t(), scores.t()))
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
-            dk[index], dv[index] = grad_keys.t(), grad_values.t()
+            dk[index], dv[index] = grad_keys.t().mul_(LN_2), grad_values.t()
 
         run_side_by_side(differentiate, itertools.product(range(q.shape[0]), range(q.shape[1])))
         return dq, dk, dv, None, None, None
 
 
 class _Plan(NamedTuple):
-    """What all heads of one grid share."""
+    """What all heads of one grid share; biases are those of scores to base 2."""
 
     grid: Grid
     prefix: int
@@ -112,8 +113,8 @@ class _Plan(NamedTuple):
             grid,
             prefix,
             width**-0.5,
-            tables.to(wide).contiguous(),
-            None if by_key is None else by_key.to(wide),
+            (LOG2_E * tables.to(wide)).contiguous(),
+            None if by_key is None else LOG2_E * by_key.to(wide),
             covers,
             product_of(shapes),
         )
@@ -129,7 +130,7 @@ class _Head:
         self.cover = plan.covers[head]
         self.order = query_order(self.cover, plan.grid, plan.prefix)
         wide = plan.tables.dtype
-        self.queries = q.index_select(0, self.order).to(wide) * plan.scale
+        self.queries = q.index_select(0, self.order).to(wide) * (LOG2_E * plan.scale)
         self.keys, self.values = k.to(wide).contiguous(), v.to(wide).contiguous()
 
     def backwards(self, x: Tensor) -> Tensor:
@@ -183,7 +184,7 @@ class _Head:
         if tile is not None:
             for piece, columns in self._after_prefix(tile.keys):
                 self._add_bias(scores[:, columns], tile.queries, piece)
-        return keys, values, torch.softmax(scores, dim=-1, out=scores)
+        return keys, values, softmax2(scores)
 
     def _add_bias(self, scores: Tensor, queries: Rectangle, keys: Rectangle) -> None:
         grid, width = self.plan.grid, self.table.shape[1]

@@ -1,0 +1,193 @@
+"""The last layer for class tokens alone: the same function, gradients included, of which nobody who looks misses
+anything."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from sightline.attention import recording
+from sightline.encodings import list_encodings
+from sightline.layout import TokenLayout
+from sightline.models import VisionTransformer
+from sightline.models.block import Attention, Block, Mlp
+from tests.contract.contract import build, images
+
+GRIDS = [(3, 5), (5, 2), (1, 1), (3, 5)]
+
+
+def both_ways(model: VisionTransformer, rows: Tensor, layout: TokenLayout) -> list[list[Tensor]]:
+    """Logits, and the gradients of all parameters and of the rows: as `forward` computes, and of all tokens."""
+    results = []
+    for whole in (False, True):
+        given = rows.clone().requires_grad_()
+        assert model.blocks.gives_first(layout)
+        out = model.head(model.pool(model.encode(given, layout), layout)) if whole else model(given, layout=layout)
+        wanted = [given, *(one for one in model.parameters() if one.requires_grad)]
+        found = torch.autograd.grad(out.square().sum(), wanted, allow_unused=True)
+        results.append([out, *(torch.zeros(1) if one is None else one for one in found)])
+    return results
+
+
+def check(model: VisionTransformer, rows: Tensor, layout: TokenLayout, tolerance: float = 1e-9) -> None:
+    found, expected = both_ways(model, rows, layout)
+    assert expected[0].std() > 0.02
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def laid_out(model: VisionTransformer, how: str) -> tuple[Tensor, TokenLayout]:
+    prefix = model.num_prefix_tokens
+    if how == "uniform":
+        layout = TokenLayout.uniform((3, 5), 2, num_prefix_tokens=prefix)
+    else:
+        layout = TokenLayout.packed(GRIDS, num_prefix_tokens=prefix)
+    if how == "dropped":
+        layout = layout.keep([torch.arange(0, rows * cols, 2) for rows, cols in GRIDS])
+    if how == "padded":
+        layout = layout.pad_to(layout.slots + 3)
+    patches = layout.slots - prefix * len(layout.segments)
+    layout = layout.seeded(range(layout.images))
+    return torch.randn(layout.rows, patches, 48, generator=torch.Generator().manual_seed(0)).double(), layout
+
+
+@pytest.mark.parametrize("how", ["uniform", "packed", "dropped", "padded"])
+@pytest.mark.parametrize("name", [*list_encodings(), "rope_axial+learned_1d", "lookhere_90+rpe_learned"])
+def test_it_is_what_all_tokens_give(name: str, how: str) -> None:
+    model = build(name).double()
+    if not model.attn_pool.reads_first or model.encoding.made_for not in (None, 2):
+        pytest.fail("a class token is pooled, of images")
+    # A sum of terms, and so its gradient, is in float32.
+    check(model, *laid_out(model, how), 1e-5 if "+rpe" in name else 1e-9)
+
+
+@pytest.mark.parametrize("how", ["uniform", "padded"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_registers": 2},
+        {"qkv_bias": "qv", "attn_norm": True, "mlp_norm": True},
+        {"qkv_bias": False, "qk_norm": True, "layer_scale": 0.3, "norm_pre": True},
+        {"mlp": "swiglu", "final_norm": "after_pool", "depth": 1},
+        {"drop_path": 0.5, "dropout": 0.3},
+    ],
+    ids=lambda one: "-".join(one),
+)
+def test_whatever_a_block_is_made_of(options: dict[str, Any], how: str) -> None:
+    model = build("lookhere_90", **options).double().train()
+    check(model, *laid_out(model, how))
+
+
+def test_what_is_computed_again_is_the_same() -> None:
+    model = build("rope_axial").double()
+    rows, layout = laid_out(model, "packed")
+    kept = both_ways(model, rows, layout)[0]
+    model.blocks.recomputes = True
+    for one, other in zip(both_ways(model, rows, layout)[0], kept, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_last_layer_computes_no_other_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    before = Mlp._activated
+    monkeypatch.setattr(Mlp, "_activated", lambda self, x: seen.append(x.shape[1]) or before(self, x))
+    model = build("lookhere_90", depth=3)
+    with torch.no_grad():
+        model(images((3, 5)))
+        model([one for grid in GRIDS for one in images(grid, 1)])
+    assert seen == [16, 16, 1, *2 * [sum(rows * cols + 1 for rows, cols in GRIDS)], len(GRIDS)]
+    seen.clear()
+    model.reset_classifier(5, "mean")
+    with torch.no_grad():
+        model(images((3, 5)))
+    assert seen == [16] * 3
+
+
+def _replaced(model: nn.Module) -> Any:
+    class Mine(Attention):
+        pass
+
+    model.blocks[-1].attn.__class__ = Mine  # type: ignore[union-attr]
+    return None
+
+
+def _of_another_class(model: nn.Module) -> Any:
+    class Mine(Block):
+        pass
+
+    model.blocks[-1].__class__ = Mine  # type: ignore[union-attr]
+    return None
+
+
+def _adapted(model: nn.Module) -> Any:
+    class Adapter(nn.Linear):
+        pass
+
+    model.blocks[-1].attn.qkv.__class__ = Adapter  # type: ignore[union-attr]
+    return None
+
+
+LOOKING: dict[str, Callable[[Any], Any]] = {
+    "a hook of the block": lambda model: model.blocks[-1].register_forward_hook(lambda *_: None),
+    "a hook inside": lambda model: model.blocks[-1].mlp.fc1.register_forward_pre_hook(lambda *_: None),
+    "a hook of the norm": lambda model: model.norm.register_forward_hook(lambda *_: None),
+    "a hook of the pooling": lambda model: model.attn_pool.register_forward_hook(lambda *_: None),
+    "a hook of gradients": lambda model: model.blocks[-1].register_full_backward_hook(lambda *_: None),
+    "a hook of all": lambda _: nn.modules.module.register_module_forward_hook(lambda *_: None),  # type: ignore[arg-type]
+    "a call that is replaced": lambda model: setattr(model.blocks[-1], "forward", model.blocks[-1].forward),
+    "attention of another class": _replaced,
+    "a block of another class": _of_another_class,
+    "a layer that is no linear one": _adapted,
+}
+
+
+@pytest.mark.parametrize("how", LOOKING)
+@torch.no_grad()
+def test_who_looks_sees_all_tokens(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given, seen = build("rope_axial"), images((3, 5)), []
+    before = Mlp._activated
+    monkeypatch.setattr(Mlp, "_activated", lambda self, x: seen.append(x.shape[1]) or before(self, x))
+    plain = model(given)
+    assert seen == [16, 1]
+    handle = LOOKING[how](model)
+    try:
+        torch.testing.assert_close(model(given), plain)
+        assert seen == [16, 1, 16, 16]
+    finally:
+        if handle is not None:
+            handle.remove()
+
+
+@torch.no_grad()
+def test_who_counts_or_records_counts_all() -> None:
+    model, given = build("rope_axial"), images((3, 5))
+    shapes: list[int] = []
+    with recording(lambda one: shapes.append(one.q.shape[2])):
+        model(given)
+    assert shapes == [16, 16]
+    counts = []
+    for call in (model, lambda given: model.forward_head(model.forward_features(given))):
+        with FlopCounterMode(display=False) as counter:
+            call(given)
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1]
+
+
+@torch.no_grad()
+def test_a_copy_and_a_state_give_the_same() -> None:
+    model, given = build("lookhere_90"), images((5, 3))
+    assert torch.equal(copy.deepcopy(model)(given), model(given))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("images_given", [[], None])
+def test_nothing_is_pooled_of_nothing(images_given: list[Tensor] | None) -> None:
+    model = build("lookhere_90")
+    given = torch.zeros(0, 3, 12, 20) if images_given is None else images_given
+    assert model(given).shape == (0, 5)
