@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import InputError
-from sightline.kept import born_free, may_keep
+from sightline.kept import born_free, is_plain, may_keep, watched
 from sightline.layout import TokenLayout
 
 Pairing = Literal["adjacent", "halves"]
@@ -32,6 +32,15 @@ class Rotation:
         """Cosines and sines of the angles, for all layers that share them where they have no gradients."""
         free = not self.angles.requires_grad and type(self.angles) is Tensor and may_keep(self.angles.device)
         return self._kept_turns if free else (self.angles.cos(), self.angles.sin())
+
+    def as_numbers(self) -> Tensor:
+        """The same as complex numbers of length 1, [1 or rows, 1 or heads, slots, head_dim / 2]."""
+        free = not self.angles.requires_grad and type(self.angles) is Tensor and may_keep(self.angles.device)
+        return self._kept_numbers if free else torch.complex(*self.turns())
+
+    @cached_property
+    def _kept_numbers(self) -> Tensor:
+        return born_free(lambda: torch.complex(self.angles.cos(), self.angles.sin()))
 
     @cached_property
     def _kept_turns(self) -> tuple[Tensor, Tensor]:
@@ -57,9 +66,20 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     Returns:
         The same shape and dtype; norms and q . k of equal positions are unchanged.
     """
+    if rotation.pairing == "adjacent" and is_plain(x) and not torch.compiler.is_compiling() and not watched():
+        return _multiplied(x, rotation.as_numbers())
     cos, sin = rotation.turns()
     wide = x.float()
     adjacent = rotation.pairing == "adjacent"
     a, b = wide.unflatten(-1, (-1, 2)).unbind(-1) if adjacent else wide.chunk(2, dim=-1)
     both = a * cos - b * sin, a * sin + b * cos
     return (torch.stack(both, dim=-1).flatten(-2) if adjacent else torch.cat(both, dim=-1)).to(x.dtype)
+
+
+def _multiplied(x: Tensor, numbers: Tensor) -> Tensor:
+    """`rotate` on a CPU: one pass over the channels in place of eight, and one more for the gradient."""
+    pairs = x.float().unflatten(-1, (-1, 2))
+    # Two channels are one number where they stand so in memory.
+    if pairs.stride(-1) != 1 or any(one % 2 for one in (pairs.storage_offset(), *pairs.stride()[:-1])):
+        pairs = pairs.clone(memory_format=torch.contiguous_format)
+    return torch.view_as_real(torch.view_as_complex(pairs) * numbers).flatten(-2).to(x.dtype)
