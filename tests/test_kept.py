@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import sightline.attention
+import sightline.models
 from sightline import heap
 from sightline.attention import products, use_backend
 from sightline.heap import pass_of_size
@@ -75,8 +76,9 @@ def test_a_function_is_called_once_for_what_is_kept():
 def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     """With bounds that a few sizes fill; the real ones are a few megabytes each, but for the windows of Swin's images,
     whose angles are of every slot, and the biases of short images, of each layer."""
-    for module in pkgutil.walk_packages(sightline.attention.__path__, "sightline.attention."):
-        importlib.import_module(module.name)
+    for room in (sightline.attention, sightline.models):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
     assert {"coordinates", "tables of displacements", "sightline.attention.coverage._cover_head"} < set(STORES)
     large = {"windows", "biases of short images"}
     assert all(STORES[name].most_bytes <= 32 << 20 for name in large)
@@ -84,7 +86,8 @@ def test_found_23_every_store_stays_within_its_bytes(encoding, monkeypatch):
     for store in STORES.values():
         store.clear()
         monkeypatch.setattr(store, "most_bytes", 100_000)
-    model = create_model("vit_micro_patch4", encoding=encoding, **MODEL).eval()
+    # Of the last layer class tokens alone ask.
+    model = create_model("vit_micro_patch4", encoding=encoding, **{**MODEL, "depth": 2}).eval()
     filled = set()
     with use_backend("tiles"), torch.no_grad():
         for rows, cols in [(3, 4), (9, 11), (12, 7), (17, 18), (3, 4), (20, 5)]:

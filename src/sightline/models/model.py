@@ -264,8 +264,9 @@ class Model(nn.Module):
     def pooled(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """Flat rows to what the classifier reads, as `pool` of `encode`: [images, num_features]. Of what pooling does
         not read the last layer computes nothing, unless somebody looks."""
-        reads_first = self.attn_pool is not None and self.attn_pool.reads_first
-        if not reads_first or not self.blocks.gives_first(layout) or not (is_bare(self.norm) and is_bare(self.attn_pool)):
+        pooling = self.attn_pool
+        reads_first = pooling is not None and pooling.reads_first and is_bare(pooling) and is_bare(self.norm)
+        if not (reads_first and self.blocks.gives_first(layout)):
             return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
         tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding)
         return self.pool(self._normed(tokens, layout), layout.of_first)
