@@ -83,6 +83,7 @@ class PlainPass:
     Attributes:
         low: matrix products are in bfloat16, beside float32 parameters.
         element: bytes of a number that a matrix product gives.
+        whole: layers that compute all tokens, of those of the model.
         moments: copies of the parameters that the optimizer and the running mean keep; saves: there is a copy of all
             of them.
         parameters: how many, of the model and its encoding.
@@ -106,6 +107,8 @@ class PlainPass:
         self.config, self.batch, self.training, self.saves = config, batch, training, saves
         self.sharers = sharers
         self.moments = 2 + ema
+        # Parts of a model on several processes are gathered by hooks, which find all tokens.
+        self.whole = config.depth - (config.has_classifier and config.pool == "cls" and sharers == 1)
         self.low = dtype == "bfloat16"
         self.element = 2 if self.low else _FLOAT
         self.on_cpu = torch.device(device).type == "cpu"
@@ -162,19 +165,9 @@ class PlainPass:
         """The form of attention that is chosen on a CPU for so many keys, of all of these; else None."""
         if not self.on_cpu:
             return None
-        dtype, head_dim = (
-            torch.bfloat16 if self.low else torch.float32,
-            self.config.attention_width // self.config.heads,
-        )
-        return current().fastest(
-            forms(dtype, keys),
-            dtype,
-            training=self.training,
-            head_dim=head_dim,
-            tokens=keys,
-            images=self.batch,
-            shown=self.shown,
-        )
+        dtype, head_dim = torch.bfloat16 if self.low else torch.float32, self.config.attention_width // self.config.heads
+        asked: Any = {"training": self.training, "head_dim": head_dim, "tokens": keys, "images": self.batch}
+        return current().fastest(forms(dtype, keys), dtype, shown=self.shown, **asked)
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
         """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
@@ -240,13 +233,14 @@ class PlainPass:
         config, batch = self.config, self.batch
         # Sine and cosine of each angle, for q and for k.
         angles = self.angles * _FLOAT * (4 + self.learned_angles)
-        kept = config.depth * tokens * (batch * self._kept_of_a_token() + angles)
+        kept = tokens * (batch * self.whole * self._kept_of_a_token() + config.depth * angles)
+        kept += tokens * batch * (config.depth - self.whole) * self._kept_of_keys()
         if not tiled:
-            kept += config.depth * self._kept_by_form(tokens, keys)
+            kept += self.whole * self._kept_by_form(tokens, keys)
         if self.bias == "content" and keys <= 4 * config.attention_width // config.heads:
             # No fused kernel gives what is added its gradient: the softmax of all scores; and what it became in the
             # precision of the values, which are what terms of it are made of.
-            kept += config.depth * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
+            kept += self.whole * (1 + bool(self.outputs)) * batch * config.heads * tokens * keys * _FLOAT
         if config.patch_norm:
             # What both norms of the patch embedding gave.
             kept += batch * cells * (config.cutter.values + config.dim) * _FLOAT
@@ -262,11 +256,20 @@ class PlainPass:
         hidden = ((4 if config.mlp == "swiglu" else 2) + config.mlp_norm) * config.mlp_hidden
         # The residual stream before either branch; then both norms' outputs, q, k, v, attention's output, the MLP's.
         kept = 2 * dim * _FLOAT + element * (2 * dim + 4 * width + hidden + width * config.attn_norm)
-        # A second q and k; under autocast rotation and the norms of q and k also keep them in float32. Factors of each
-        # head keep what they multiply too.
-        again = 2 * width * (element + (_FLOAT if self.low else 0))
-        kept += again * (bool(config.qk_norm) + (config.qk_norm == "heads") + bool(self.angles))
-        return kept + 2 * dim * element * (config.layer_scale is not None)
+        return kept + 2 * self._kept_again() + 2 * dim * element * (config.layer_scale is not None)
+
+    def _kept_of_keys(self) -> int:
+        """Bytes a token that the last layer keeps where it computes class tokens alone: the residual stream, the norm's
+        output, k and v."""
+        own = self.config.dim * (_FLOAT + self.element) + 2 * self.config.attention_width * self.element
+        return own + self._kept_again()
+
+    def _kept_again(self) -> int:
+        """Bytes a token of a second q, or k; under autocast rotation and the norms of q and k also keep it in float32.
+        Factors of each head keep what they multiply too."""
+        again = self.config.attention_width * (self.element + (_FLOAT if self.low else 0))
+        norms = bool(self.config.qk_norm) + (self.config.qk_norm == "heads")
+        return again * (norms + bool(self.angles))
 
     def _kept_by_form(self, tokens: int, keys: int) -> int:
         """Bytes that attention keeps of one layer for the backward pass beside what SDPA's own form does."""

@@ -37,39 +37,48 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
 def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
     """[rows, heads, tokens, head_dim], with heads side by side in each token."""
     of, out = _Heads(q, k, v, bias), like(q)
-    values, outs = [one.t() for one in of.values], _each(out)
+    outs = _each(out)
 
     def attend(head: int) -> None:
+        queries, keys, values = of.inputs(head)
         for some in of.blocks:
-            powers, sums = powers2(of.scores(head, some))
-            outs[head][some] = of.times(powers, values[head]).div_(sums)
+            powers, sums = powers2(of.scores(head, some, queries, keys))
+            outs[head][some] = of.times(powers, values.t()).div_(sums)
 
     run_side_by_side(attend, range(len(outs)))
     return out
 
 
 class _Heads:
-    """Of each head of each image q, scaled for scores to base 2, k and v in float32, dense, [tokens, head_dim]; and
-    their products, for some queries at a time."""
+    """Each head of each image, and its products, for some queries at a time.
+
+    Attributes:
+        blocks: of queries.
+        times: a @ b^T.
+    """
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> None:
         bias = bias() if callable(bias) else bias
-        wide, self.scale = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
-        self.queries, self.keys, self.values = (
-            _each(one.contiguous()) for one in (q.to(wide) * (LOG2_E * self.scale), k.to(wide), v.to(wide))
-        )
-        self.bias = None if bias is None else _each(bias.to(wide).expand(*q.shape[:2], *bias.shape[2:]))
+        self.wide, self.scale = torch.promote_types(q.dtype, torch.float32), q.shape[-1] ** -0.5
+        self._q, self._k, self._v = map(_each, (q, k, v))
+        self.bias = None if bias is None else _each(bias.to(self.wide).expand(*q.shape[:2], *bias.shape[2:]))
         queries, keys, width = q.shape[2], k.shape[2], q.shape[3]
-        parts = max(1, -(-queries * keys * wide.itemsize // _SCORES_BYTES))
+        parts = max(1, -(-queries * keys * self.wide.itemsize // _SCORES_BYTES))
         step = max(1, -(-queries // parts))
         self.blocks = [slice(first, min(first + step, queries)) for first in range(0, queries, step)]
         counts = {some.stop - some.start for some in self.blocks}
         shapes = {shape for count in counts for shape in ((count, keys, width), (count, width, keys))}
         self.times: Callable[[Tensor, Tensor], Tensor] = product_of(shapes)
 
-    def scores(self, head: int, some: slice) -> Tensor:
+    def inputs(self, head: int) -> tuple[Tensor, Tensor, Tensor]:
+        """q, scaled for scores to base 2, k and v of one head, dense, [tokens, head_dim]: made where they are used, in
+        a core's cache."""
+        queries, keys, values = (dense(one[head], self.wide) for one in (self._q, self._k, self._v))
+        return queries * (LOG2_E * self.scale), keys, values
+
+    def scores(self, head: int, some: slice, queries: Tensor, keys: Tensor) -> Tensor:
         """To base 2, [some queries, keys]."""
-        scores = self.times(self.queries[head][some], self.keys[head])
+        scores = self.times(queries[some], keys)
         return scores if self.bias is None else scores.add_(self.bias[head][some], alpha=LOG2_E)
 
 
@@ -85,28 +94,28 @@ class _ByHead(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, bias = ctx.saved_tensors
         of, found = _Heads(q, k, v, ctx.bias if bias is None else bias), [like(one) for one in (q, k, v)]
-        wide = of.queries[0].dtype
-        grads, keys, queries = _each(grad_out.to(wide).contiguous()), [one.t() for one in of.keys], of.queries
-        of_queries, of_keys, of_values = map(_each, found)
-        of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=wide) if ctx.needs_input_grad[3] else None
+        grads, (of_queries, of_keys, of_values) = _each(grad_out), map(_each, found)
+        of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=of.wide) if ctx.needs_input_grad[3] else None
         of_each = None if of_scores is None else _each(of_scores)
 
         def differentiate(head: int) -> None:
-            grad_keys, grad_values = (of.keys[head].new_zeros(keys[head].shape) for _ in "kv")
+            queries, keys, values = of.inputs(head)
+            grad = dense(grads[head], of.wide)
+            grad_keys, grad_values = (keys.new_zeros(keys.shape[::-1]) for _ in "kv")
             for some in of.blocks:
-                attention, grad = softmax2(of.scores(head, some)), grads[head][some]
+                attention = softmax2(of.scores(head, some, queries, keys))
                 # Of the softmax: P * (dP - sum of P * dP).
-                scores = of.times(grad, of.values[head])
-                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, wide)
-                of_queries[head][some] = of.times(scores, keys[head]).mul_(of.scale)
-                grad_keys += of.times(queries[head][some].t(), scores.t())
-                grad_values += of.times(grad.t(), attention.t())
+                scores = of.times(grad[some], values)
+                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, of.wide)
+                of_queries[head][some] = of.times(scores, keys.t()).mul_(of.scale)
+                grad_keys += of.times(queries[some].t(), scores.t())
+                grad_values += of.times(grad[some].t(), attention.t())
                 if of_each is not None:
                     of_each[head][some] = scores
             of_keys[head].copy_(grad_keys.mul_(LN_2).t())
             of_values[head].copy_(grad_values.t())
 
-        run_side_by_side(differentiate, range(len(queries)))
+        run_side_by_side(differentiate, range(len(grads)))
         of_bias = None if of_scores is None or bias is None else of_scores.sum_to_size(bias.shape).to(bias.dtype)
         return *found, of_bias
 
@@ -120,3 +129,9 @@ def like(x: Tensor) -> Tensor:
 def _each(x: Tensor) -> list[Tensor]:
     """[rows, heads, ...] -> a view for each head of each row."""
     return [head for row in x.unbind(0) for head in row.unbind(0)]
+
+
+def dense(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same values in that precision, side by side in memory, by at most one copy."""
+    # `to` leaves what has the precision as it is, gaps too.
+    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()

@@ -110,24 +110,13 @@ class Costs:
         if key not in self._chosen:
             if len(self._chosen) >= 4096:
                 self._chosen.clear()
-            self._chosen[key] = self._fastest(*key)
+            group = self.nearest(Group.of(dtype, training=training, head_dim=head_dim))
+            found: dict[str, float] = {}
+            if group is not None:
+                measured = [one for one in forms if one in self.points[group]]
+                found = {one: self.predicted(group, one, tokens, images, shown) for one in measured}
+            self._chosen[key] = min(found, key=lambda one: found[one], default=forms[0])
         return self._chosen[key]
-
-    def _fastest(
-        self,
-        forms: tuple[str, ...],
-        dtype: torch.dtype,
-        training: bool,
-        head_dim: int,
-        tokens: int,
-        images: int,
-        shown: float,
-    ) -> str:
-        group = self.nearest(Group.of(dtype, training=training, head_dim=head_dim))
-        if group is None:
-            return forms[0]
-        measured = [one for one in forms if one in self.points[group]]
-        return min(measured, key=lambda one: self.predicted(group, one, tokens, images, shown), default=forms[0])
 
     def nearest(self, group: Group) -> Group | None:
         """The group that was measured with the head width that is nearest, or None."""

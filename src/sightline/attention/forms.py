@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sightline.attention.by_head import by_head, like
+from sightline.attention.by_head import by_head, dense, like
 from sightline.attention.softmax import LOG2_E, softmax2
 
 Form = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -137,5 +137,5 @@ class _Explicit(torch.autograd.Function):
 
 
 def _matrices(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """[rows, heads, tokens, head_dim] -> [rows * heads, tokens, head_dim], dense, by one copy."""
-    return x.to(dtype, memory_format=torch.contiguous_format).flatten(0, 1)
+    """[rows, heads, tokens, head_dim] -> [rows * heads, tokens, head_dim]."""
+    return dense(x, dtype).flatten(0, 1)
