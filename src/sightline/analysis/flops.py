@@ -21,11 +21,11 @@ def forward_flops(config: ViTConfig, patches: Iterable[int | Grid]) -> int:
 
     Attention is counted whole inside each image, or inside what its architecture cuts it into, also where a pattern
     forbids some of it, and not at all between images; of a last layer of which class tokens alone are computed
-    (`Model.pooled`) all tokens are counted, as papers count them. Norms, activations, softmax and what an encoding computes of
-    places alone are left out; what it multiplies tokens by is counted. The resize of a flexible embedder's kernel is
-    left out too, since it is a batch's and no image's: one each where it has a gradient, else one for all. From 32 px
-    it is 0.3 % of a ViT-B's forward of one image at 224 px in patches of 16, and 13 % at 240 px in patches of 48, the
-    largest of FlexiViT, or 0.2 % of a batch of 64.
+    (`Model.pooled`) all tokens are counted, as papers count them. Norms, activations, softmax and what an encoding
+    computes of places alone are left out; what it multiplies tokens by is counted. The resize of a flexible embedder's
+    kernel is left out too, since it is a batch's and no image's: one each where it has a gradient, else one for all.
+    From 32 px it is 0.3 % of a ViT-B's forward of one image at 224 px in patches of 16, and 13 % at 240 px in patches
+    of 48, the largest of FlexiViT, or 0.2 % of a batch of 64.
 
     Args:
         patches: of each image, those that were not dropped, or its grid, where all are there; prefix tokens are the

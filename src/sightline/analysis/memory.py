@@ -165,7 +165,8 @@ class PlainPass:
         """The form of attention that is chosen on a CPU for so many keys, of all of these; else None."""
         if not self.on_cpu:
             return None
-        dtype, head_dim = torch.bfloat16 if self.low else torch.float32, self.config.attention_width // self.config.heads
+        dtype, width = torch.bfloat16 if self.low else torch.float32, self.config.attention_width
+        head_dim = width // self.config.heads
         asked: Any = {"training": self.training, "head_dim": head_dim, "tokens": keys, "images": self.batch}
         return current().fastest(forms(dtype, keys), dtype, shown=self.shown, **asked)
 
