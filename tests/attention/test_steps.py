@@ -13,6 +13,7 @@ from sightline.attention import attend, use_backend
 from sightline.attention.backends import dense
 from sightline.attention.costs import of_one_form, using
 from sightline.attention.pattern import OfImages, Pattern
+from sightline.errors import InputError
 from sightline.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 
@@ -180,3 +181,29 @@ def test_an_image_of_which_nothing_is_left(form: str) -> None:
             inputs = [one.requires_grad_(learns) for one in qkv]
             found = attend(*inputs, pattern(), some)
             torch.testing.assert_close(found, attend(*inputs, pattern(), alone), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["by_head", "explicit", "tiles", "rectangles"])
+@pytest.mark.parametrize("grids", [[(9, 7)], [(3, 5), (9, 7)]])
+def test_gradients_of_gradients_are_refused_and_never_left_out(form: str, grids: list[tuple[int, int]]) -> None:
+    """`autograd.grad` took what a step has no derivative of as nothing, without a word."""
+    layout = TokenLayout.packed(grids)
+    q, k, v = (one.requires_grad_() for one in random_qkv(layout))
+
+    def second() -> torch.Tensor:
+        out = attend(q, k, v, pattern(), layout)
+        (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), q)[0]
+
+    with using(of_one_form(form)), pytest.raises(InputError, match="asked for their own gradients"):
+        second()
+    with sdpa_kernel(SDPBackend.MATH):
+        assert second().norm() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_single_query_is_no_head_of_its_own(dtype: torch.dtype) -> None:
+    for name in ("by_head", "explicit"):
+        with using(of_one_form(name)):
+            q, k = (torch.empty(2, 3, count, 8, dtype=dtype) for count in (1, 600))
+            assert dense.form_of(q, k, 2) in ("sdpa", "sdpa_in_float32")

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from sightline.attention import recording
 from sightline.encodings import list_encodings
 from sightline.layout import TokenLayout
-from sightline.models import VisionTransformer
-from sightline.models.block import Attention, Block, Mlp
+from sightline.models import VisionTransformer, linear
+from sightline.models.block import Block, Mlp
 from tests.contract.contract import build, images
 
 GRIDS = [(3, 5), (5, 2), (1, 1), (3, 5)]
@@ -109,28 +109,39 @@ def test_the_last_layer_computes_no_other_token(monkeypatch: pytest.MonkeyPatch)
     assert seen == [16] * 3
 
 
-def _replaced(model: nn.Module) -> Any:
-    class Mine(Attention):
-        pass
+def _as(place: Callable[[Any], nn.Module], **methods: Any) -> Callable[[Any], None]:
+    """What makes a module of the model one of a class of its own."""
 
-    model.blocks[-1].attn.__class__ = Mine  # type: ignore[union-attr]
-    return None
+    def change(model: Any) -> None:
+        module = place(model)
+        module.__class__ = type("Mine", (type(module),), methods)
 
-
-def _of_another_class(model: nn.Module) -> Any:
-    class Mine(Block):
-        pass
-
-    model.blocks[-1].__class__ = Mine  # type: ignore[union-attr]
-    return None
+    return change
 
 
-def _adapted(model: nn.Module) -> Any:
-    class Adapter(nn.Linear):
-        pass
+class _Mixed(nn.Module):
+    """An MLP that looks at all tokens."""
 
-    model.blocks[-1].attn.qkv.__class__ = Adapter  # type: ignore[union-attr]
-    return None
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, *given: Any) -> Tensor:
+        return self.inner(x, *given) + x.mean(1, keepdim=True)
+
+
+class _Weight(Tensor):
+    """As quantised weights are, which know a linear layer alone."""
+
+
+def _weighted(model: Any) -> None:
+    layer = model.blocks[-1].attn.qkv
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(_Weight), requires_grad=False)
+
+
+def _called_by_name(model: Any) -> None:
+    block = model.blocks[-1]
+    block.attended = lambda *given: Block.attended(block, *given)
 
 
 LOOKING: dict[str, Callable[[Any], Any]] = {
@@ -141,9 +152,20 @@ LOOKING: dict[str, Callable[[Any], Any]] = {
     "a hook of gradients": lambda model: model.blocks[-1].register_full_backward_hook(lambda *_: None),
     "a hook of all": lambda _: nn.modules.module.register_module_forward_hook(lambda *_: None),  # type: ignore[arg-type]
     "a call that is replaced": lambda model: setattr(model.blocks[-1], "forward", model.blocks[-1].forward),
-    "attention of another class": _replaced,
-    "a block of another class": _of_another_class,
-    "a layer that is no linear one": _adapted,
+    "attention of another class": _as(lambda model: model.blocks[-1].attn),
+    "a block of another class": _as(lambda model: model.blocks[-1]),
+    "a layer that is no linear one": _as(lambda model: model.blocks[-1].attn.qkv),
+    "an MLP that may mix tokens": _as(lambda model: model.blocks[-1].mlp),
+    "a norm that may": _as(lambda model: model.norm),
+    "a trunk of another class": _as(lambda model: model.blocks),
+    "a hook of the trunk": lambda model: model.blocks.register_forward_hook(lambda *_: None),
+    "a pooling of another class": _as(lambda model: model.attn_pool),
+    "a method of the block": _called_by_name,
+    "weights of another kind": _weighted,
+    "a model with a way of its own": _as(
+        lambda model: model, through=lambda self, *given: VisionTransformer.through(self, *given)
+    ),
+    "a way that is replaced": lambda model: setattr(model, "encode", model.encode),
 }
 
 
@@ -155,13 +177,23 @@ def test_who_looks_sees_all_tokens(how: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Mlp, "_activated", lambda self, x: seen.append(x.shape[1]) or before(self, x))
     plain = model(given)
     assert seen == [16, 1]
-    handle = LOOKING[how](model)
+    handle: Any = LOOKING[how](model)
     try:
         torch.testing.assert_close(model(given), plain)
         assert seen == [16, 1, 16, 16]
     finally:
         if handle is not None:
             handle.remove()
+
+
+@torch.no_grad()
+def test_what_mixes_tokens_is_given_all() -> None:
+    model, given = build("rope_axial"), images((3, 5))
+    model.blocks[-1].mlp = _Mixed(model.blocks[-1].mlp)
+    torch.testing.assert_close(model(given), model.forward_head(model.forward_features(given)))
+    pooling: Any = type("Own", (nn.Module,), {"forward": lambda self, tokens, layout: tokens[:, 1:].sum(1)})()
+    model.attn_pool = pooling
+    torch.testing.assert_close(model(given), model.forward_head(model.forward_features(given)))
 
 
 @torch.no_grad()
@@ -177,6 +209,19 @@ def test_who_counts_or_records_counts_all() -> None:
             call(given)
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1]
+
+
+def test_many_packs_of_few_images_prepare_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: set[tuple[int, int, int]] = set()
+    before = linear.product_of
+    monkeypatch.setattr(linear, "takes_onednn", lambda: True)
+    monkeypatch.setattr(linear, "product_of", lambda shapes: prepared.update(shapes) or before(shapes))
+    model = build("rope_axial")
+    with torch.no_grad():
+        for count in range(1, 33):
+            model([torch.randn(3, 8, 8)] * count)
+    rows = {m for m, _, _ in prepared if m <= 32}
+    assert rows == {16, 32}
 
 
 @torch.no_grad()

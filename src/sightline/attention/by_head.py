@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from sightline.attention.kernel import differentiated_once
 from sightline.attention.products import product_of
 from sightline.attention.softmax import LN_2, LOG2_E, powers2, softmax2
 from sightline.attention.threads import run_side_by_side
@@ -90,7 +90,7 @@ class _ByHead(torch.autograd.Function):
         return _computed(q, k, v, bias)
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, bias = ctx.saved_tensors
         of, found = _Heads(q, k, v, ctx.bias if bias is None else bias), [like(one) for one in (q, k, v)]

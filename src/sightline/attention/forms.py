@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sightline.attention.by_head import by_head, dense, like
+from sightline.attention.kernel import differentiated_once
 from sightline.attention.softmax import LOG2_E, softmax2
 
 Form = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -108,7 +108,7 @@ class _Explicit(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, *kept = ctx.saved_tensors
         scale, heads, found = q.shape[-1] ** -0.5, q.shape[1], [like(one) for one in (q, k, v)]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from sightline.errors import InputError
 from sightline.kept import is_plain, watched
 
 
@@ -42,6 +42,24 @@ def may_take_steps(*tensors: Tensor) -> bool:
     return torch.backends.cuda.flash_sdp_enabled()
 
 
+def differentiated_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The backward pass of a step of our own, which has no derivatives of its own: it says so where they are wanted.
+
+    torch's `once_differentiable` lets `autograd.grad` leave out what cannot be differentiated, without a word.
+    """
+
+    @functools.wraps(backward)
+    def once(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "attention: its gradients were asked for their own gradients, which these steps do not have (expected "
+                "the model to be called inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or no create_graph)"
+            )
+        return backward(ctx, *grads)
+
+    return once
+
+
 def in_rows(x: Tensor) -> Tensor:
     """[..., head_dim] whose channels stand side by side: the operators read no others, and do not say so."""
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -72,7 +90,7 @@ class _WithRemade(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         *saved, sums = ctx.saved_tensors
         kernel, (bias, wide) = fused_kernel(), ctx.of

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from sightline.attention.kernel import fused_kernel
+from sightline.attention.kernel import differentiated_once, fused_kernel
 from sightline.attention.softmax import LN_2, LOG2_E, softmax2
 from sightline.errors import InputError
 from sightline.kept import is_plain, transforming
@@ -100,7 +99,7 @@ class _Attended(torch.autograd.Function):
         return _by_token(out, q.dtype)
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         pack: Pack = ctx.pack
         q, k, v, out, *kept = ctx.saved_tensors

@@ -30,7 +30,8 @@ BFLOAT16_MAX = torch.finfo(torch.bfloat16).max
 
 
 class Term(ABC):
-    """One summand of the scores' bias, as a function of (query, key, head) on one image's grid.
+    """One summand of the scores' bias, as a function of (query, key, head) on one image's grid. What is below -2e38
+    may count as -inf, and a query whose keys are all masked so has no answer.
 
     Attributes:
         made_of: where it is not `places`, what it adds is made of `queries`, `keys` or `attention` (`contextual`), by a

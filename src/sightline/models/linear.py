@@ -13,6 +13,9 @@ from sightline.attention.products import product_of, times_transposed
 from sightline.kept import is_plain, watched
 from sightline.models.hooks import is_bare
 
+# Rows of a pack are rounded up to a multiple of so many.
+_FEW = 16
+
 
 def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
     """`layer(x)` of a linear layer, or of whatever stands in its place: a quantised one, one with an adapter.
@@ -61,12 +64,12 @@ def _multiplies(x: Tensor) -> bool:
 def _slots(x: Tensor) -> int:
     """How many rows of x [..., channels] are multiplied: in one row of tokens up to a thirtieth more than there are.
 
-    Packs have ever other lengths, for each of which oneDNN would prepare kernels and keep them.
+    Packs have ever other lengths, and numbers of images, for each of which oneDNN would prepare kernels and keep them.
     """
     count = x.numel() // x.shape[-1]
     if x.dim() > 2 and x.shape[0] > 1:
         return count
-    step = 1 << max(0, count.bit_length() - 6)
+    step = max(_FEW, 1 << max(0, count.bit_length() - 6))
     return -(-count // step) * step
 
 

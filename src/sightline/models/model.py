@@ -16,14 +16,13 @@ from sightline.encodings import Knob, create_encoding
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
 from sightline.grid import Grid
-from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
-from sightline.models.hooks import is_bare
+from sightline.models.hooks import is_bare_inside
 from sightline.models.initial import initialise
-from sightline.models.norm import make_norm
+from sightline.models.norm import PLAIN_NORMS, make_norm
 from sightline.models.pooling import Pooling, make_pooling
 from sightline.models.stage import Stage
 from sightline.models.trunk import Trunk
@@ -250,26 +249,29 @@ class Model(nn.Module):
 
     def through(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Embedded tokens [rows, slots, dim], as `embed` gives them, to normed ones: the blocks and the last norm."""
-        return self._normed(self.blocks(tokens, layout, self.encoding), layout)
-
-    def _normed(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        if not torch.compiler.is_compiling() and type(tokens) is Tensor and tokens.device.type == "cpu":
-            pass_of_size((layout.rows, layout.slots))
-        return self.norm(tokens)
+        return self.norm(self.blocks(tokens, layout, self.encoding))
 
     def encoded_layout(self, layout: TokenLayout) -> TokenLayout:
         """Where the tokens stand that `encode` gives of images that are laid out so."""
         return self.blocks.layout_after(len(self.blocks) - 1, layout)
 
     def pooled(self, rows: Tensor, layout: TokenLayout) -> Tensor:
-        """Flat rows to what the classifier reads, as `pool` of `encode`: [images, num_features]. Of what pooling does
-        not read the last layer computes nothing, unless somebody looks."""
-        pooling = self.attn_pool
-        reads_first = pooling is not None and pooling.reads_first and is_bare(pooling) and is_bare(self.norm)
-        if not (reads_first and self.blocks.gives_first(layout)):
+        """Flat rows to what the classifier reads, as `pool` of `encode`, and no more where nobody looks: [images,
+        num_features]."""
+        if not (self._reads_first and self.blocks.gives_first(layout)):
             return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
         tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding)
-        return self.pool(self._normed(tokens, layout), layout.of_first)
+        return self.pool(self.norm(tokens), layout.of_first)
+
+    @property
+    def _reads_first(self) -> bool:
+        """Whether nothing after the blocks reads more than the first slot of each image, and nobody looks there."""
+        pooling, mine = self.attn_pool, (type(self).encode, type(self).through) == (Model.encode, Model.through)
+        # Of its own class: another may read more than its base.
+        reads = vars(type(pooling)).get("reads_first", False) and type(self.norm) in PLAIN_NORMS
+        if pooling is None or not (reads and mine) or {"encode", "through"} & vars(self).keys():
+            return False
+        return is_bare_inside(pooling, self.norm)
 
     def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Normed tokens, as `encode` gives them, and where they stand to what the classifier reads: [images,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,18 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.attention import asked_backend, computed_again, is_recorded
 from sightline.encodings.base import PositionEncoding
+from sightline.heap import pass_of_size
 from sightline.kept import watched
 from sightline.layout import TokenLayout
-from sightline.models.block import Attention, Block
-from sightline.models.hooks import is_bare
+from sightline.models.block import Attention, Block, Dropout, DropPath, LayerScale, Mlp, SwiGlu
+from sightline.models.hooks import is_bare_inside
+from sightline.models.norm import PLAIN_NORMS, HeadNorm
+
+# What a block is made of, each of which computes a token of itself alone, but for attention.
+_OF_A_TOKEN = {
+    Block, Attention, Mlp, SwiGlu, LayerScale, DropPath, Dropout, HeadNorm,
+    nn.Linear, *PLAIN_NORMS,
+}  # fmt: skip
 
 
 class Trunk(nn.ModuleList):
@@ -41,16 +49,16 @@ class Trunk(nn.ModuleList):
         """[rows, slots, dim], as embedded -> the outputs of the last layer, which stand as `layout_after` it says."""
         for layer in range(len(self)):
             tokens = self.layer(layer, tokens, layout, encoding)
-        return tokens
+        return _done(tokens, layout)
 
     def gives_first(self, layout: TokenLayout) -> bool:
-        """Whether `of_first` is there for such images: the last block is the plain one, and nobody looks at what it
-        does with all tokens, or counts it."""
+        """Whether `of_first` is there for such images: the last block is a plain one of plain parts, and nobody
+        looks at what the trunk or it does with all tokens, or counts it."""
         if torch.compiler.is_compiling() or not (len(self) and layout.segments and layout.num_prefix_tokens):
             return False
-        last = self[-1]
-        plain = type(last) is Block and type(last.attn) is Attention and type(last.attn.qkv) is nn.Linear
-        return plain and not watched() and not is_recorded() and all(map(is_bare, last.modules()))
+        # A layer that computes what others have not given would not find all tokens.
+        known = all(type(one) in _OF_A_TOKEN for one in self[-1].modules())
+        return known and type(self) is Trunk and not watched() and not is_recorded() and is_bare_inside(self[-1], self)
 
     def of_first(self, tokens: Tensor, layout: TokenLayout, encoding: PositionEncoding) -> Tensor:
         """What `forward` gives the first token of each image, of which the last layer computes no other: [rows, slots,
@@ -58,7 +66,8 @@ class Trunk(nn.ModuleList):
         ViT-B less, and the same function of the images (ViT equation 4)."""
         for layer in range(len(self) - 1):
             tokens = self.layer(layer, tokens, layout, encoding)
-        return self._called(self[-1].of_first, len(self) - 1, tokens, layout, encoding)  # type: ignore[arg-type]
+        last: Any = self[-1]
+        return _done(self._called(last.of_first, len(self) - 1, tokens, layout, encoding), layout)
 
     def taken(
         self, tokens: Tensor, layers: Collection[int], layout: TokenLayout, encoding: PositionEncoding
@@ -98,3 +107,10 @@ class Trunk(nn.ModuleList):
                 block, *given, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
             )
         return block(*given)
+
+
+def _done(tokens: Tensor, layout: TokenLayout) -> Tensor:
+    """The tokens, after the last layer of a pass over such images."""
+    if not torch.compiler.is_compiling() and type(tokens) is Tensor and tokens.device.type == "cpu":
+        pass_of_size((layout.rows, layout.slots))
+    return tokens

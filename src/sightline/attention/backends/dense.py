@@ -317,6 +317,9 @@ def form_of(q: Tensor, k: Tensor, rows: int, masks_whole: bool = False) -> FormN
     tokens = k.shape[-2]
     if not may_take_steps(q, k):
         return "sdpa"
+    if q.shape[-2] == 1:
+        # What was measured has as many queries as keys.
+        return "sdpa_in_float32" if q.dtype == torch.bfloat16 else "sdpa"
     forms = tuple(one for one in dense_forms(q.dtype, tokens) if not masks_whole or one in OF_SDPA)
     if rows == 1 and "sdpa_in_float32" in forms:
         # In float32, as in a pack: the answers of an image are those that it has among others.

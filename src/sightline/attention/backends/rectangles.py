@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import OfTiles
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
-from sightline.attention.kernel import fused_kernel, in_rows
+from sightline.attention.kernel import differentiated_once, fused_kernel, in_rows
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
@@ -82,7 +81,7 @@ class _Attention(torch.autograd.Function):
         return joined
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, joined, sums = ctx.saved_tensors
         out, grad_out = joined.transpose(1, 2), grad_out.to(q.dtype).transpose(1, 2)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from sightline.attention.backends.base import OfTiles
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.kernel import differentiated_once
 from sightline.attention.pattern import Pattern
 from sightline.attention.products import product_of
 from sightline.attention.softmax import LN_2, LOG2_E, softmax2
@@ -59,7 +59,7 @@ class _TiledAttention(torch.autograd.Function):
         return joined
 
     @staticmethod
-    @once_differentiable
+    @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, joined = ctx.saved_tensors
         out, grad_out = joined.transpose(1, 2), grad_out.transpose(1, 2)
