@@ -15,8 +15,7 @@ from sightline import heap
 from sightline.attention import products, use_backend
 from sightline.heap import pass_of_size
 from sightline.kept import STORES, Kept, kept
-from sightline.models import create_model
-from sightline.models import model as models
+from sightline.models import create_model, trunk
 
 MODEL = {"depth": 1, "dim": 48, "heads": 12, "num_classes": 3}
 
@@ -148,7 +147,7 @@ def test_found_23_a_size_beyond_the_bound_alone_is_prepared_where_it_is_the_firs
 @pytest.mark.usefixtures("nothing_prepared")
 @pytest.mark.parametrize("grad", [True, False])
 def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
-    model = create_model("vit_micro_patch4", encoding="lookhere_90", **MODEL).eval()
+    model = create_model("vit_micro_patch4", encoding="lookhere_90", **{**MODEL, "depth": 2}).eval()
     images = torch.randn(1, 3, 68, 76)
     with use_backend("tiles"), torch.set_grad_enabled(grad):
         prepared = model(images)
@@ -228,6 +227,6 @@ def test_found_23_what_a_pass_left_is_given_back_when_its_layers_are_done(monkey
     model, done = create_model("vit_micro_patch4", depth=2, dim=48, heads=4, num_classes=2), []
     for block in model.blocks:
         block.register_forward_hook(lambda *_: done.append("layer"))
-    monkeypatch.setattr(models, "pass_of_size", lambda _: done.append("given back"))
+    monkeypatch.setattr(trunk, "pass_of_size", lambda _: done.append("given back"))
     model(torch.randn(1, 3, 12, 20))
     assert done == ["layer", "layer", "given back"]

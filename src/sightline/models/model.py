@@ -258,7 +258,7 @@ class Model(nn.Module):
     def pooled(self, rows: Tensor, layout: TokenLayout) -> Tensor:
         """Flat rows to what the classifier reads, as `pool` of `encode`, and no more where nobody looks: [images,
         num_features]."""
-        if not (self._reads_first and self.blocks.gives_first(layout)):
+        if not (self.blocks.gives_first(layout) and self._reads_first):
             return self.pool(self.encode(rows, layout), self.encoded_layout(layout))
         tokens = self.blocks.of_first(self.embed(rows, layout), layout, self.encoding)
         return self.pool(self.norm(tokens), layout.of_first)

@@ -33,8 +33,8 @@ class Tiles(OfTiles):
 
 
 class _TiledAttention(torch.autograd.Function):
-    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these and the output,
-    [rows, prefix + cells, heads, head_dim]."""
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these. The output is [rows,
+    prefix + cells, heads, head_dim]."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
@@ -54,30 +54,30 @@ class _TiledAttention(torch.autograd.Function):
             out[index] = one.forwards(result)
 
         run_side_by_side(attend, itertools.product(range(q.shape[0]), range(q.shape[1])))
-        ctx.save_for_backward(q, k, v, joined)
+        ctx.save_for_backward(q, k, v)
         ctx.of = pattern, segment, prefix
         return joined
 
     @staticmethod
     @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, joined = ctx.saved_tensors
-        out, grad_out = joined.transpose(1, 2), grad_out.transpose(1, 2)
+        q, k, v = ctx.saved_tensors
+        grad_out = grad_out.transpose(1, 2)
         plan = _Plan.of(*ctx.of, like=q)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
 
         def differentiate(index: tuple[int, int]) -> None:
             one = _Head(plan, index[1], q[index], k[index], v[index])
             grad = one.backwards(grad_out[index])
-            # What the softmax takes away from each row: sum_j P_ij dP_ij = dO_i . O_i.
-            taken = (grad * one.backwards(out[index])).sum(dim=-1, keepdim=True)
             grad_queries = torch.empty_like(one.queries)
             grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]) for _ in "kv")
             for tile, where in one.tiles():
                 keys, values, attention = one.attention(tile, where)
                 here = grad[where]
                 one.scatter(grad_values, tile, plan.times(here.t(), attention.t()))
-                scores = plan.times(here, values).sub_(taken[where]).mul_(attention)
+                # Of the softmax: P * (dP - sum of P * dP), and not of the output, which may be rounded to 16 bits.
+                scores = plan.times(here, values)
+                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, scores.dtype)
                 grad_queries[where] = plan.times(scores, keys.t())
                 one.scatter(grad_keys, tile, plan.times(one.queries[where].t(), scores.t()))
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
