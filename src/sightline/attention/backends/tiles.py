@@ -33,8 +33,8 @@ class Tiles(OfTiles):
 
 
 class _TiledAttention(torch.autograd.Function):
-    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim]; keeps these. The output is [rows,
-    prefix + cells, heads, head_dim]."""
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim], which it keeps; the output is
+    [rows, prefix + cells, heads, head_dim]."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
