@@ -16,12 +16,12 @@ from sightline.errors import InputError
 from sightline.load import load_model, read_record
 from sightline.training import loop, same_attention, train
 from tests.ranks import together
-from tests.tiny import Stopped, log_lines, reseal, stop_at, tiny_config, weights
+from tests.tiny import MODEL, Stopped, log_lines, reseal, stop_at, tiny_config, weights
 
 # Of the forms that a short image on a CPU may take, each the cheapest of some numbers.
 GROUPS = [Group("float32", work, 12) for work in ("forward", "training")]
-# More steps than are done before it is stopped.
-CONFIG = tiny_config(images=96, checkpoint_every=32)
+# More steps than are done before it is stopped, and a layer before that of class tokens alone.
+CONFIG = tiny_config(model_options={**MODEL, "depth": 2}, images=96, checkpoint_every=32)
 
 
 def numbers(form: str, **changes) -> Costs:

@@ -13,8 +13,8 @@ from sightline.attention.products import product_of, times_transposed
 from sightline.kept import is_plain, watched
 from sightline.models.hooks import is_bare
 
-# Rows of a pack are rounded up to a multiple of so many.
-_FEW = 16
+# Up to so many rows of a pack are rounded up to a multiple of 16.
+_FEW = 64
 
 
 def linear(layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -62,14 +62,14 @@ def _multiplies(x: Tensor) -> bool:
 
 
 def _slots(x: Tensor) -> int:
-    """How many rows of x [..., channels] are multiplied: in one row of tokens up to a thirtieth more than there are.
+    """How many rows of x [..., channels] are multiplied: in one row of more than 64 tokens up to a thirtieth more than there are.
 
     Packs have ever other lengths, and numbers of images, for each of which oneDNN would prepare kernels and keep them.
     """
     count = x.numel() // x.shape[-1]
     if x.dim() > 2 and x.shape[0] > 1:
         return count
-    step = max(_FEW, 1 << max(0, count.bit_length() - 6))
+    step = 16 if count <= _FEW else 1 << max(0, count.bit_length() - 6)
     return -(-count // step) * step
 
 
