@@ -62,7 +62,8 @@ def _multiplies(x: Tensor) -> bool:
 
 
 def _slots(x: Tensor) -> int:
-    """How many rows of x [..., channels] are multiplied: in one row of more than 64 tokens up to a thirtieth more than there are.
+    """How many rows of x [..., channels] are multiplied: in one row of more than 64 tokens up to a thirtieth more than
+    there are.
 
     Packs have ever other lengths, and numbers of images, for each of which oneDNN would prepare kernels and keep them.
     """
