@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=threads, help="passes of each; at least 6 give an interval")
     chosen = parser.begin()
     chosen.models = chosen.models or (["vit_tiny_patch16"] if chosen.quick else [*_TIMM])
-    native = runtime.default_precision("cpu") == "bfloat16"
+    native = runtime.has("avx512_bf16")
     chosen.precisions = chosen.precisions or ["float32", *(["bfloat16"] if native else []), "own"]
     rounds = chosen.rounds or (6 if chosen.quick else 7)
     rows = []

@@ -154,7 +154,7 @@ def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
         monkeypatch.setattr(products, "_PREPARED", {(1, 1, 1)})
         monkeypatch.setattr(products, "_MOST_PREPARED", 1)
         asked = []
-        monkeypatch.setattr(products, "_plain", lambda a, b: asked.append(a.shape) or a @ b.t())
+        monkeypatch.setattr(products, "plain", lambda a, b: asked.append(a.shape) or a @ b.t())
         plain = model(images)
     # With gradients too: who calls a model plainly keeps no more than who does not ask for them.
     assert asked

@@ -55,21 +55,6 @@ def test_commit_of_a_checkout(tmp_path):
     assert commit_in(tmp_path) == f"{head}+dirty"
 
 
-def test_default_precision_is_a_precision_and_constant():
-    assert runtime.default_precision("cpu") in ("bfloat16", "float32")
-    assert runtime.default_precision("cpu") == runtime.default_precision(torch.device("cpu"))
-
-
-@pytest.mark.parametrize(("probe", "expected"), [(True, "bfloat16"), (False, "float32"), (None, "float32")])
-def test_default_precision_follows_the_processor(probe, expected, monkeypatch):
-    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
-        if probe is None:
-            monkeypatch.delattr(torch.cpu, name, raising=False)
-        else:
-            monkeypatch.setattr(torch.cpu, name, lambda: probe, raising=False)
-    assert runtime.default_precision("cpu") == expected
-
-
 def test_peak_memory_is_in_bytes():
     assert 10**7 < runtime.peak_memory() < 10**12
 

@@ -168,26 +168,6 @@ def _refuse_many(name: str, count: int, always: int) -> None:
         raise InputError(f"{name} {count}: expected at most {most} here (this process may use {cores()} cores)")
 
 
-def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
-    """The precision that is faster on this device; the same answer every time, because nothing is timed.
-
-    On a CPU it is bfloat16 where AMX tiles or AVX512-BF16 compute it (both were measured to be faster), on a GPU
-    where it is native, else float32.
-    """
-    import torch
-
-    kind = torch.device(device).type
-    native = kind == "cpu" and (has("amx_tile") or has("avx512_bf16"))
-    if kind == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bfloat16" if native else "float32"
-
-
-def chosen_precision(asked: str, device: str | torch.device) -> str:
-    """The precision of the matrix products that was asked for; for `auto` the `default_precision` of the device."""
-    return default_precision(device) if asked == "auto" else asked
-
-
 def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
     """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512."""
     import torch

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import products
-from sightline.attention.costs import Costs, takes_onednn, using
+from sightline.attention.costs import Costs, takes_onednn, takes_wide, using
 from sightline.models import create_model, linear
 from sightline.models.linear import affine
 from tests.contract.randomise import randomise_parameters
@@ -19,7 +19,7 @@ from tests.contract.randomise import randomise_parameters
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
-    """The shapes that oneDNN was given, where it counts as the faster one whatever the machine."""
+    """The shapes that oneDNN was given, where it counts as the faster one whatever the machine, as bfloat16 does."""
     if products._onednn() is None:
         pytest.skip("this torch has no oneDNN")
     shapes: list[torch.Size] = []
@@ -31,7 +31,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[torch.Size]]:
         return products.times_transposed(a, b, bias)
 
     monkeypatch.setattr(linear, "takes_onednn", lambda: True)
-    monkeypatch.setattr(linear, "times_transposed", noted)
+    monkeypatch.setattr(linear, "takes_wide", lambda: False)
     monkeypatch.setattr(linear, "product_of", lambda _: noted)
     return shapes  # type: ignore[return-value]
 
@@ -159,7 +159,7 @@ def test_left_to_torch(taken: list[torch.Size]) -> None:
 
 def test_sizes_that_are_ever_new_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear, "takes_onednn", lambda: True)
-    monkeypatch.setattr(linear, "_product", lambda *_: torch.zeros(1))
+    monkeypatch.setattr(linear, "_computed", lambda *_: torch.zeros(1))
     x, weight, bias = given(3)
     with products.expected_shapes(ever_new=True):
         assert torch.equal(affine(x, weight, bias), F.linear(x, weight, bias))
@@ -241,3 +241,103 @@ def test_the_faster_by_a_quarter(slow: float, fast: float, gains: bool, monkeypa
     assert measured == slow / fast
     with using(Costs("any", "any", 1, onednn=measured)):
         assert takes_onednn() is gains
+
+
+@pytest.fixture(params=[False, True], ids=["torch", "onednn"])
+def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The precisions of products, where bfloat16 counts as the slower one whatever the machine."""
+    kinds: list[torch.dtype] = []
+
+    def noted(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+        kinds.extend(one.dtype for one in (a, b, bias) if one is not None)
+        return products.plain(a, b, bias)
+
+    monkeypatch.setattr(linear, "takes_onednn", lambda: request.param)
+    monkeypatch.setattr(linear, "takes_wide", lambda: True)
+    monkeypatch.setattr(linear, "product_of", lambda _: noted)
+    monkeypatch.setattr(linear, "plain", noted)
+    return kinds
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 65), (1, 70)])
+@pytest.mark.parametrize("held", [torch.float32, torch.bfloat16])
+def test_products_of_bfloat16_in_float32(shape: tuple[int, ...], held: torch.dtype, wide: list[torch.dtype]) -> None:
+    """What torch's own product of bfloat16 gives, by autocast or of weights that are held so, but for sums in another
+    order; outputs and gradients in the same precisions."""
+
+    def found(of, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        # Numbers of bfloat16, so that float64 rounds no input.
+        leaves = [one.bfloat16().to(dtype).requires_grad_() for one in given(*shape)]  # type: ignore[union-attr]
+        low = dtype == torch.float32
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            out = of(*leaves)
+        assert out.dtype == (torch.bfloat16 if low else dtype)
+        torch.manual_seed(1)
+        return out, *torch.autograd.grad(out, leaves, torch.randn(out.shape).bfloat16().to(out.dtype))
+
+    if held == torch.bfloat16:
+        x, weight, bias = (one.bfloat16() for one in given(*shape))  # type: ignore[union-attr]
+        out = affine(x, weight, bias)
+        assert out.dtype == torch.bfloat16
+        exact = F.linear(x.double(), weight.double(), bias.double())
+        assert torch.equal(out, exact.to(torch.bfloat16)) or (out - exact).abs().max() < 2**-7 * exact.abs().max()
+    for ours, torchs, exact in zip(
+        found(affine, torch.float32), found(F.linear, torch.float32), found(F.linear, torch.float64), strict=True
+    ):
+        assert ours.dtype == torchs.dtype
+        assert (ours - exact).norm() <= max(1.02 * (torchs - exact).norm(), 1e-3 * exact.norm())
+        assert (ours - exact).norm() <= 4e-3 * exact.norm()
+    assert set(wide) == {torch.float32}
+
+
+def test_gradients_of_gradients_in_bfloat16(wide: list[torch.dtype]) -> None:
+    def found(of, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        x, weight, bias = (one.to(dtype).requires_grad_() for one in given(3))  # type: ignore[union-attr]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+            out = of(x, weight, bias)
+        (of_x,) = torch.autograd.grad(out.to(dtype).pow(3).sum(), x, create_graph=True)
+        return torch.autograd.grad(of_x.square().sum(), (x, weight, bias))
+
+    both = found(affine, torch.float32), found(F.linear, torch.float64)
+    assert wide
+    for one, exact in zip(*both, strict=True):
+        assert (one - exact).norm() <= 2e-2 * exact.norm()
+
+
+def test_what_autocast_leaves_alone_is_left_alone(wide: list[torch.dtype]) -> None:
+    x, weight, bias = given(3)
+    with torch.autocast("cpu", torch.float16):
+        assert affine(x, weight, bias).dtype == torch.float16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert affine(x.double(), weight.double(), None).dtype == torch.float64
+        with torch.autocast("cpu", enabled=False), using(Costs("any", "any", 1)):
+            plainly = affine(x, weight, bias)
+    assert plainly.dtype == torch.float32
+    assert torch.float32 not in wide or linear.takes_onednn()
+
+
+def test_the_gradient_of_autocast_within_autocast(wide: list[torch.dtype]) -> None:
+    leaves = [one.requires_grad_() for one in given(2, 65)]  # type: ignore[union-attr]
+    found = []
+    for inside in (False, True):
+        with torch.autocast("cpu", torch.bfloat16):
+            total = affine(*leaves).float().square().sum()
+            if inside:
+                found.append(torch.autograd.grad(total, leaves))
+        if not inside:
+            found.append(torch.autograd.grad(total, leaves))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    assert set(wide) == {torch.float32}
+
+
+@pytest.mark.parametrize(("slow", "fast", "gains"), [(2.0, 1.0, True), (1.2, 1.0, False), (1.0, 2.0, False)])
+def test_in_float32_where_it_is_faster_by_a_quarter(
+    slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([fast] * 7 + [slow] * 7)
+    monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
+    measured = products.wide_gains(products.plain)
+    assert measured == slow / fast
+    with using(Costs("any", "any", 1, wide=measured)):
+        assert takes_wide() is gains

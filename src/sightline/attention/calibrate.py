@@ -12,6 +12,7 @@ import torch
 
 from sightline import runtime
 from sightline.attention.costs import (
+    GAINS,
     OF_PRODUCTS,
     PLAIN,
     SHORT_TOKENS,
@@ -30,7 +31,7 @@ from sightline.attention.costs import (
 )
 from sightline.attention.dispatch import attend
 from sightline.attention.pattern import Directed, Pattern
-from sightline.attention.products import expected_shapes, onednn_gains
+from sightline.attention.products import expected_shapes, onednn_gains, plain, times_transposed, wide_gains
 from sightline.attention.view import View
 from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
@@ -75,8 +76,9 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
     for group in groups:
         say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
         found[group] = _measured(group)
-    shown, gains = shown_by((_directed(1),)), onednn_gains()
-    return Costs(known.processor, known.torch, threads, shown, gains, {**known.points, **found})
+    shown, onednn = shown_by((_directed(1),)), onednn_gains()
+    wide = wide_gains(times_transposed if onednn > GAINS else plain)
+    return Costs(known.processor, known.torch, threads, shown, onednn, wide, {**known.points, **found})
 
 
 def _heads(tokens: int) -> int:

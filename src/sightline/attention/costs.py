@@ -77,6 +77,7 @@ class Costs:
         torch: its version; threads: how many it computed with.
         shown: the share of pairs that the measured pattern shows.
         onednn: how many times as fast oneDNN multiplies float32 matrices as torch's own product; 0: not measured.
+        wide: how many times as fast bfloat16 matrices are multiplied in float32 as in bfloat16; 0: not measured.
         points: of each group by form, by increasing tokens.
     """
 
@@ -85,6 +86,7 @@ class Costs:
     threads: int
     shown: float = 1.0
     onednn: float = 0.0
+    wide: float = 0.0
     points: Mapping[Group, Mapping[str, Sequence[Point]]] = field(default_factory=dict)
     _chosen: dict[Any, str] = field(default_factory=dict, repr=False)
 
@@ -168,6 +170,7 @@ class Costs:
             "threads": self.threads,
             "shown": self.shown,
             "onednn": self.onednn,
+            "wide": self.wide,
             "groups": groups,
         }
 
@@ -184,8 +187,9 @@ class Costs:
                 for one in record["groups"]
             }
             names = str(record["processor"]), str(record["torch"])
-            onednn = 0.0 if record["onednn"] == 0 else _positive(record["onednn"], float)
-            return cls(*names, _positive(record["threads"], int), _positive(record["shown"], float), onednn, points)
+            # Runs of before `wide` was measured go on without it.
+            gains = (0.0 if one == 0 else _positive(one, float) for one in (record["onednn"], record.get("wide", 0)))
+            return cls(*names, _positive(record["threads"], int), _positive(record["shown"], float), *gains, points)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
@@ -321,13 +325,18 @@ def all_forms(dtype: torch.dtype, tokens: int) -> tuple[str, ...]:
     return (*dense_forms(dtype, tokens), *(SPARSE_FORMS if tokens >= _CALL_TOKENS else ()))
 
 
-# Where the libraries are so near, it does not matter which is taken.
-_GAINS = 1.25
+GAINS = 1.25
+"""Where two ways are so near, it does not matter which is taken."""
 
 
 def takes_onednn() -> bool:
     """Whether linear layers in float32 on a CPU are oneDNN's here: by the numbers that choose, which a run records."""
-    return current().onednn > _GAINS and products.has_onednn()
+    return current().onednn > GAINS and products.has_onednn()
+
+
+def takes_wide() -> bool:
+    """Whether linear layers in bfloat16 on a CPU are computed in float32 here, by the numbers that choose."""
+    return current().wide > GAINS
 
 
 def of_one_form(name: str) -> Costs:

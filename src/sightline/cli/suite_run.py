@@ -12,6 +12,7 @@ from typing import Any
 
 from sightline import runtime, signals
 from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+from sightline.attention.precision import chosen_precision
 from sightline.checks import require_whole
 from sightline.cli import guard, output, progress
 from sightline.cli.config import apply_settings
@@ -117,7 +118,7 @@ def run_suite(
     print(f"rows: {out / RESULTS}")
     if (out / LOGITS).is_dir():
         print(f"logits: {out / LOGITS} (sightline rescore {shlex.quote(str(out / LOGITS))})")
-    print(f"computed in {runtime.chosen_precision(precision, where)}, images prepared as {preparation} says")
+    print(f"computed in {chosen_precision(precision, where)}, images prepared as {preparation} says")
 
 
 def refuse_options(suite: str | None, others: Mapping[str, object], own: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from sightline import runtime
+from sightline.attention.precision import chosen_precision
 from sightline.cascade_rows import CascadeRow
 from sightline.checks import require, require_whole
 from sightline.data.randomness import generator
@@ -177,7 +178,7 @@ def measure(
         NonFiniteError: a logit is not finite.
     """
     task = task_of(model).on(source, data)
-    precision = runtime.chosen_precision(config.precision, model.anchor.device)
+    precision = chosen_precision(config.precision, model.anchor.device)
 
     def scored(look: Look, budget: int) -> Scored:
         def report(images: int) -> None:

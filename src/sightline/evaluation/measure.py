@@ -12,6 +12,7 @@ from typing import Any, Literal
 from PIL.Image import Image
 
 from sightline import runtime
+from sightline.attention.precision import chosen_precision
 from sightline.checks import require, require_whole
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -288,7 +289,7 @@ def evaluate(
         check_task(task)
     # By how images are shown: what was fitted on those of minival.
     fitted: dict[tuple[object, ...], Temperature] = {}
-    precision = runtime.chosen_precision(config.precision, device)
+    precision = chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
     parts, frames = parts or Parts(), frames_of(source, model)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from sightline import __version__, runtime
+from sightline import __version__
+from sightline.attention.precision import chosen_precision
 from sightline.data.labelled import LabelledImages
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -223,7 +224,7 @@ def _about(one: Measurement, config: SuiteConfig, identity: RunIdentity, device:
     """All that decides a measurement's values beside the model."""
     part = one.part
     right = json.dumps([scoring.record() for scoring in part.scorings])
-    precision = runtime.chosen_precision(config.precision, device)
+    precision = chosen_precision(config.precision, device)
     return {
         "command": f"suite {__version__}",
         "suite": part.data,

@@ -1,15 +1,17 @@
-"""Linear layers in float32 on a CPU by the faster of torch's two libraries, as attention's products are."""
+"""Linear layers on a CPU: in float32 by the faster of torch's two libraries, as attention's products are, and in
+bfloat16 by whatever multiplies the same numbers faster here."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.costs import takes_onednn
-from sightline.attention.products import product_of, times_transposed
+from sightline.attention.costs import takes_onednn, takes_wide
+from sightline.attention.products import Product, plain, product_of
 from sightline.kept import is_plain, watched
 from sightline.models.hooks import is_bare
 
@@ -36,12 +38,19 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x W^T + b, as `F.linear`: [..., inputs] -> [..., outputs].
 
     In float32 on a CPU oneDNN computes it where it is the faster library (`attention.costs`) and where attention's
-    products take it too (`attention.products`); the last bits are other ones than those of torch's own product.
+    products take it too (`attention.products`); the last bits are other ones than those of torch's own product. In
+    bfloat16 the same rounded numbers are multiplied in float32 and the sums rounded once, as torch's own product does,
+    where that is the faster one: some processors have the instructions of bfloat16 and are slow with them.
     """
     if torch.compiler.is_compiling() or not all(map(_multiplies, (x, weight))) or not weight.is_contiguous():
         return F.linear(x, weight, bias)
-    if torch.is_autocast_enabled("cpu") or watched() or not takes_onednn():
+    low, onednn = _is_low(x, weight), takes_onednn()
+    if watched() or not (takes_wide() if low else onednn and x.dtype == weight.dtype == torch.float32):
         return F.linear(x, weight, bias)
+    if low:
+        # With a history, as autocast's own.
+        x, weight = x.to(torch.bfloat16), weight.to(torch.bfloat16)
+        bias = None if bias is None else bias.to(torch.bfloat16)
     # Of rows with gaps between them oneDNN computes by its reference, a hundred times as slowly.
     x = x.contiguous()
     outputs, inputs = weight.shape
@@ -49,21 +58,34 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     shapes = {(count, outputs, inputs)}
     if products_learn:
         shapes |= {(count, inputs, outputs), (outputs, inputs, count)}
-    if product_of(shapes) is not times_transposed:
+    product = product_of(shapes) if onednn else plain
+    if product is plain and not low:
         return F.linear(x, weight, bias)
     # The operator has no gradients of its own: of a bias that learns alone there would be none, without a word.
     learns = products_learn or (torch.is_grad_enabled() and bias is not None and bias.requires_grad)
-    return _Affine.apply(x, weight, bias) if learns else _product(x, weight, bias)  # type: ignore[return-value]
+    computed = _Affine.apply if learns else _computed
+    with _without_autocast():
+        return computed(x, weight, bias, product)  # type: ignore[return-value]
+
+
+_without_autocast = functools.partial(torch.autocast, "cpu", enabled=False)
 
 
 def _multiplies(x: Tensor) -> bool:
-    """Whether it is plain rows of float32 on a CPU."""
-    return is_plain(x) and x.dtype == torch.float32 and x.dim() > 1 and x.numel() > 0
+    """Whether it is plain rows of float32 or bfloat16 on a CPU."""
+    return is_plain(x) and x.dtype in (torch.float32, torch.bfloat16) and x.dim() > 1 and x.numel() > 0
+
+
+def _is_low(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch would multiply them in bfloat16."""
+    if torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return x.dtype == weight.dtype == torch.bfloat16
 
 
 def _slots(x: Tensor) -> int:
-    """How many rows of x [..., channels] are multiplied: in one row of more than 64 tokens up to a thirtieth more than
-    there are.
+    """How many rows of x [..., channels] oneDNN multiplies: in one row of more than 64 tokens up to a thirtieth more
+    than there are.
 
     Packs have ever other lengths, and numbers of images, for each of which oneDNN would prepare kernels and keep them.
     """
@@ -75,38 +97,43 @@ def _slots(x: Tensor) -> int:
 
 
 def _matrix(x: Tensor, slots: int) -> Tensor:
-    """[..., channels] -> [slots, channels], dense, with zeros at the end."""
-    rows = x.flatten(0, -2)
+    """[..., channels] -> [slots, channels] in float32, dense, with zeros at the end."""
+    rows = x.flatten(0, -2).float()
     return rows.contiguous() if len(rows) == slots else F.pad(rows, (0, 0, 0, slots - len(rows)))
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _computed(x: Tensor, weight: Tensor, bias: Tensor | None, product: Product) -> Tensor:
     count = x.numel() // x.shape[-1]
-    return times_transposed(_matrix(x, _slots(x)), weight, bias)[:count].unflatten(0, x.shape[:-1])
+    rows = _matrix(x, count if product is plain else _slots(x))
+    out = product(rows, weight.float(), None if bias is None else bias.float())
+    return out.to(x.dtype)[:count].unflatten(0, x.shape[:-1])
 
 
 class _Affine(torch.autograd.Function):
-    """`_product` with its gradients, which are products too."""
+    """`_computed` with its gradients, which are products too; what is kept is in the precision that was given."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
-        of_x, of_weight, _ = ctx.needs_input_grad
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, product: Product) -> Tensor:  # type: ignore[override]
+        of_x, of_weight, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
-        return _product(x, weight, bias)
+        ctx.product = product
+        return _computed(x, weight, bias, product)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         # Gradients of gradients are asked for: these are torch's own products.
-        product = _differentiable if torch.is_grad_enabled() else times_transposed
-        slots = _slots(grad)
-        rows = _matrix(grad, slots)
+        product = _differentiable if torch.is_grad_enabled() else ctx.product
+        count = grad.numel() // grad.shape[-1]
+        slots = count if ctx.product is plain else _slots(grad)
         of_x = of_weight = None
-        if weight is not None:
-            of_x = product(rows, weight.t())[: grad.numel() // grad.shape[-1]].unflatten(0, grad.shape[:-1])
-        if x is not None:
-            of_weight = product(rows.t(), _matrix(x, slots).t())
-        return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None
+        with _without_autocast():
+            rows = _matrix(grad, slots)
+            if weight is not None:
+                of_x = product(rows, weight.t().float())[:count].unflatten(0, grad.shape[:-1]).to(weight.dtype)
+            if x is not None:
+                of_weight = product(rows.t(), _matrix(x, slots).t()).to(x.dtype)
+            return of_x, of_weight, rows.sum(0).to(grad.dtype) if ctx.needs_input_grad[2] else None, None
 
 
 def _differentiable(a: Tensor, b: Tensor) -> Tensor:

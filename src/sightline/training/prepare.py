@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from sightline import runtime
+from sightline.attention.precision import chosen_precision
 from sightline.checks import configure
 from sightline.data.augmenting import make_augmentations
 from sightline.data.source import Source
@@ -111,7 +112,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
             f"progressive {list(config.progressive)}: ends at {config.progressive[-1]} px, expected sides below the "
             f"resolution of {resolution}, which comes after them"
         )
-    precision = runtime.chosen_precision(config.precision, device)
+    precision = chosen_precision(config.precision, device)
     made = dataclasses.replace(config, model=name, model_options=options, resolution=resolution, frames=None)
     # Without the frames that were asked for, which a model of images would refuse in words of its own.
     frames = decided_frames(config, vit_config(made, source), source)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sightline.attention.precision import chosen_precision
 from sightline.cli import options
 
 # Test sizes over the training size: the demo's, from 20 px to 148 px of 32.
@@ -198,7 +199,7 @@ def evaluate(
                     temperature_images=temperature_images,
                     shrink=not no_shrink,
                     task_options=task_options,
-                    precision=precision,
+                    precision=chosen_precision(precision, where),
                     workers=workers,
                     measures=tuple(dict.fromkeys(split_words(measures))),
                 )
@@ -224,13 +225,12 @@ def evaluate(
                 # What was said of each clip is kept once, where it is shown as in training if that is asked for.
                 told = next((one for one in sources if one.sampling == source.sampling), sources[0])
 
-            chosen_precision = runtime.chosen_precision(precision, where)
             largest = [(each // len(config.sides), Grid(side, side)) for side in config.sides]
-            costs = costs_for(run.model.config, largest, precision=chosen_precision, device=where, ranks=ranks)
+            costs = costs_for(run.model.config, largest, precision=config.precision, device=where, ranks=ranks)
             held.enter_context(using(costs))
 
             def about() -> dict[str, Any]:
-                computed = replace(config, workers=0, precision=chosen_precision)
+                computed = replace(config, workers=0)
                 return {
                     "command": f"evaluate {__version__} {runtime.commit()}",
                     "config": repr(computed),
@@ -298,6 +298,6 @@ def evaluate(
         print(f"predictions: {said}")
     if logits is not None:
         print(f"logits: {logits} (sightline rescore {shlex.quote(str(logits))})")
-    print(f"computed in {runtime.chosen_precision(precision, where)}")
+    print(f"computed in {config.precision}")
     if not asked.is_timm:
         next_step.say_after_evaluation(run, data, shown, again=bool(resolutions))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from sightline.attention.precision import chosen_precision
 from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
@@ -153,7 +154,7 @@ def _prepared(
     require("precision", precision, ("auto", "float32", "bfloat16"))
     view, max_tokens = parse_view(resolution)
     where = runtime.resolve_device(device if ranks.size == 1 else str(ranks.device))
-    precision = runtime.chosen_precision(precision, where)
+    precision = chosen_precision(precision, where)
     loaded = load_model(model, patch_size=patch_size).to(where)
     config = loaded.config
     if frames is not None and not config.takes_clips:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from sightline.attention.precision import chosen_precision
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 
@@ -145,5 +146,5 @@ def train(
             unused = 1 - last.tokens / (last.step * resolved.packing.tokens)
             print(f"packed: {last.images / last.step:.1f} images a step, {100 * unused:.2f} % of its room unused")
     print(f"checkpoint: {folder / 'checkpoint'}")
-    print(f"tested in {runtime.chosen_precision(done.measured.precision, where)}")
+    print(f"tested in {chosen_precision(done.measured.precision, where)}")
     next_step.say_next("evaluate", folder)

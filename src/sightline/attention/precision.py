@@ -1,0 +1,28 @@
+"""In which precision matrix products are computed where nobody said it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from sightline import runtime
+from sightline.attention.costs import takes_wide
+
+
+def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
+    """The precision that is faster on this device; nothing is timed.
+
+    On a GPU it is bfloat16 where that is native. On a CPU it is bfloat16 where AMX tiles or AVX512-BF16 compute it,
+    unless what was measured of this processor (`attention.costs`) says that float32 is the faster one all the same.
+    """
+    kind = torch.device(device).type
+    native = kind == "cpu" and (runtime.has("amx_tile") or runtime.has("avx512_bf16")) and not takes_wide()
+    if kind == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bfloat16" if native else "float32"
+
+
+def chosen_precision(asked: str, device: str | torch.device) -> str:
+    """The precision of the matrix products that was asked for; for `auto` the `default_precision` of the device."""
+    return default_precision(device) if asked == "auto" else asked

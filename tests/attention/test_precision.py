@@ -1,0 +1,37 @@
+"""In which precision a machine computes where nobody said it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline.attention.costs import Costs, using
+from sightline.attention.precision import chosen_precision, default_precision
+
+PROBES = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+
+
+def of_wide(wide: float) -> Costs:
+    return Costs("any", "any", 1, wide=wide)
+
+
+@pytest.mark.parametrize(("probe", "expected"), [(True, "bfloat16"), (False, "float32"), (None, "float32")])
+def test_it_follows_the_processor(probe: bool | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROBES:
+        if probe is None:
+            monkeypatch.delattr(torch.cpu, name, raising=False)
+        else:
+            monkeypatch.setattr(torch.cpu, name, lambda: probe, raising=False)
+    with using(of_wide(0.0)):
+        assert default_precision("cpu") == default_precision(torch.device("cpu")) == expected
+
+
+@pytest.mark.parametrize(("wide", "expected"), [(0.0, "bfloat16"), (1.2, "bfloat16"), (1.3, "float32")])
+def test_instructions_that_are_slow_here_are_no_reason(
+    wide: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in PROBES:
+        monkeypatch.setattr(torch.cpu, name, lambda: True, raising=False)
+    with using(of_wide(wide)):
+        assert default_precision("cpu") == chosen_precision("auto", "cpu") == expected
+        assert chosen_precision("bfloat16", "cpu") == "bfloat16"
