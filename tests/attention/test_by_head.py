@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -38,7 +40,7 @@ def test_as_the_formula(biased: str, ever_new: bool, threads: int) -> None:
         for form in (by_head, explicit_attention):
             leaves = [one.detach().requires_grad_() for one in inputs(2, 7, 11)]
             added = bias if bias is None or biased == "shared" else bias.clone().requires_grad_()
-            with expected_shapes(ever_new=ever_new):
+            with using(replace(of_one_form("by_head"), onednn=2.0)), expected_shapes(ever_new=ever_new):
                 out = form(*leaves, added)
                 wanted = [*leaves, *([added] if added is not None and added.requires_grad else [])]
                 results.append([out, *torch.autograd.grad(out, wanted, weights)])
@@ -69,7 +71,7 @@ def test_a_bias_may_be_made_for_each_pass() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
         out = by_head(q, k, v, make)
     assert len(made) == 1
-    assert all(one.numel() == q.numel() for one in kept), "neither bias nor scores are kept"
+    assert all(one.numel() <= q.numel() for one in kept), "neither bias nor scores are kept"
     found = torch.autograd.grad(out.square().sum(), (q, k, v))
     assert len(made) == 2
     for one, other in zip(found, torch.autograd.grad(by_head(q, k, v, bias).square().sum(), (q, k, v)), strict=True):

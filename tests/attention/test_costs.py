@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sightline import runtime
-from sightline.attention import calibrate, costs
+from sightline.attention import calibrate, costs, products
 from sightline.attention.calibrate import ALL_GROUPS, calibrated, computed_by, for_long_work
 from sightline.attention.costs import Costs, Group, Point, current, dense_forms, using
 from sightline.errors import InputError
@@ -218,17 +218,20 @@ def test_all_processes_choose_by_the_numbers_of_the_first(nothing_known) -> None
     assert first.as_record() == second.as_record()
 
 
+@pytest.mark.parametrize("gains", [1.0, 2.0])
 @pytest.mark.parametrize("group", [GROUP, Group("bfloat16", "training", 16)])
-def test_every_form_is_measured(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_form_is_measured(group: Group, gains: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_SIDES", (4, 18))
+    monkeypatch.setattr(calibrate, "onednn_gains", lambda: gains)
     chance = torch.get_rng_state()
     found = calibrated([group])
     assert torch.equal(torch.get_rng_state(), chance), "measuring leaves nothing to chance elsewhere"
     assert found.is_of_here
     assert 0.45 < found.shown < 0.6
     forms, dtype = found.points[group], getattr(torch, group.dtype)
-    # A training's sizes come again: it takes no plain products.
-    plain = {one + costs.PLAIN for one in costs.OF_PRODUCTS if group.work == "forward"}
+    assert (found.onednn, found.wide > 0) == (gains, True)
+    # A training's sizes come again: it takes no plain products beside others.
+    plain = {one + costs.PLAIN for one in costs.OF_PRODUCTS if group.work == "forward" and gains > 1.25}
     assert set(forms) == {*dense_forms(dtype, 17), *costs.all_forms(dtype, 325)} | plain
     assert [point.tokens for point in forms["sdpa"]] == [17, 325]
     assert [point.tokens for point in forms["explicit"]] == [17], "its weights are not kept beyond"
@@ -237,7 +240,7 @@ def test_every_form_is_measured(group: Group, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_form_alone_computes_whatever_it_can() -> None:
     for name in ("tiles", "tiles" + costs.PLAIN, "by_head", "sdpa"):
-        with computed_by(name), torch.no_grad():
+        with using(Costs("any", "any", 1, onednn=2.0)), computed_by(name), torch.no_grad():
             chosen = costs.sparse_choice(pattern("lookhere_90"), 300, 1, torch.float32, 64)
             assert chosen == name.removesuffix(costs.PLAIN)
 
@@ -255,3 +258,19 @@ def test_what_leaves_pairs_out_is_judged_by_long_images(monkeypatch: pytest.Monk
     assert {side for side in tried if "tiles" in tried[side]} == {4, 8, 14, 24, 32}
     assert {side for side in tried if "by_head" in tried[side]} == {4, 8, 14, 24}
     assert {side for side in tried if "rectangles" in tried[side]} == {4, 8, 14, 24, 32, 48}
+
+
+@pytest.mark.parametrize(("onednn", "expected"), [(0.0, False), (1.2, False), (2.0, True)])
+def test_the_product_of_the_faster_library(onednn: float, expected: bool) -> None:
+    with using(Costs("any", "any", 1, onednn=onednn)), products.expected_shapes(ever_new=False):
+        if products.has_onednn():
+            assert (costs.product_of({(1, 2, 3)}) is products.times_transposed) == expected
+        assert (costs.product_of({(1, 2, 3)}) is products.plain) != (expected and products.has_onednn())
+
+
+def test_a_run_of_before_goes_on_without_what_was_not_measured_then() -> None:
+    record = of(tiles=[Point(17, 1, 1)]).as_record()
+    del record["wide"]
+    assert Costs.of_record(record, "here").wide == 0
+    with pytest.raises(InputError, match="here"):
+        Costs.of_record({**record, "wide": -1}, "here")

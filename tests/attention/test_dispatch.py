@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,12 @@ def test_each_form_where_it_costs_least() -> None:
         with using(numbers(**forms)):
             assert chosen(layout) == expected
     # Where products are torch's own, tiles cost what they cost with these.
-    with using(numbers(sdpa=2.0, tiles=1.0, tiles_plain_products=3.0)), expected_shapes(ever_new=True):
-        assert chosen(layout) == "dense"
+    made = numbers(sdpa=2.0, tiles=1.0, tiles_plain_products=3.0)
+    for onednn, expected in ((2.0, "dense"), (1.0, "tiles")):
+        with using(dataclasses.replace(made, onednn=onednn)):
+            assert chosen(layout) == "tiles"
+            with expected_shapes(ever_new=True):
+                assert chosen(layout) == expected, "where no other product is taken, there is no other number"
 
 
 def test_what_a_pattern_shows_counts() -> None:

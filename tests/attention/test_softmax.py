@@ -20,14 +20,42 @@ def test_it_is_the_softmax(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 def test_it_stands_where_the_scores_stood() -> None:
     scores = torch.randn(3, 5)
-    expected = (scores * LN_2).softmax(-1)
-    powers, sums = powers2(scores)
-    assert powers is scores
-    assert powers.amax() == 1
-    torch.testing.assert_close(powers / sums, expected)
     assert softmax2(scores).data_ptr() == scores.data_ptr()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("level", [0.0, 30.0, -60.0, -80.0, 90.0, 3e4, -3e4])
+def test_powers_and_their_sums_are_the_softmax(level: float, dtype: torch.dtype) -> None:
+    """Whatever the level of a row: powers of 2 hold no 3e4, and lose -3e4."""
+    scores = 5 * torch.randn(6, 40, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    scores[::2] += level
+    scores[:, 3] = -torch.inf
+    powers, sums, logs = powers2(lambda: scores.clone())
+    exact = LN_2 * scores.double()
+    # A score of 3e4 has ten bits behind its point left.
+    bound = 3e-3 if level**2 > 1e6 and dtype == torch.float32 else 3e-5
+    torch.testing.assert_close((powers / sums).double(), exact.softmax(-1), rtol=bound, atol=0)
+    torch.testing.assert_close(LN_2 * logs.double(), exact.logsumexp(-1, keepdim=True), rtol=1e-5, atol=1e-5)
+    # Their product with values has room.
+    assert float(sums.amax()) <= 2.0**64
+
+
+def test_one_row_changes_no_other() -> None:
+    scores = torch.randn(4, 9)
+    before = powers2(lambda: scores.clone())
+    for other in (1e4, -1e4, torch.nan):
+        changed = scores.clone()
+        changed[2] = other
+        after = powers2(lambda changed=changed: changed.clone())
+        for one, two in zip(before, after, strict=True):
+            assert torch.equal(one[[0, 1, 3]], two[[0, 1, 3]])
+            assert not torch.equal(one[2], two[2])
+    assert after[0][2].isnan().all()
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), (2, 0, 0)])
 def test_nothing_is_left(shape: tuple[int, ...]) -> None:
     assert softmax2(torch.zeros(shape)).shape == shape
+    powers, sums, logs = powers2(lambda: torch.zeros(shape))
+    assert powers.shape == shape
+    assert sums.shape == logs.shape == (*shape[:-1], 1)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.attention.costs import product_of
 from sightline.attention.kernel import differentiated_once
-from sightline.attention.products import product_of
-from sightline.attention.softmax import LN_2, LOG2_E, powers2, softmax2
+from sightline.attention.softmax import LN_2, LOG2_E, powers2
 from sightline.attention.threads import run_side_by_side
 
 # Scores of so many queries at a time as stay in a core's caches (docs/LOG.md).
@@ -31,22 +31,25 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
     learns = any(isinstance(one, Tensor) and one.requires_grad for one in (q, k, v, bias))
     if torch.is_grad_enabled() and learns:
         return _ByHead.apply(q, k, v, bias)  # pyright: ignore[reportReturnType]
-    return _computed(q, k, v, bias)
+    return _computed(q, k, v, bias)[0]
 
 
-def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
-    """[rows, heads, tokens, head_dim], with heads side by side in each token."""
+def _computed(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> tuple[Tensor, Tensor]:
+    """[rows, heads, tokens, head_dim], with heads side by side in each token; and the logarithms to base 2 of the sums
+    of each softmax, [rows, heads, tokens, 1]."""
     of, out = _Heads(q, k, v, bias), like(q)
-    outs = _each(out)
+    sums = q.new_empty(*q.shape[:3], 1, dtype=of.wide)
+    outs, logs = _each(out), _each(sums)
 
     def attend(head: int) -> None:
         queries, keys, values = of.inputs(head)
         for some in of.blocks:
-            powers, sums = powers2(of.scores(head, some, queries, keys))
-            outs[head][some] = of.times(powers, values.t()).div_(sums)
+            powers, divisors, logs[head][some] = powers2(lambda some=some: of.scores(head, some, queries, keys))
+            # Sums divide the output, which is smaller than the scores.
+            outs[head][some] = of.times(powers, values.t()).div_(divisors)
 
     run_side_by_side(attend, range(len(outs)))
-    return out
+    return out, sums
 
 
 class _Heads:
@@ -85,16 +88,17 @@ class _Heads:
 class _ByHead(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
-        ctx.save_for_backward(q, k, v, bias if isinstance(bias, Tensor) else None)
+        out, sums = _computed(q, k, v, bias)
+        ctx.save_for_backward(q, k, v, sums, bias if isinstance(bias, Tensor) else None)
         ctx.bias = None if isinstance(bias, Tensor) else bias
-        return _computed(q, k, v, bias)
+        return out
 
     @staticmethod
     @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v, bias = ctx.saved_tensors
+        q, k, v, sums, bias = ctx.saved_tensors
         of, found = _Heads(q, k, v, ctx.bias if bias is None else bias), [like(one) for one in (q, k, v)]
-        grads, (of_queries, of_keys, of_values) = _each(grad_out), map(_each, found)
+        grads, logs, (of_queries, of_keys, of_values) = _each(grad_out), _each(sums), map(_each, found)
         of_scores = q.new_empty(*q.shape[:3], k.shape[2], dtype=of.wide) if ctx.needs_input_grad[3] else None
         of_each = None if of_scores is None else _each(of_scores)
 
@@ -103,10 +107,10 @@ class _ByHead(torch.autograd.Function):
             grad = dense(grads[head], of.wide)
             grad_keys, grad_values = (keys.new_zeros(keys.shape[::-1]) for _ in "kv")
             for some in of.blocks:
-                attention = softmax2(of.scores(head, some, queries, keys))
+                attention = of.scores(head, some, queries, keys).sub_(logs[head][some]).exp2_()
                 # Of the softmax: P * (dP - sum of P * dP).
                 scores = of.times(grad[some], values)
-                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, of.wide)
+                torch.ops.aten._softmax_backward_data.out(scores, attention, -1, of.wide, grad_input=scores)
                 of_queries[head][some] = of.times(scores, keys.t()).mul_(of.scale)
                 grad_keys += of.times(queries[some].t(), scores.t())
                 grad_values += of.times(grad[some].t(), attention.t())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ from sightline.attention.costs import (
     keep,
     of_one_form,
     shown_by,
+    takes_onednn,
     using,
 )
 from sightline.attention.dispatch import attend
@@ -72,13 +74,14 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
         known = Costs(runtime.processor(), torch.__version__, threads)
     # As before the layers of a model: else a form may be measured by the pages that another gave back.
     pass_of_size("calibrate")
-    found = {}
-    for group in groups:
-        say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
-        found[group] = _measured(group)
-    shown, onednn = shown_by((_directed(1),)), onednn_gains()
+    found, shown, onednn = {}, shown_by((_directed(1),)), onednn_gains()
     wide = wide_gains(times_transposed if onednn > GAINS else plain)
-    return Costs(known.processor, known.torch, threads, shown, onednn, wide, {**known.points, **found})
+    # Forms are measured by the products that they will take.
+    with using(dataclasses.replace(known, shown=shown, onednn=onednn, wide=wide, _chosen={})):
+        for group in groups:
+            say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
+            found[group] = _measured(group)
+        return dataclasses.replace(current(), points={**known.points, **found}, _chosen={})
 
 
 def _heads(tokens: int) -> int:
@@ -150,8 +153,9 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     forms = all_forms(dtype, layout.slots)
     # A training's sizes come again.
-    plain = [one + PLAIN for one in forms if one in OF_PRODUCTS and group.work == "forward"]
-    names = [one for one in (*forms, *plain) if one not in dropped]
+    ever_new = group.work == "forward" and takes_onednn()
+    names = [*forms, *(one + PLAIN for one in forms if ever_new and one in OF_PRODUCTS)]
+    names = [one for one in names if one not in dropped]
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):
         for name in names:

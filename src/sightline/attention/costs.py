@@ -13,7 +13,7 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -33,7 +33,7 @@ Pass = Literal["forward", "training"]
 SPARSE_FORMS = ("tiles", "rectangles")
 """The back ends that leave out what a pattern hides: what they cost goes with what it shows."""
 OF_PRODUCTS = ("tiles", "by_head")
-"""The forms that are measured with torch's own matrix products too (`products.py`), ..."""
+"""The forms that are measured with torch's own matrix products too where others are faster (`products.py`), ..."""
 PLAIN = "_plain_products"
 """... with this behind their names."""
 
@@ -188,8 +188,12 @@ class Costs:
             }
             names = str(record["processor"]), str(record["torch"])
             # Runs of before `wide` was measured go on without it.
-            gains = (0.0 if one == 0 else _positive(one, float) for one in (record["onednn"], record.get("wide", 0)))
-            return cls(*names, _positive(record["threads"], int), _positive(record["shown"], float), *gains, points)
+            onednn, wide = (
+                0.0 if one == 0 else _positive(one, float) for one in (record["onednn"], record.get("wide", 0))
+            )
+            return cls(
+                *names, _positive(record["threads"], int), _positive(record["shown"], float), onednn, wide, points
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{where}: holds no costs of attention as `sightline bench calibrate` writes them"
@@ -295,7 +299,7 @@ def chosen_form(
     forms: tuple[str, ...], dtype: torch.dtype, *, head_dim: int, tokens: int, images: int, shown: float = 1.0
 ) -> str:
     """The form of a call on a CPU, by the numbers that choose here and the products that are taken here."""
-    plain = products.are_plain()
+    plain = products.are_plain() and takes_onednn()
     named = tuple(one + PLAIN if plain and one in OF_PRODUCTS else one for one in forms)
     asked: Any = {"training": torch.is_grad_enabled(), "head_dim": head_dim}
     return current().fastest(named, dtype, tokens=tokens, images=images, shown=shown, **asked).removesuffix(PLAIN)
@@ -334,15 +338,26 @@ def takes_onednn() -> bool:
     return current().onednn > GAINS and products.has_onednn()
 
 
+def product_of(shapes: Set[products.Shape]) -> products.Product:
+    """The float32 product that a size of image takes here: `products.product_of` where oneDNN is the faster library,
+    else torch's own.
+
+    Args:
+        shapes: (m, n, k) of all products of that size.
+    """
+    return products.product_of(shapes) if takes_onednn() else products.plain
+
+
 def takes_wide() -> bool:
     """Whether linear layers in bfloat16 on a CPU are computed in float32 here, by the numbers that choose."""
     return current().wide > GAINS
 
 
 def of_one_form(name: str) -> Costs:
-    """Numbers by which this form computes whatever it can: to measure it."""
+    """Numbers by which this form computes whatever it can, by the products that are taken here: to measure it."""
     groups = [Group(dtype, work, 1) for dtype in ("float32", "bfloat16") for work in ("forward", "training")]
-    return Costs("any", torch.__version__, 1, points={group: {name: [Point(1, 1.0, 1.0)]} for group in groups})
+    points = {group: {name: [Point(1, 1.0, 1.0)]} for group in groups}
+    return dataclasses.replace(current(), points=points, _chosen={})
 
 
 @functools.lru_cache(maxsize=256)

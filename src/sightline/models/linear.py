@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sightline.attention.costs import takes_onednn, takes_wide
-from sightline.attention.products import Product, plain, product_of
+from sightline.attention.costs import product_of, takes_onednn, takes_wide
+from sightline.attention.products import Product, plain
 from sightline.kept import is_plain, watched
 from sightline.models.hooks import is_bare
 
@@ -44,8 +44,8 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if torch.compiler.is_compiling() or not all(map(_multiplies, (x, weight))) or not weight.is_contiguous():
         return F.linear(x, weight, bias)
-    low, onednn = _is_low(x, weight), takes_onednn()
-    if watched() or not (takes_wide() if low else onednn and x.dtype == weight.dtype == torch.float32):
+    low = _is_low(x, weight)
+    if watched() or not (takes_wide() if low else takes_onednn() and x.dtype == weight.dtype == torch.float32):
         return F.linear(x, weight, bias)
     if low:
         # With a history, as autocast's own.
@@ -58,7 +58,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     shapes = {(count, outputs, inputs)}
     if products_learn:
         shapes |= {(count, inputs, outputs), (outputs, inputs, count)}
-    product = product_of(shapes) if onednn else plain
+    product = product_of(shapes)
     if product is plain and not low:
         return F.linear(x, weight, bias)
     # The operator has no gradients of its own: of a bias that learns alone there would be none, without a word.

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from sightline.attention.backends.base import OfTiles
+from sightline.attention.costs import product_of
 from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
 from sightline.attention.kernel import differentiated_once
 from sightline.attention.pattern import Pattern
-from sightline.attention.products import product_of
-from sightline.attention.softmax import LN_2, LOG2_E, softmax2
+from sightline.attention.softmax import LN_2, LOG2_E, powers2
 from sightline.attention.threads import run_side_by_side
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -33,8 +33,8 @@ class Tiles(OfTiles):
 
 
 class _TiledAttention(torch.autograd.Function):
-    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim], which it keeps; the output is
-    [rows, prefix + cells, heads, head_dim]."""
+    """Attention of one grid's images, q, k, v [rows, heads, prefix + cells, head_dim], which it keeps with the
+    logarithm of each query's sum; the output is [rows, prefix + cells, heads, head_dim]."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, segment: Segment, prefix: int) -> Tensor:
@@ -45,41 +45,37 @@ class _TiledAttention(torch.autograd.Function):
         joined = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3])
         out = joined.transpose(1, 2)
 
+        sums = q.new_empty(q.shape[:3], dtype=plan.tables.dtype)
+
         def attend(index: tuple[int, int]) -> None:
             one = _Head(plan, index[1], q[index], k[index], v[index])
-            result = torch.empty_like(one.queries)
+            result, logs = torch.empty_like(one.queries), one.queries.new_empty(len(one.queries), 1)
             for tile, where in one.tiles():
-                _, values, attention = one.attention(tile, where)
-                result[where] = plan.times(attention, values.t())
-            out[index] = one.forwards(result)
+                result[where], logs[where] = one.attended(tile, where)
+            out[index], sums[index] = one.forwards(result), one.forwards(logs).squeeze(1)
 
         run_side_by_side(attend, itertools.product(range(q.shape[0]), range(q.shape[1])))
-        ctx.save_for_backward(q, k, v)
+        ctx.save_for_backward(q, k, v, sums)
         ctx.of = pattern, segment, prefix
         return joined
 
     @staticmethod
     @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        q, k, v = ctx.saved_tensors
+        q, k, v, sums = ctx.saved_tensors
         grad_out = grad_out.transpose(1, 2)
         plan = _Plan.of(*ctx.of, like=q)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
 
         def differentiate(index: tuple[int, int]) -> None:
             one = _Head(plan, index[1], q[index], k[index], v[index])
-            grad = one.backwards(grad_out[index])
+            grad, logs = one.backwards(grad_out[index]), one.backwards(sums[index].unsqueeze(1))
             grad_queries = torch.empty_like(one.queries)
             grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]) for _ in "kv")
             for tile, where in one.tiles():
-                keys, values, attention = one.attention(tile, where)
-                here = grad[where]
-                one.scatter(grad_values, tile, plan.times(here.t(), attention.t()))
-                # Of the softmax: P * (dP - sum of P * dP), and not of the output, which may be rounded to 16 bits.
-                scores = plan.times(here, values)
-                scores = torch.ops.aten._softmax_backward_data(scores, attention, -1, scores.dtype)
-                grad_queries[where] = plan.times(scores, keys.t())
-                one.scatter(grad_keys, tile, plan.times(one.queries[where].t(), scores.t()))
+                grad_queries[where], *parts = one.differentiated(tile, where, grad[where], logs[where])
+                for total, part in zip((grad_keys, grad_values), parts, strict=True):
+                    one.scatter(total, tile, part)
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
             dk[index], dv[index] = grad_keys.t().mul_(LN_2), grad_values.t()
 
@@ -177,14 +173,35 @@ class _Head:
         for piece, where in self._after_prefix(tile.keys):
             cells[:, piece.top : piece.bottom, piece.left : piece.right] += part[:, where].unflatten(1, piece.shape)
 
-    def attention(self, tile: QueryTile | None, where: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """A tile's keys and values [n, head_dim], and the softmax of its scores on them [queries, n]."""
-        keys, values = self.gather(self.keys, tile), self.gather(self.values, tile)
+    def attended(self, tile: QueryTile | None, where: slice) -> tuple[Tensor, Tensor]:
+        """A tile's output [queries, head_dim], and the logarithms to base 2 of the sums of its softmax [queries, 1]."""
+        keys = self.gather(self.keys, tile)
+        powers, sums, logs = powers2(lambda: self._scores(tile, where, keys))
+        return self.plan.times(powers, self.gather(self.values, tile).t()).div_(sums), logs
+
+    def differentiated(
+        self, tile: QueryTile | None, where: slice, grad: Tensor, logs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of a tile's queries [queries, head_dim], and of its keys and values [head_dim, n].
+
+        Args:
+            grad: of its output; logs: as `attended`.
+        """
+        times, keys = self.plan.times, self.gather(self.keys, tile)
+        attention = self._scores(tile, where, keys).sub_(logs).exp2_()
+        of_values = times(grad.t(), attention.t())
+        # Of the softmax: P * (dP - sum of P * dP), and not of the output, which may be rounded to 16 bits.
+        scores = times(grad, self.gather(self.values, tile))
+        torch.ops.aten._softmax_backward_data.out(scores, attention, -1, scores.dtype, grad_input=scores)
+        return times(scores, keys.t()), times(self.queries[where].t(), scores.t()), of_values
+
+    def _scores(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
+        """Of a tile's queries on its keys, to base 2: [queries, n]."""
         scores = self.plan.times(self.queries[where], keys)
         if tile is not None:
             for piece, columns in self._after_prefix(tile.keys):
                 self._add_bias(scores[:, columns], tile.queries, piece)
-        return keys, values, softmax2(scores)
+        return scores
 
     def _add_bias(self, scores: Tensor, queries: Rectangle, keys: Rectangle) -> None:
         grid, width = self.plan.grid, self.table.shape[1]
