@@ -13,7 +13,7 @@ import torch
 import sightline
 from sightline import runtime
 from sightline.analysis import memory, memory_stages
-from sightline.analysis.memory import estimate_memory, in_words, refuse_what_cannot_fit
+from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
@@ -305,3 +305,21 @@ def assert_near(name, encoding, side, training, options, share):
     measured = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     estimated = estimate_memory(model_config(name, encoding=encoding, **options), side, training=training).total
     assert estimated == pytest.approx(measured, rel=share)
+
+
+@pytest.mark.parametrize("encoding", ["none", "lookhere_90", "irpe"])
+def test_a_layer_of_class_tokens_keeps_keys_and_values_alone(encoding):
+    """No attention weights either, which are most of what short images keep."""
+
+    def made(pool: str, depth: int) -> PlainPass:
+        config = model_config("vit_micro_patch4", encoding=encoding, depth=depth, pool=pool, class_token=True)
+        return PlainPass(config, 8, "bfloat16", training=True, ema=False, saves=False, sharers=1, device="cpu")
+
+    def kept(pool: str, depth: int) -> int:
+        return made(pool, depth).kept(64, 65, 65, tiled=False)
+
+    layer = kept("mean", 3) - kept("mean", 2)
+    assert kept("cls", 3) - kept("cls", 2) == layer
+    alone = layer - (kept("mean", 2) - kept("cls", 2))
+    assert alone == 8 * 65 * made("cls", 2)._kept_of_keys()
+    assert 0 < alone < layer / 4

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention import recording
@@ -209,6 +210,16 @@ def test_who_counts_or_records_counts_all() -> None:
             call(given)
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1]
+    # A mode without hooks of modules: it looks at operators alone.
+    layout = TokenLayout.uniform((3, 5), 1)
+    assert model.blocks.gives_first(layout)
+    with _Mode():
+        assert not model.blocks.gives_first(layout)
+
+
+class _Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 def test_many_packs_of_few_images_prepare_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

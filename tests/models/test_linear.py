@@ -250,8 +250,9 @@ def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
     kinds: list[torch.dtype] = []
 
     def noted(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-        kinds.extend(one.dtype for one in (a, b, bias) if one is not None)
-        return products.plain(a, b, bias)
+        out = products.plain(a, b, bias)
+        kinds.extend(one.dtype for one in (a, b, bias, out) if one is not None)
+        return out
 
     monkeypatch.setattr(linear, "takes_onednn", lambda: request.param)
     monkeypatch.setattr(linear, "takes_wide", lambda: True)

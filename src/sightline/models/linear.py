@@ -130,10 +130,11 @@ class _Affine(torch.autograd.Function):
         with _without_autocast():
             rows = _matrix(grad, slots)
             if weight is not None:
-                of_x = product(rows, weight.t().float())[:count].unflatten(0, grad.shape[:-1]).to(weight.dtype)
+                of_x = product(rows, weight.t().float())[:count].unflatten(0, grad.shape[:-1])
             if x is not None:
-                of_weight = product(rows.t(), _matrix(x, slots).t()).to(x.dtype)
-            return of_x, of_weight, rows.sum(0).to(grad.dtype) if ctx.needs_input_grad[2] else None, None
+                of_weight = product(rows.t(), _matrix(x, slots).t())
+            # Autograd rounds each to the precision of what it is of.
+            return of_x, of_weight, rows.sum(0) if ctx.needs_input_grad[2] else None, None
 
 
 def _differentiable(a: Tensor, b: Tensor) -> Tensor:
