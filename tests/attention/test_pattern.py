@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sightline.attention import Directed, Pattern, Table, View, attend, use_backend
+from sightline.attention import pattern as module
 from sightline.attention.dispatch import BACKENDS
 from sightline.attention.pattern import BFLOAT16_MAX
-from sightline.attention.spreading import spread_by_index, spread_by_rows, spread_over_tokens
+from sightline.attention.spreading import (
+    spread_beside_prefix,
+    spread_by_index,
+    spread_by_rows,
+    spread_over_tokens,
+    with_prefix,
+)
 from sightline.grid import Grid
 from sightline.layout import TokenLayout
+from tests.attention.given import pattern
 
 CPU = torch.device("cpu")
 normals = st.tuples(st.integers(-2, 2), st.integers(-2, 2))
@@ -169,6 +177,23 @@ def test_tables_are_spread_over_pairs_in_one_way(rows: int, cols: int) -> None:
     for spread in (spread_by_rows(table, grid), spread_by_index(table, grid)):
         assert torch.equal(spread, expected)
     assert torch.equal(spread_over_tokens(table, coords, coords, grid), expected)
+    for prefix in ((0, 0), (1, 1), (0, 3), (2, 1)):
+        whole = spread_beside_prefix(table, grid, *prefix)
+        assert torch.equal(whole, with_prefix(expected, None, *prefix))
+
+
+def test_a_bias_is_the_same_in_one_pass_over_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing of it is learned and nobody follows what is done, it is written where it stands at once."""
+    for what, prefix in ((pattern(), (1, 1)), (pattern(), (0, 0)), (pattern("alibi_2d"), (2, 2))):
+        segment = TokenLayout.uniform((5, 7), 1).segments[0]
+        with torch.no_grad():
+            fast = [what.bias(segment, segment, *prefix, dtype) for dtype in (torch.float32, torch.bfloat16)]
+            monkeypatch.setattr(module, "may_be_traced", lambda _: True)
+            slow = [what.bias(segment, segment, *prefix, dtype) for dtype in (torch.float32, torch.bfloat16)]
+            monkeypatch.undo()
+        for one, other in zip(fast, slow, strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
 
 
 @settings(deadline=None, max_examples=40)

@@ -16,7 +16,6 @@ from sightline.attention.costs import (
     GAINS,
     OF_PRODUCTS,
     PLAIN,
-    SHORT_TOKENS,
     SPARSE_FORMS,
     Costs,
     Group,
@@ -52,9 +51,9 @@ _SIDES = (4, 8, 14, 24, 32, 48)
 _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 
 
-# A form so many times slower than the fastest at one number of tokens is not tried with more. What leaves pairs out is
-# judged by long images alone: in those of 577 tokens there is little to leave out.
-_HOPELESS, _LONG_TOKENS = 1.6, 1000
+# A form so many times slower than the fastest at one number of tokens, which are no few, is not tried with more. What
+# leaves pairs out is judged by long images alone: in those of 577 tokens there is little to leave out.
+_HOPELESS, _SHORT_TOKENS, _LONG_TOKENS = 1.6, 100, 1000
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
 # Each call is tried so often, and is as fast as its fastest.
@@ -129,7 +128,7 @@ def _measured(group: Group) -> dict[str, list[Point]]:
             slow = {form for form, took in batch.items() if took > _HOPELESS * min(batch.values())}
             for form in slow:
                 of_pairs = form.removesuffix(PLAIN) in SPARSE_FORMS
-                if tokens > (_LONG_TOKENS if of_pairs else SHORT_TOKENS):
+                if tokens > (_LONG_TOKENS if of_pairs else _SHORT_TOKENS):
                     dropped.add(form)
     return found
 
@@ -159,13 +158,13 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):
         for name in names:
-            # The first makes what is kept: tables, kernels, threads.
-            if trial > 1 and fastest[name] * trial > _SECONDS:
+            if name in fastest and fastest[name] * trial > _SECONDS:
                 continue
             started = clock()
             call(name)
             taken = clock() - started
-            if trial:
+            # The first makes what is kept, tables, kernels, threads: of a long call that is little.
+            if trial or taken > 2 * _SECONDS:
                 fastest[name] = min(taken, fastest.get(name, taken))
     return fastest
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sightline.attention.spreading import cut_to, spread_by_index, spread_by_rows, spread_over_tokens, with_prefix
+from sightline.attention.spreading import cut_to, in_rows, may_be_traced, spread, spread_beside_prefix, with_prefix
 from sightline.attention.view import View as View
 from sightline.errors import InputError
 from sightline.grid import Grid
@@ -325,12 +325,9 @@ class Pattern:
             table = cut_to(table, frame, grid)
             if by_key is None:
                 table = table.to(early)
-            if len(grid) != 2 or not (queries.row_major and keys.row_major):
-                bias = spread_over_tokens(table, queries.coords, keys.coords, grid)
-            elif torch.compiler.is_compiling():
-                bias = spread_by_index(table, grid)
-            else:
-                bias = spread_by_rows(table, grid)
+                if extra is None and in_rows(queries, keys) and not may_be_traced(table):
+                    return spread_beside_prefix(table, grid, num_prefix_queries, num_prefix_keys)
+            bias = spread(table, queries, keys)
             if by_key is not None:
                 at_keys = by_key[(heads, *keys.coords.unbind(-1))].transpose(0, 1).unsqueeze(2)
                 bias = (bias + at_keys).to(early)

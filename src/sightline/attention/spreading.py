@@ -7,6 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sightline.grid import Grid
+from sightline.kept import watched
+from sightline.segment import Segment
+
+
+def spread(table: Tensor, queries: Segment, keys: Segment) -> Tensor:
+    """A table of displacements at the pairs of an image's patches: [1 or rows, heads, queries, keys]."""
+    if not in_rows(queries, keys):
+        return spread_over_tokens(table, queries.coords, keys.coords, keys.grid)
+    return (spread_by_index if torch.compiler.is_compiling() else spread_by_rows)(table, keys.grid)
+
+
+def in_rows(queries: Segment, keys: Segment) -> bool:
+    """Whether both are whole grids of an image, row by row."""
+    return len(keys.grid) == 2 and queries.row_major and keys.row_major
 
 
 def spread_over_tokens(table: Tensor, queries: Tensor, keys: Tensor, grid: Grid) -> Tensor:
@@ -26,11 +40,32 @@ def spread_by_index(table: Tensor, grid: Grid) -> Tensor:
 
 def spread_by_rows(table: Tensor, grid: Grid) -> Tensor:
     """The same as `spread_by_index`, faster: the pairs of a row of queries are slices of one small buffer."""
-    x = torch.arange(grid.cols, device=table.device)
-    by_column = table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
-    last = grid.rows - 1
+    by_column, last = _by_column(table, grid), grid.rows - 1
     bias = torch.stack([by_column[:, :, last - row : last - row + grid.rows] for row in range(grid.rows)], dim=1)
     return bias.reshape(1, table.shape[0], grid.cells, grid.cells)
+
+
+def spread_beside_prefix(table: Tensor, grid: Grid, num_queries: int, num_keys: int) -> Tensor:
+    """`with_prefix` of `spread_by_rows`, prefix slots without a bias, in one pass over the pairs and not three; for a
+    table of which nothing is learned."""
+    by_column, last = _by_column(table, grid), grid.rows - 1
+    bias = table.new_empty(1, len(table), num_queries + grid.cells, num_keys + grid.cells)
+    bias[:, :, :num_queries], bias[..., :num_keys] = 0.0, 0.0
+    pairs = bias[0, :, num_queries:, num_keys:].unflatten(2, grid).unflatten(1, grid)
+    for row in range(grid.rows):
+        pairs[:, row] = by_column[:, :, last - row : last - row + grid.rows]
+    return bias
+
+
+def may_be_traced(table: Tensor) -> bool:
+    """Whether anything follows what is done with a table: its gradient, a compiler, a tracer, a mode."""
+    return torch.compiler.is_compiling() or watched() or (table.requires_grad and torch.is_grad_enabled())
+
+
+def _by_column(table: Tensor, grid: Grid) -> Tensor:
+    """[heads, columns of queries, displacements of rows, columns of keys]."""
+    x = torch.arange(grid.cols, device=table.device)
+    return table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
 
 
 def cut_to(table: Tensor, frame: Grid, grid: Grid) -> Tensor:

@@ -289,10 +289,9 @@ def evaluate(
         check_task(task)
     # By how images are shown: what was fitted on those of minival.
     fitted: dict[tuple[object, ...], Temperature] = {}
-    precision = chosen_precision(config.precision, device)
     where: dict[str, Any] = {"commit": runtime.commit(), "hardware": runtime.hardware(device), **vars(identity)}
     rows: list[ResultRow] = []
-    parts, frames = parts or Parts(), frames_of(source, model)
+    parts, frames, precision = parts or Parts(), frames_of(source, model), chosen_precision(config.precision, device)
     for split, view in measurements(source, config, identity.train_resolution):
         indices = some_images(source, split, count_of(source, config, split, view))
         own, side = None if model.knob is None else model.knob.value, identity.train_resolution
