@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sightline.attention.precision import chosen_precision
 from sightline.cli import options
 
 # Test sizes over the training size: the demo's, from 20 px to 148 px of 32.
@@ -96,6 +95,7 @@ def evaluate(
     from sightline.analysis.long_work import costs_for
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
     from sightline.attention.costs import using
+    from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, suite_run
     from sightline.cli.config import apply_settings
     from sightline.cli.frames import for_frames, in_frames

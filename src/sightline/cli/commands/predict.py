@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.attention.precision import chosen_precision
-from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable
+from sightline.cli.options import Device, MaxPixels, PatchSize, SkipUnreadable, Threads
 from sightline.errors import InputError, NonFiniteError, UnreadableDataError, nearest
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ def predict(
     skip_unreadable: SkipUnreadable = 0,
     max_pixels: MaxPixels = None,
     device: Device = "auto",
+    threads: Threads = None,
     out: Path | None = None,
     predictions: Path | None = None,
     overwrite: bool = False,
@@ -66,6 +66,7 @@ def predict(
         overwrite: Replace what is in --out, or --predictions.
         json: Print a JSON object a line instead, also for an image without an answer.
     """
+    from sightline import runtime
     from sightline.cli import next_step, progress
     from sightline.cli.answers import complain, say_answers, write_answers
     from sightline.cli.drawings import Drawings
@@ -77,6 +78,8 @@ def predict(
     _refuse_options(images)
     if not images:
         raise InputError("predict: expected at least one image")
+    if threads is not None:
+        runtime.set_threads(threads)
     with joined(device) as ranks:
         with ranks.agreeing():
             if ranks.size > 1 and predictions is None:
@@ -138,6 +141,7 @@ def _prepared(
     """The model, and what it is asked; raises InputError for what stands against it."""
     from sightline import runtime
     from sightline.analysis.memory import refuse_patches_that_cannot_fit, refuse_what_cannot_fit
+    from sightline.attention.precision import chosen_precision
     from sightline.checks import require, require_whole
     from sightline.cli.answers import Asked
     from sightline.cli.resolutions import parse_view

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from sightline.attention.precision import chosen_precision
 from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 
@@ -79,6 +78,7 @@ def train(
         dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
     """
     from sightline import runtime
+    from sightline.attention.precision import chosen_precision
     from sightline.cli import guard, next_step, output, progress, run_config
     from sightline.cli.dry_run import say_dry_run
     from sightline.cli.profile_table import print_profile, profiled_at
