@@ -274,3 +274,31 @@ def test_a_run_of_before_goes_on_without_what_was_not_measured_then() -> None:
     assert Costs.of_record(record, "here").wide == 0
     with pytest.raises(InputError, match="here"):
         Costs.of_record({**record, "wide": -1}, "here")
+
+
+def test_a_form_that_was_given_up_is_not_taken_where_it_was_not_measured() -> None:
+    """By its last number, of shorter images, it led at ever more tokens."""
+    made = of(sdpa=[Point(100, 1.0, 1.0), Point(1000, 9.0, 9.0)], by_head=[Point(100, 3.0, 3.0)])
+    for tokens, expected in ((100, "sdpa"), (400, "by_head"), (999, "by_head"), (1000, "sdpa"), (5000, "sdpa")):
+        assert made.fastest(("sdpa", "by_head"), torch.float32, tokens=tokens, **ASKED) == expected, tokens
+
+
+def test_what_an_older_version_kept_hides_nothing_that_ships(nothing_known, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = of(tiles=[Point(17, 1, 1)]).as_record()
+    del record["wide"]
+    path = costs.kept_file(torch.get_num_threads())
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record))
+    ships = of(sdpa=[Point(17, 1, 1)])
+    monkeypatch.setattr(costs, "_shipped", lambda: [ships])
+    assert current() is ships
+    path.write_text(json.dumps({**record, "wide": 1.0}))
+    costs.found.cache_clear()
+    assert "tiles" in current().points[GROUP]
+
+
+@pytest.mark.parametrize("onednn", [0.0, 2.0])
+def test_a_form_by_torchs_own_products_is_computed_whatever_is_faster(onednn: float) -> None:
+    with using(Costs("any", "any", 1, onednn=onednn)), computed_by("tiles" + costs.PLAIN), torch.no_grad():
+        assert costs.sparse_choice(pattern("lookhere_90"), 300, 1, torch.float32, 64) == "tiles"

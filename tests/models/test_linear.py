@@ -343,3 +343,18 @@ def test_in_float32_where_it_is_faster_by_a_quarter(
     assert measured == slow / fast
     with using(Costs("any", "any", 1, wide=measured)):
         assert takes_wide() is gains
+
+
+def test_other_precisions_of_autocast_are_torchs(taken: list[torch.Size], monkeypatch: pytest.MonkeyPatch) -> None:
+    """float16 was computed in float32 where oneDNN is the faster library."""
+    monkeypatch.setattr(linear, "product_of", lambda _: products.times_transposed)
+    monkeypatch.setattr(linear, "takes_wide", lambda: True)
+    x, weight, bias = given(3)
+    for learns in (False, True):
+        with torch.autocast("cpu", torch.float16):
+            assert affine(x.requires_grad_(learns), weight, bias).dtype == torch.float16
+    low = [one.bfloat16() for one in (x, weight)]
+    for some in ((low[0], low[1], bias), (low[0], weight, None), (x, low[1], None)):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            affine(*some)
+    assert not taken

@@ -56,14 +56,14 @@ _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 _HOPELESS, _SHORT_TOKENS, _LONG_TOKENS = 1.6, 100, 1000
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
-# Each call is tried so often, and is as fast as its fastest.
+# Each call is tried so often within so many seconds, and is as fast as its fastest.
 _TRIALS, _SECONDS = 4, 0.08
 
 
 def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: None) -> Costs:
     """What this machine's forms cost with torch's number of threads: what is known here, and these groups anew.
 
-    One group takes about a second on one core.
+    One group takes one to nine seconds on one core, training the longer ones.
 
     Args:
         say: is told before each group which it is.
@@ -158,13 +158,13 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
     fastest: dict[str, float] = {}
     for trial in range(_TRIALS + 1):
         for name in names:
-            if name in fastest and fastest[name] * trial > _SECONDS:
+            # The first makes what is kept, tables, kernels, threads and pages: up to four times what comes after it.
+            if trial > 1 and fastest[name] * trial > _SECONDS:
                 continue
             started = clock()
             call(name)
             taken = clock() - started
-            # The first makes what is kept, tables, kernels, threads: of a long call that is little.
-            if trial or taken > 2 * _SECONDS:
+            if trial:
                 fastest[name] = min(taken, fastest.get(name, taken))
     return fastest
 
@@ -172,5 +172,6 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
 @contextlib.contextmanager
 def computed_by(name: str) -> Iterator[None]:
     """Inside, one form computes: a dense one, or a back end, with `PLAIN` behind its name by torch's own products."""
-    with using(of_one_form(name)), expected_shapes(ever_new=name.endswith(PLAIN)):
+    of = name if takes_onednn() else name.removesuffix(PLAIN)
+    with using(of_one_form(of)), expected_shapes(ever_new=name.endswith(PLAIN)):
         yield

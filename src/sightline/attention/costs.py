@@ -115,10 +115,16 @@ class Costs:
             group = self.nearest(Group.of(dtype, training=training, head_dim=head_dim))
             found: dict[str, float] = {}
             if group is not None:
-                measured = [one for one in forms if one in self.points[group]]
+                measured = [one for one in forms if one in self.points[group] and self._reaches(group, one, tokens)]
                 found = {one: self.predicted(group, one, tokens, images, shown) for one in measured}
             self._chosen[key] = min(found, key=lambda one: found[one], default=forms[0])
         return self._chosen[key]
+
+    def _reaches(self, group: Group, form: str, tokens: int) -> bool:
+        """Whether a form's numbers say anything of so many tokens: one that was given up has none of more."""
+        last = self.points[group][form][-1].tokens
+        more = [point.tokens for points in self.points[group].values() for point in points if point.tokens > last]
+        return not more or tokens < min(more)
 
     def nearest(self, group: Group) -> Group | None:
         """The group that was measured with the head width that is nearest, or None."""
@@ -254,8 +260,12 @@ def kept(threads: int) -> Costs | None:
     if threads in _MEASURED or path is None:
         return _MEASURED.get(threads)
     try:
-        costs = Costs.of_record(read_json(path, "costs of attention"), str(path))
+        record = read_json(path, "costs of attention")
+        costs = Costs.of_record(record, str(path))
     except InputError:
+        return None
+    # Of a version that measured less, they would hide what ships.
+    if "wide" not in record:
         return None
     # Another processor may share the folder of a user.
     return costs if costs.is_of_here else None
@@ -334,7 +344,8 @@ GAINS = 1.25
 
 
 def takes_onednn() -> bool:
-    """Whether linear layers in float32 on a CPU are oneDNN's here: by the numbers that choose, which a run records."""
+    """Whether products in float32 on a CPU, of linear layers and of attention, are oneDNN's here: by the numbers that
+    choose, which a run records."""
     return current().onednn > GAINS and products.has_onednn()
 
 

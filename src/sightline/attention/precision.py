@@ -7,17 +7,20 @@ from typing import Literal
 import torch
 
 from sightline import runtime
-from sightline.attention.costs import takes_wide
+from sightline.attention.costs import GAINS, shipped
 
 
 def default_precision(device: str | torch.device) -> Literal["bfloat16", "float32"]:
-    """The precision that is faster on this device; nothing is timed.
+    """The precision that is faster on this device; the same answer every time, because nothing is timed.
 
     On a GPU it is bfloat16 where that is native. On a CPU it is bfloat16 where AMX tiles or AVX512-BF16 compute it,
-    unless what was measured of this processor (`attention.costs`) says that float32 is the faster one all the same.
+    unless what ships of this processor (`attention.costs`) says that float32 is the faster one all the same. What is
+    measured here says nothing: a run that goes on, and runs that are compared, would have two precisions.
     """
     kind = torch.device(device).type
-    native = kind == "cpu" and (runtime.has("amx_tile") or runtime.has("avx512_bf16")) and not takes_wide()
+    known = shipped(1)
+    slow = known is not None and known.wide > GAINS
+    native = kind == "cpu" and (runtime.has("amx_tile") or runtime.has("avx512_bf16")) and not slow
     if kind == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     return "bfloat16" if native else "float32"

@@ -44,8 +44,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if torch.compiler.is_compiling() or not all(map(_multiplies, (x, weight))) or not weight.is_contiguous():
         return F.linear(x, weight, bias)
-    low = _is_low(x, weight)
-    if watched() or not (takes_wide() if low else takes_onednn() and x.dtype == weight.dtype == torch.float32):
+    precision = _precision(x, weight, bias)
+    low = precision == torch.bfloat16
+    if watched() or not (takes_wide() if low else precision == torch.float32 and takes_onednn()):
         return F.linear(x, weight, bias)
     if low:
         # With a history, as autocast's own.
@@ -76,11 +77,11 @@ def _multiplies(x: Tensor) -> bool:
     return is_plain(x) and x.dtype in (torch.float32, torch.bfloat16) and x.dim() > 1 and x.numel() > 0
 
 
-def _is_low(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch would multiply them in bfloat16."""
+def _precision(x: Tensor, weight: Tensor, bias: Tensor | None) -> torch.dtype | None:
+    """In which torch would multiply them; None where it would refuse."""
     if torch.is_autocast_enabled("cpu"):
-        return torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return x.dtype == weight.dtype == torch.bfloat16
+        return torch.get_autocast_dtype("cpu")
+    return x.dtype if all(one is None or one.dtype == x.dtype for one in (weight, bias)) else None
 
 
 def _slots(x: Tensor) -> int:

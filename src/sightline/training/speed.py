@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from sightline import runtime
+from sightline.attention.costs import takes_wide
 from sightline.ranks import Ranks
 
 _WINDOW = 60.0
@@ -79,7 +80,8 @@ def measured_peak(device: torch.device, precision: str) -> float:
     Without bound where there is no memory left for it: a run is not ended for that.
     """
     side = _SIDE.get(device.type, _SIDE["cpu"])
-    kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    wide = device.type == "cpu" and takes_wide()
+    kind = torch.bfloat16 if precision == "bfloat16" and not wide else torch.float32
     best = 0.0
     with torch.no_grad():
         try:

@@ -189,8 +189,7 @@ def calibrate(
     ratios = [f"{one:.2f}" if one else "not measured" for one in (costs.onednn, costs.wide)]
     print(f"In float32 oneDNN multiplies matrices {ratios[0]} times as fast as MKL;")
     print(f"those of bfloat16 are multiplied {ratios[1]} times as fast in float32.")
-    with costs_of.using(costs):
-        print(f"So the precision 'auto' is {default_precision('cpu')} here.")
+    print(f"The precision 'auto' is {default_precision('cpu')} here, by what ships.")
     print(f"{where}.")
 
 
