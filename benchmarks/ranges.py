@@ -38,14 +38,14 @@ def machine(row: dict[str, Any]) -> str:
     return name.replace(" Processor", "") + (" (AMX)" if feature.startswith("amx") else "")
 
 
-def in_words(found: Sequence[dict[str, Any]]) -> str:
+def in_words(found: Sequence[dict[str, Any]], *, wanted: str = "at least") -> str:
     """The range of ratios on each kind of machine, the worst first; "-" where there is none."""
     by_machine: dict[str, list[float]] = {}
-    for one in sorted(found, key=lambda one: one["ratio"]):
+    for one in sorted(found, key=lambda one: one["ratio"], reverse=wanted == "at most"):
         by_machine.setdefault(machine(one), []).append(one["ratio"])
     words = []
     for name, ratios in by_machine.items():
-        low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+        low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
         words.append(f"{low if low == high else f'{low} to {high}'} {name}")
     return "; ".join(words) or "-"
 
@@ -93,7 +93,9 @@ def ratios(found: Sequence[dict[str, Any]], *names: str, wanted: str = "at least
         worst = (min if wanted == "at least" else max)(here, key=lambda row: row["ratio"])
         interval = "{:.2f} to {:.2f}".format(*worst["interval"])
         said = " | ".join(map(str, case))
-        lines.append(f"| {said} | {in_words(here)} | {interval} | {wanted} {worst['wanted']:.3g} | {runs(here)} |")
+        lines.append(
+            f"| {said} | {in_words(here, wanted=wanted)} | {interval} | {wanted} {worst['wanted']:.3g} | {runs(here)} |"
+        )
     return "\n".join(lines)
 
 
