@@ -50,6 +50,8 @@ def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> No
     assert ranges.in_words(found) == "0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC"
     assert ranges.in_words(found[:1]) == "2.00 AMD EPYC"
     assert ranges.in_words([]) == "-"
+    # Where little is wanted, much is the worst.
+    assert ranges.in_words(found, wanted="at most") == "1.35 to 2.00 AMD EPYC; 0.90 to 1.10 Intel Xeon (AMX)"
     line = ranges.table(found)
     assert line.splitlines()[-1].endswith("| - | - | 0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC | 1.10 | 3 |")
     # Other encodings, threads and devices are no part of what is published here.
