@@ -15,6 +15,7 @@ from sightline import runtime
 from sightline.analysis import memory, memory_stages
 from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refuse_what_cannot_fit
 from sightline.attention.backends.dense import BIAS_BYTES
+from sightline.attention.costs import of_one_form, using
 from sightline.errors import InputError
 from sightline.models import VisionTransformer, model_config
 
@@ -81,10 +82,17 @@ def test_the_running_mean_is_one_more():
     assert estimate_memory(one, 12, training=True, saves=True, device="cuda").saved == 0
 
 
+@pytest.fixture
+def one_form():
+    """At all sizes, on whatever processor: a form that keeps attention weights may give way to one that keeps none."""
+    with using(of_one_form("sdpa")):
+        yield
+
+
 @pytest.mark.parametrize("encoding", sightline.list_encodings())
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_more_of_anything_takes_more(encoding, training, dtype):
+def test_more_of_anything_takes_more(encoding, training, dtype, one_form):
     def total(size, batch=1, **changes):
         return estimate_memory(config(encoding, **changes), size, batch=batch, dtype=dtype, training=training).total
 

@@ -255,7 +255,8 @@ def test_the_explicit_form_is_attention_in_chunks(rows: int, biased: str, monkey
 def test_found_43_the_form_is_chosen_by_numbers_that_stand() -> None:
     """By nothing that is timed in a call, so that every process of a run chooses alike."""
     group = Group("bfloat16", "training", 16)
-    cheap, dear = [Point(17, 5.0, 1.0), Point(65, 1.0, 1.0), Point(257, 1.0, 9.0)], [Point(17, 2.0, 2.0)]
+    cheap = [Point(17, 5.0, 1.0), Point(65, 1.0, 1.0), Point(257, 1.0, 9.0)]
+    dear = [Point(17, 2.0, 2.0), Point(257, 2.0, 2.0)]
     with using(Costs("any", "any", 1, points={group: {"explicit": cheap, "sdpa_in_float32": dear}})):
         for rows, tokens, expected in [
             (1, 17, "sdpa_in_float32"), (8, 17, "explicit"), (1, 65, "explicit"), (1, 257, "explicit"),

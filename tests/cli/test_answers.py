@@ -127,3 +127,16 @@ def test_files_that_cannot_be_had_are_refused(refused, tiny_run, photos, tmp_pat
 @pytest.mark.parametrize(("images", "size"), [(1, 1), (3, 1), (40, 10), (200, 32), (3200, 50), (10**6, 256)])
 def test_few_images_share_a_pass_and_four_ranks_have_a_part_each(images, size):
     assert answers._images_a_part(images) == size
+
+
+def test_predict_computes_with_as_many_threads_as_are_asked_for(cli, refused, tiny_run, tmp_path):
+    Image.new("RGB", (20, 24)).save(tmp_path / "one.png")
+    before = torch.get_num_threads()
+    try:
+        for asked, found in ((1, 1), (2, 2), (None, 2)):
+            words = [] if asked is None else ["--threads", asked]
+            assert cli("predict", tiny_run, tmp_path / "one.png", *words)[0] == 0
+            assert torch.get_num_threads() == found
+    finally:
+        torch.set_num_threads(before)
+    refused("predict", tiny_run, tmp_path / "one.png", "--threads", 0, says=["threads"])

@@ -392,16 +392,3 @@ def test_the_preprocessing_is_the_checkpoints(cli, run_copy, tmp_path):
             logits = model([sightline.preprocessing(model)(tmp_path / "a.jpg", 16)])[0]
         assert said[-1] == pytest.approx(float(logits.sigmoid().max()), rel=1e-5)
     assert len(set(said)) == 5
-
-
-def test_threads(cli, refused, tiny_run, tmp_path):
-    picture(20, 24).save(tmp_path / "one.png")
-    before = torch.get_num_threads()
-    try:
-        for asked, found in ((1, 1), (2, 2), (None, 2)):
-            words = [] if asked is None else ["--threads", asked]
-            assert cli("predict", tiny_run, tmp_path / "one.png", *words)[0] == 0
-            assert torch.get_num_threads() == found
-    finally:
-        torch.set_num_threads(before)
-    refused("predict", tiny_run, tmp_path / "one.png", "--threads", 0, says=["threads"])

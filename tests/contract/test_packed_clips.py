@@ -112,4 +112,5 @@ def test_folders_and_files_of_one_clip_give_the_same(tmp_path: Path, randomise) 
     for one in found:
         assert isinstance(one, Predicted)
         assert (one.frames, tuple(one.grid), one.size) == (4, (2, 3, 4), (12, 16))
-        assert torch.equal(one.output, found[0].output)
+        # MKL rounds a row by where it stands in a product: three clips of one pack.
+        torch.testing.assert_close(one.output, found[0].output)

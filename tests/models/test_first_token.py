@@ -247,3 +247,12 @@ def test_nothing_is_pooled_of_nothing(images_given: list[Tensor] | None) -> None
     model = build("lookhere_90")
     given = torch.zeros(0, 3, 12, 20) if images_given is None else images_given
     assert model(given).shape == (0, 5)
+
+
+@torch.no_grad()
+def test_weights_that_do_not_learn_give_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model read back under inference mode gave other last bits: torch folds rows with gaps by what learns."""
+    monkeypatch.setattr(linear, "takes_onednn", lambda: False)
+    model, given = build("lookhere_90"), images((5, 3))
+    before = model(given)
+    assert torch.equal(model.requires_grad_(False)(given), before)

@@ -56,7 +56,8 @@ class Attention(nn.Module):
         bias = self.qkv.bias if self._bias() is None else self._bias()
         of_q, of_kv = (None, None) if bias is None else bias.split((width, 2 * width))
         to_q, to_kv = self.qkv.weight.split((width, 2 * width))
-        q = affine(layout.first(x), to_q, of_q).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        # Of rows with gaps torch takes one product or another, by whether weights learn.
+        q = affine(layout.first(x).contiguous(), to_q, of_q).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         k, v = affine(x, to_kv, of_kv).unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         rotation = encoding.rotation(layer, layout)
