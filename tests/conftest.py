@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -21,10 +22,14 @@ settings.load_profile("sightline")
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """The same random numbers and one thread in each test, whatever ran before."""
+def _seeded() -> Iterator[None]:
+    """The same random numbers and one thread in each test, whatever ran before; and one thread for what a module makes
+    once before its tests: a run of two threads has other last bits than one that went on with one."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].set_num_threads(1)
+    yield
+    if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 
