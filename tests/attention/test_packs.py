@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
-from sightline.attention import attend, packs, use_backend
+from sightline.attention import Pattern, attend, packs, use_backend
+from sightline.attention.costs import of_one_form, using
 from sightline.encodings import create_encoding
 from sightline.layout import TokenLayout
 
@@ -48,3 +51,53 @@ def test_neighbours_change_no_bit_of_an_image(dtype, monkeypatch: pytest.MonkeyP
     for other in among[1:]:
         for one, alone in zip(other, among[0], strict=True):
             assert torch.equal(one[:, :, :16], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cheapest", ["explicit", "sdpa"])
+@torch.no_grad()
+def test_without_gradients_costs_say_who_computes_short_images(cheapest, dtype, monkeypatch) -> None:
+    """The fused kernel takes those that are alike together, and no image knows of the others in any case."""
+    shorts, real = [], packs.attended
+    monkeypatch.setattr(
+        packs, "attended", lambda *given: shorts.append([one.short for one in given[-1].parts]) or real(*given)
+    )
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, HEADS, 5 * 16, HEAD_DIM, generator=generator).to(dtype).unbind(0)
+    pattern = create_encoding("lookhere_90", depth=1, heads=HEADS, dim=48).layer_pattern(0)
+    outs = []
+    with using(of_one_form(cheapest)), use_backend("dense"):
+        for grids in ([(3, 5)] * 5, [(3, 5), (1, 1), (5, 3)], [(3, 5)]):
+            layout = TokenLayout.packed(grids)
+            outs.append(attend(*(one[:, :, : layout.slots] for one in (q, k, v)), pattern, layout)[:, :, :16])
+    short = cheapest == "explicit"
+    assert shorts == [[short] * (5 if short else 1), [short] * 3, [short]]
+    for one in outs[1:]:
+        assert torch.equal(one, outs[0])
+    exact = attend(*(one[:, :, :16].double() for one in (q, k, v)), pattern, TokenLayout.packed([(3, 5)]))
+    torch.testing.assert_close(outs[0].double(), exact, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
+
+
+def test_of_a_long_image_alone_no_pairs_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pack keeps them between layers; an image that is none would make them for nothing."""
+    monkeypatch.setattr(Pattern, "spread", None)
+    pattern = create_encoding("lookhere_90", depth=1, heads=HEADS, dim=48).layer_pattern(0)
+    q = torch.randn(1, HEADS, 18 * 20 + 1, HEAD_DIM)
+    with use_backend("dense"):
+        assert attend(q, q, q, pattern, TokenLayout.uniform((18, 20), 1)).isfinite().all()
+
+
+@torch.no_grad()
+def test_whoever_counts_operators_sees_torchs() -> None:
+    """Of products that are written into a bias torch's counter sees none, and of others all."""
+    pattern = create_encoding("lookhere_90", depth=1, heads=HEADS, dim=48).layer_pattern(0)
+    layout, counts = TokenLayout.packed(GRIDS), []
+    q = torch.randn(1, HEADS, layout.slots, HEAD_DIM)
+    for call in (
+        lambda: attend(q, q, q, pattern, layout),
+        lambda: [F.scaled_dot_product_attention(one, one, one) for one in q.split(layout.lengths, 2)],
+    ):
+        with FlopCounterMode(display=False) as counter:
+            call()
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1]

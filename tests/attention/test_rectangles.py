@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import use_backend
+from sightline.attention import attend, use_backend
 from sightline.attention.backends import rectangles
 from sightline.attention.backends.rectangles import _Plan
 from sightline.attention.costs import of_one_form, using
@@ -46,6 +46,16 @@ def test_bfloat16_is_as_exact_as_sdpa() -> None:
         assert one.dtype == torch.bfloat16
         mine, theirs = ((each.double() - truth).square().mean().sqrt() for each in (one, other))
         assert 0 < mine <= 1.2 * theirs
+
+
+def test_a_long_neighbour_changes_no_short_image_in_bfloat16() -> None:
+    """Whose precision it would have changed too."""
+    pack, alone = (TokenLayout.packed(grids) for grids in ([(20, 20), (50, 50)], [(20, 20)]))
+    what, (q, k, v) = pattern("lookhere_90"), random_qkv(pack, dtype=torch.bfloat16)
+    with using(of_one_form("rectangles")), torch.no_grad():
+        together = attend(q, k, v, what, pack)[:, :, : alone.slots]
+        single = attend(*(one[:, :, : alone.slots] for one in (q, k, v)), what, alone)
+    assert torch.equal(together, single)
 
 
 def test_two_threads_give_the_same() -> None:

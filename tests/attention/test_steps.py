@@ -81,11 +81,12 @@ def test_a_trace_has_torchs_operators_alone(layout: TokenLayout, form: str, lear
     torch.testing.assert_close(traced(*inputs), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("learns", [False, True])
 @every_form
 @every_layout
 @pytest.mark.usefixtures("made_again")
-def test_a_derivative_of_the_forward_mode_is_never_lost(layout: TokenLayout, form: str) -> None:
-    q, k, v = random_qkv(layout)
+def test_a_derivative_of_the_forward_mode_is_never_lost(layout: TokenLayout, form: str, learns: bool) -> None:
+    q, k, v = (one.requires_grad_(learns) for one in random_qkv(layout))
     tangent = torch.randn_like(q, memory_format=torch.contiguous_format)
     with using(of_one_form(form)), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
         out = attend(forward_ad.make_dual(q, tangent), k, v, pattern(), layout)
@@ -99,8 +100,9 @@ def test_a_derivative_of_the_forward_mode_is_never_lost(layout: TokenLayout, for
 
 
 @pytest.mark.parametrize("form", ["by_head", "explicit", "tiles", "rectangles"])
-def test_whoever_counts_operators_sees_torchs(form: str) -> None:
-    layout, counts = LAYOUTS["a batch"], []
+@every_layout
+def test_whoever_counts_operators_sees_torchs(layout: TokenLayout, form: str) -> None:
+    counts = []
     for one in (form, "sdpa"):
         with using(of_one_form(one)), torch.no_grad(), FlopCounterMode(display=False) as counter:
             attend(*random_qkv(layout), pattern(), layout)

@@ -166,6 +166,8 @@ LOOKING: dict[str, Callable[[Any], Any]] = {
     "a model with a way of its own": _as(
         lambda model: model, through=lambda self, *given: VisionTransformer.through(self, *given)
     ),
+    "a pooling of its own": _as(lambda model: model, pool=lambda self, *given: VisionTransformer.pool(self, *given)),
+    "a pooling that is replaced": lambda model: setattr(model, "pool", model.pool),
     "a way that is replaced": lambda model: setattr(model, "encode", model.encode),
 }
 

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sightline.attention.kernel import differentiated_once, fused_kernel
+from sightline.attention.costs import chosen_form
+from sightline.attention.kernel import differentiated_once, fused_kernel, may_take_steps
 from sightline.attention.softmax import LN_2, LOG2_E, softmax2
 from sightline.errors import InputError
-from sightline.kept import is_plain, transforming
 
 # Most patches of an image, in widths of a head, whose attention weights are kept: as much memory as the hidden layer of
-# an MLP. So far, products and a softmax are also faster than the fused kernel (docs/LOG.md).
+# an MLP. So far, products and a softmax are also faster in training than the fused kernel (docs/LOG.md).
 _KEPT_WIDTHS = 4
+# The fused kernel takes images that are alike together, of which none may know: it counts on some (docs/LOG.md).
+_ALIKE = 4
 
 
 class Images(NamedTuple):
@@ -52,20 +54,23 @@ class Pack(NamedTuple):
     biases: Callable[[], Iterable[Tensor | None]]
 
 
-def is_short(patches: int, head_dim: int, dtype: torch.dtype) -> bool:
-    """Whether an image is computed by plain products: by nothing but itself, since its neighbours may not change it."""
-    return dtype in (torch.float32, torch.float64) and patches <= _KEPT_WIDTHS * head_dim
+def is_short(patches: int, prefix: int, head_dim: int, dtype: torch.dtype) -> bool:
+    """Whether an image of so many patches and prefix tokens is computed by plain products: by nothing but itself, since
+    its neighbours may not change it."""
+    if dtype not in (torch.float32, torch.float64) or patches > _KEPT_WIDTHS * head_dim:
+        return False
+    if torch.is_grad_enabled():
+        return True
+    forms, asked = ("explicit", "sdpa"), {"tokens": prefix + patches, "head_dim": head_dim}
+    return chosen_form(forms, torch.float32, **asked, images=_ALIKE) == "explicit"
 
 
 def takes(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> bool:
     """Whether such tensors are computed here: plain ones of one row on a CPU, each image with a slot at least."""
-    if torch.compiler.is_compiling() or q.shape[0] != 1 or transforming():
+    if q.shape[0] != 1 or not may_take_steps(q, k, v) or any(one.stride(-1) != 1 for one in (q, k, v)):
         return False
-    plain = all(is_plain(one) and one.stride(-1) == 1 for one in (q, k, v))
     there = all(part.queries and part.keys for part in pack.parts)
-    # Who switches the fused kernel off wants what is differentiated twice.
-    fused = fused_kernel() is not None or all(part.short for part in pack.parts)
-    return plain and there and fused and torch.backends.cuda.flash_sdp_enabled()
+    return there and (fused_kernel() is not None or all(part.short for part in pack.parts))
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
@@ -75,9 +80,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
     Raises:
         InputError: a bias is of another number of heads.
     """
-    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    # A trace would keep the step as a call of Python, and has to be the same with gradients and without.
-    if learns and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attended.apply(q, k, v, pack)  # type: ignore[return-value]
     return _by_token(_forward(q, k, v, pack)[0], q.dtype)
 

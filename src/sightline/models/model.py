@@ -266,10 +266,11 @@ class Model(nn.Module):
     @property
     def _reads_first(self) -> bool:
         """Whether nothing after the blocks reads more than the first slot of each image, and nobody looks there."""
-        pooling, mine = self.attn_pool, (type(self).encode, type(self).through) == (Model.encode, Model.through)
+        pooling, own = self.attn_pool, ("encode", "through", "pool")
+        mine = all(getattr(type(self), name) is getattr(Model, name) for name in own)
         # Of its own class: another may read more than its base.
         reads = vars(type(pooling)).get("reads_first", False) and type(self.norm) in PLAIN_NORMS
-        if pooling is None or not (reads and mine) or {"encode", "through"} & vars(self).keys():
+        if pooling is None or not (reads and mine) or vars(self).keys() & {*own}:
             return False
         return is_bare_inside(pooling, self.norm)
 

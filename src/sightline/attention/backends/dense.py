@@ -43,8 +43,9 @@ class Dense(Backend):
             whole = _Run(queries.segments[0], keys.segments[0], 1)
             # A short image alone is a pack of one, and gives the same numbers. Of a longer one `by_head` may take .7 of
             # the time of a pack's kernel.
-            pack = _whole(q, k, v, pattern, [whole], queries, keys) if q.shape[0] == 1 else None
-            if pack is None or not (pack.parts[0].short or keys.slots <= SHORT_TOKENS):
+            short = q.shape[0] == 1 and (keys.slots <= SHORT_TOKENS or _is_short(whole, keys, q))
+            pack = _whole(q, k, v, pattern, [whole], queries, keys) if short else None
+            if pack is None:
                 (form,) = _forms(q, k, pattern, [whole], queries, keys)
                 return _one_image(q, k, v, pattern, whole, queries, keys, form)
             return packs.attended(q, k, v, pack)
@@ -154,14 +155,18 @@ def _whole(
     parts, counts = [], []
     for run, asking, there in zip(runs, *_lengths(runs, queries, keys), strict=True):
         # By the image alone: its neighbours may not change it.
-        wide = torch.promote_types(q.dtype, torch.float32)
-        short = packs.is_short(run.key.patches, q.shape[-1], wide)
+        wide, short = torch.promote_types(q.dtype, torch.float32), _is_short(run, keys, q)
         # Nor may those that are alike: products of many matrices have other last bits than those of one image.
         counts.append(run.images if short else 1)
         each = run.images // counts[-1], asking // counts[-1], there // counts[-1], wide, short
         parts += [packs.Images(*each)] * counts[-1]
     pack = packs.Pack(parts, functools.partial(_for_each, biases, counts))
     return pack if packs.takes(q, k, v, pack) else None
+
+
+def _is_short(run: _Run, keys: TokenLayout, q: Tensor) -> bool:
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return packs.is_short(run.key.patches, keys.num_prefix_tokens, q.shape[-1], wide)
 
 
 def _for_each(biases: Callable[[], Iterable[Tensor | None]], counts: list[int]) -> Iterator[Tensor | None]:

@@ -39,8 +39,8 @@ class Rectangles(OfTiles):
         return mine and q.dtype in (torch.float32, torch.bfloat16) and fused_kernel() is not None
 
     def pays(self, pattern: Pattern | None, keys: TokenLayout, q: Tensor) -> bool:
-        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and keys.slots <= _PACKED_TOKENS * len(keys.segments):
-            # Packs, and images that may be in one, are computed in float32.
+        if q.shape[0] == 1 and q.dtype == torch.bfloat16 and min(keys.lengths) <= _PACKED_TOKENS:
+            # Packs, and images that may be in one, are computed in float32: a short one among longer ones too.
             return False
         return super().pays(pattern, keys, q)
 
