@@ -53,17 +53,17 @@ _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 
 # A form so many times slower than the fastest at one number of tokens, which are no few, is not tried with more. What
 # leaves pairs out is judged by long images alone: in those of 577 tokens there is little to leave out.
-_HOPELESS, _SHORT_TOKENS, _LONG_TOKENS = 1.6, 100, 1000
+_HOPELESS, _SHORT_TOKENS, _LONG_TOKENS = 1.4, 100, 1000
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
 # Each call is tried so often within so many seconds, and is as fast as its fastest.
-_TRIALS, _SECONDS = 4, 0.08
+_TRIALS, _SECONDS = 4, 0.04
 
 
 def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: None) -> Costs:
     """What this machine's forms cost with torch's number of threads: what is known here, and these groups anew.
 
-    One group takes one to nine seconds on one core, training the longer ones.
+    One group takes one to four seconds on one core, training with wide heads the longest.
 
     Args:
         say: is told before each group which it is.
@@ -83,9 +83,11 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
         return dataclasses.replace(current(), points={**known.points, **found}, _chosen={})
 
 
-def _heads(tokens: int) -> int:
-    """Of short images more, since a call's own time weighs more in fewer."""
-    return len(_VIEWS) * (4 if tokens <= 100 else 2 if tokens < 1000 else 1)
+def _heads(tokens: int, head_dim: int) -> int:
+    """Of short images more, since a call's own time weighs more in fewer, and of narrow heads, of which models have
+    more."""
+    times = 4 if tokens <= 100 else 2 if tokens < 500 else 1
+    return len(_VIEWS) * max(1, times // (1 if head_dim < 32 else 2))
 
 
 @functools.cache
@@ -93,8 +95,8 @@ def _directed(times: int) -> Directed:
     return Directed(_VIEWS * times, (0.5, 0.5, 0.25) * times, (False,) * len(_VIEWS) * times)
 
 
-def _pattern(tokens: int) -> Pattern:
-    return Pattern((_directed(_heads(tokens) // len(_VIEWS)),))
+def _pattern(heads: int) -> Pattern:
+    return Pattern((_directed(heads // len(_VIEWS)),))
 
 
 def for_long_work(groups: Sequence[Group], pairs: int, ranks: Ranks = ALONE) -> Costs:
@@ -121,7 +123,7 @@ def _measured(group: Group) -> dict[str, list[Point]]:
             alone = _fastest_calls(group, side, 1, dropped)
             many = images_of_batch(tokens)
             batch = alone if many == 1 else _fastest_calls(group, side, many, dropped)
-            pairs = _heads(tokens) * tokens**2
+            pairs = _heads(tokens, group.head_dim) * tokens**2
             for form, seconds in alone.items():
                 point = Point(tokens, *(round(1e9 * one / pairs, 4) for one in (seconds, batch[form] / many)))
                 found.setdefault(form, []).append(point)
@@ -137,7 +139,8 @@ def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> d
     """Seconds of one call of each form, in turn."""
     dtype = getattr(torch, group.dtype)
     layout = TokenLayout.uniform((side, side), images)
-    pattern, heads = _pattern(layout.slots), _heads(layout.slots)
+    heads = _heads(layout.slots, group.head_dim)
+    pattern = _pattern(heads)
     made = torch.randn((images, layout.slots, 3, heads, group.head_dim)).to(dtype)
     leaf = made.requires_grad_(group.work == "training")
     weights = torch.randn((images, heads, layout.slots, group.head_dim)).to(dtype)
