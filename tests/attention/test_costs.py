@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+import time
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from sightline.attention import calibrate, costs, products
 from sightline.attention.calibrate import ALL_GROUPS, calibrated, computed_by, for_long_work
 from sightline.attention.costs import Costs, Group, Point, current, dense_forms, using
 from sightline.errors import InputError
+from sightline.processes import locked
 from tests.attention.given import pattern
 
 GROUP = Group("float32", "forward", 64)
@@ -195,6 +198,27 @@ def test_a_long_work_measures_what_is_not_known_once(nothing_known, monkeypatch:
     # A call never does.
     assert current().fastest(("sdpa", "tiles"), torch.bfloat16, tokens=10**4, **ASKED) == "sdpa"
     assert len(measured) == 2
+
+
+def test_works_that_begin_together_measure_once(nothing_known, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the numbers of the first, which another process keeps."""
+    monkeypatch.setattr(calibrate, "calibrated", None)
+    path, other, held = costs.kept_file(torch.get_num_threads()), of(sdpa=[Point(17, 1, 1)]), threading.Event()
+    assert path is not None
+    path.parent.mkdir(parents=True)
+
+    def measure() -> None:
+        with locked(path.with_suffix(".lock")):
+            held.set()
+            time.sleep(0.3)
+            path.write_text(json.dumps(other.as_record()))
+
+    worker = threading.Thread(target=measure)
+    worker.start()
+    assert held.wait(5)
+    assert for_long_work([GROUP], 10**12).as_record() == other.as_record()
+    worker.join()
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
 def test_all_processes_choose_by_the_numbers_of_the_first(nothing_known) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from sightline import runtime
 from sightline.attention import calibrate, costs
 from sightline.attention.calibrate import ALL_GROUPS
 from sightline.attention.costs import Costs, Group, Point, current
+
+POINTS = [Point(17, 1.0, 1.0)]
 
 
 @pytest.fixture
@@ -75,3 +78,12 @@ def test_numbers_of_other_threads_choose_and_are_called_so(cli, unknown, monkeyp
 )
 def test_refused(refused, words, says):
     refused("bench", "calibrate", *words, says=[says])
+
+
+def test_what_was_not_measured_is_not_said(cli, unknown):
+    """Of numbers of an older version, one may not be there."""
+    costs.keep(Costs(runtime.processor(), torch.__version__, 1, onednn=2.0, points={ALL_GROUPS[0]: {"sdpa": POINTS}}))
+    code, said, _ = cli("bench", "calibrate", "--show", "--threads", 1)
+    assert code == 0
+    assert "oneDNN multiplies matrices 2.00 times as fast" in said
+    assert "bfloat16 are multiplied" not in said

@@ -23,8 +23,10 @@ from sightline.attention.costs import (
     Point,
     all_forms,
     current,
+    found,
     images_of_batch,
     keep,
+    kept_file,
     of_one_form,
     shown_by,
     takes_onednn,
@@ -36,6 +38,7 @@ from sightline.attention.products import expected_shapes, onednn_gains, plain, t
 from sightline.attention.view import View
 from sightline.heap import pass_of_size
 from sightline.layout import TokenLayout
+from sightline.processes import locked
 from sightline.ranks import ALONE, Ranks
 from sightline.runtime import kept_random_state
 
@@ -56,6 +59,8 @@ _VIEWS = (View(((-1, -1), (-1, 1))), View(((1, 0), (0, 1))), View())
 _HOPELESS, _SHORT_TOKENS, _LONG_TOKENS = 1.4, 100, 1000
 # At a nanosecond or more a pair, the least that attention took anywhere, a minute and more.
 _LONG_PAIRS = 60 * 10**9
+# Seconds for another process to measure.
+_PATIENCE = 120.0
 # Each call is tried so often within so many seconds, and is as fast as its fastest.
 _TRIALS, _SECONDS = 4, 0.04
 
@@ -73,14 +78,14 @@ def calibrated(groups: Sequence[Group], say: Callable[[str], None] = lambda _: N
         known = Costs(runtime.processor(), torch.__version__, threads)
     # As before the layers of a model: else a form may be measured by the pages that another gave back.
     pass_of_size("calibrate")
-    found, shown, onednn = {}, shown_by((_directed(1),)), onednn_gains()
+    measured, shown, onednn = {}, shown_by((_directed(1),)), onednn_gains()
     wide = wide_gains(times_transposed if onednn > GAINS else plain)
     # Forms are measured by the products that they will take.
     with using(dataclasses.replace(known, shown=shown, onednn=onednn, wide=wide, _chosen={})):
         for group in groups:
             say(f"{group.dtype}, {group.work}, heads of {group.head_dim}")
-            found[group] = _measured(group)
-        return dataclasses.replace(current(), points={**known.points, **found}, _chosen={})
+            measured[group] = _measured(group)
+        return dataclasses.replace(current(), points={**known.points, **measured}, _chosen={})
 
 
 def _heads(tokens: int, head_dim: int) -> int:
@@ -108,14 +113,34 @@ def for_long_work(groups: Sequence[Group], pairs: int, ranks: Ranks = ALONE) -> 
         costs = current()
         missing = [group for group in groups if costs.nearest(group) is None]
         if missing and pairs >= _LONG_PAIRS:
-            costs = calibrated(missing)
-            keep(costs)
+            with _one_at_a_time(costs.threads):
+                # Another work may have measured them while this one waited.
+                costs = current()
+                missing = [group for group in missing if costs.nearest(group) is None]
+                if missing:
+                    costs = calibrated(missing)
+                    keep(costs)
         told = costs if ranks.size == 1 else costs.as_record()
     return told if isinstance(told, Costs) else Costs.of_record(ranks.told(told), "the first process")
 
 
+@contextlib.contextmanager
+def _one_at_a_time(threads: int) -> Iterator[None]:
+    """Inside, no other process measures for so many threads: works that begin together would slow each other down, and
+    choose by other numbers."""
+    with contextlib.ExitStack() as held:
+        path = kept_file(threads)
+        if path is not None:
+            # Where nothing can be kept, each measures for itself.
+            with contextlib.suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(path.with_suffix(".lock"), _PATIENCE))
+        found.cache_clear()
+        yield
+
+
 def _measured(group: Group) -> dict[str, list[Point]]:
-    found: dict[str, list[Point]] = {}
+    points: dict[str, list[Point]] = {}
     dropped: set[str] = set()
     with kept_random_state(), torch.set_grad_enabled(group.work == "training"):
         for side in _SIDES:
@@ -126,13 +151,13 @@ def _measured(group: Group) -> dict[str, list[Point]]:
             pairs = _heads(tokens, group.head_dim) * tokens**2
             for form, seconds in alone.items():
                 point = Point(tokens, *(round(1e9 * one / pairs, 4) for one in (seconds, batch[form] / many)))
-                found.setdefault(form, []).append(point)
+                points.setdefault(form, []).append(point)
             slow = {form for form, took in batch.items() if took > _HOPELESS * min(batch.values())}
             for form in slow:
                 of_pairs = form.removesuffix(PLAIN) in SPARSE_FORMS
                 if tokens > (_LONG_TOKENS if of_pairs else _SHORT_TOKENS):
                     dropped.add(form)
-    return found
+    return points
 
 
 def _fastest_calls(group: Group, side: int, images: int, dropped: set[str]) -> dict[str, float]:

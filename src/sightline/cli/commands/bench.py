@@ -185,10 +185,14 @@ def calibrate(
             lines.append((*group, tokens, form, *took))
     print("The fastest form with a directed pattern, and nanoseconds for a pair of tokens:")
     print_table(("dtype", "pass", "head", "tokens", "fastest", "ns", "SDPA ns"), lines)
-    # Of numbers of before, one may not be there.
-    ratios = [f"{one:.2f}" if one else "not measured" for one in (costs.onednn, costs.wide)]
-    print(f"In float32 oneDNN multiplies matrices {ratios[0]} times as fast as MKL;")
-    print(f"those of bfloat16 are multiplied {ratios[1]} times as fast in float32.")
+    ratios = {
+        "In float32 oneDNN multiplies matrices {:.2f} times as fast as torch's own product.": costs.onednn,
+        "Matrices of bfloat16 are multiplied {:.2f} times as fast in float32.": costs.wide,
+    }
+    # Numbers of before have not all of them.
+    for said, ratio in ratios.items():
+        if ratio:
+            print(said.format(ratio))
     print(f"The precision 'auto' is {default_precision('cpu')} here, by what ships.")
     print(f"{where}.")
 
