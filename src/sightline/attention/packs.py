@@ -82,7 +82,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> Tensor:
     """
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attended.apply(q, k, v, pack)  # type: ignore[return-value]
-    return _by_token(_forward(q, k, v, pack)[0], q.dtype)
+    return _forward(q, k, v, pack)[0][None].to(q.dtype)
 
 
 def same_heads(bias: Tensor, q: Tensor) -> None:
@@ -99,7 +99,7 @@ class _Attended(torch.autograd.Function):
         again = None if all(part.short for part in pack.parts) else out
         ctx.save_for_backward(q, k, v, again, *kept)
         ctx.pack = pack
-        return _by_token(out, q.dtype)
+        return out[None].to(q.dtype)
 
     @staticmethod
     @differentiated_once
@@ -119,7 +119,7 @@ class _Attended(torch.autograd.Function):
                     grads = _fused_backward(part, gi, qi, ki, vi, oi, known, bias)
                 for each, one in zip(found, grads, strict=True):
                     each.append(one)
-            return *(_by_token(_joined(each), q.dtype) for each in found), None
+            return *(_joined(each)[None].to(q.dtype) for each in found), None
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, pack: Pack) -> tuple[Tensor, list[Tensor]]:
@@ -158,16 +158,10 @@ def _cut(pack: Pack, side: str, x: Tensor) -> Sequence[Tensor]:
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
-    """[heads, slots, head_dim] of all, in the widest of their dtypes."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-
-def _by_token(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """[heads, slots, head_dim] -> [1, heads, slots, head_dim], where the heads of a token stand side by side, as they
-    are wanted next."""
-    heads, slots, width = x.shape
-    placed = x.new_empty((1, slots, heads, width), dtype=dtype).transpose(1, 2)
-    return placed.copy_(x)
+    """[heads, slots, head_dim] of all, in the widest of their dtypes; the heads of a token stand side by side in
+    memory, as they are wanted next."""
+    rows = [part.transpose(0, 1) for part in parts]
+    return (rows[0].contiguous() if len(rows) == 1 else torch.cat(rows)).transpose(0, 1)
 
 
 def _apart(part: Images, x: Tensor) -> Tensor:
@@ -211,8 +205,8 @@ def _as_batch(part: Images, x: Tensor) -> Tensor:
 
 
 def _in_row(x: Tensor) -> Tensor:
-    """The inverse of `_as_batch`."""
-    return x.transpose(0, 1).flatten(1, 2)
+    """The inverse of `_as_batch`: a view of what the kernel gives, whose heads stand side by side."""
+    return x.transpose(1, 2).flatten(0, 1).transpose(0, 1)
 
 
 def _fused(part: Images, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
