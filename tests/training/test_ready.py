@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from sightline.data.batch import Batch
+from sightline.data.discovery import open_source
 from sightline.data.loader import Planned
-from sightline.training import jobs, ready
+from sightline.errors import InputError
+from sightline.training import jobs, ready, run
+from sightline.training.config import TrainConfig
 from sightline.training.ready import Ahead, Ready, dumped
-from tests.tiny import fork_server, tiny_config, weights
+from tests.tiny import fork_server, pictures, tiny_config, weights
 from tests.training.test_jobs import job
 
 
@@ -94,6 +98,57 @@ def test_runs_share_that_see_the_same_and_only_where_others_do(monkeypatch):
     for change in ({"workers": 1}, {"accumulate": 2}, {"data": "digits"}, {"init_from": "timm:vit"}):
         assert not ready.may_share(dataclasses.replace(config, **change))
     assert ready.may_share(config)
+
+
+def three_encodings(**changes) -> list[TrainConfig]:
+    return [tiny_config(encoding=encoding, **changes) for encoding in ("none", "rope_axial", "lookhere_90")]
+
+
+@pytest.mark.parametrize("kind", ["folder", "digits", "unknown"])
+def test_no_data_is_opened_to_learn_that_it_cannot_be_shared(kind, tmp_path, monkeypatch):
+    """With tens of thousands of files that took up to seconds, before each job, in which no job was heard."""
+    opened = []
+    monkeypatch.setattr(run, "open_source", lambda spec: opened.append(spec) or open_source(spec))
+    several = three_encodings(data=pictures(tmp_path) if kind == "folder" else kind)
+    ahead = Ahead(several, None)
+    assert [ahead.of(one) for one in several] == [None, None, None]
+    assert not opened
+
+
+@pytest.mark.parametrize("fault", [None, InputError("no such scenes"), ValueError("of somebody else's source")])
+def test_what_could_not_be_shared_is_tried_once_and_its_fault_left_to_the_runs(fault, monkeypatch):
+    tried = []
+
+    def no_room(config, context):
+        tried.append(config)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(ready, "room_for", no_room)
+    several = three_encodings(data="scenes")
+    ahead = Ahead(several, None)
+    assert [ahead.of(one) for one in several] == [None, None, None]
+    assert len(tried) == 1
+
+
+def make_until_it_fails(first: Batch, there: Ready) -> None:
+    def one_and_a_fault(config: TrainConfig) -> Iterator[Batch]:
+        yield first
+        raise ValueError("of somebody else's source")
+
+    ready._batches = one_and_a_fault
+    ready.make_ahead(tiny_config(), there)
+
+
+def test_the_process_that_makes_them_leaves_a_fault_to_the_runs(made):
+    """Its traceback stood beside what the run said."""
+    there = Ready.of(2, len(dumped(made[0])) + 4096, fork_server())
+    process = fork_server().Process(target=make_until_it_fails, args=(made[0], there))
+    process.start()
+    process.join(600)
+    assert process.exitcode == 0
+    assert same(there.get(0), made[0])
+    assert there.get(1) is None
 
 
 def test_jobs_that_share_are_as_those_alone(tmp_path, monkeypatch):

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from sightline import runtime, signals
 from sightline.data.batch import Batch
+from sightline.data.discovery import source_class, taken_apart
 from sightline.data.loader import Planned
-from sightline.errors import SightlineError
 from sightline.layout import TokenLayout
 from sightline.processes import end_with_parent
 from sightline.tasks.base import task_class
@@ -163,10 +163,15 @@ def images_of(config: TrainConfig) -> TrainConfig:
 
 
 def may_share(config: TrainConfig) -> bool:
-    """Whether batches of a run can be made by another process: of drawn images of one size, which no worker makes."""
+    """Whether batches of a run can be made by another process: of drawn images of one size, which no worker makes. The
+    data set's class says it: to open one may take seconds.
+
+    Raises:
+        InputError: there is no such data set.
+    """
     usual = config.packing is None and config.patch_sizes is None and not config.progressive
     alone = config.accumulate == 1 and config.workers == 0 and config.init_from is None
-    return usual and alone and open_training_data(config).drawn
+    return usual and alone and source_class(taken_apart(config.data)[0]).drawn
 
 
 class Ahead:
@@ -176,7 +181,8 @@ class Ahead:
         """Of all runs that are to begin; `context` of multiprocessing starts the processes."""
         self._left = list(map(images_of, configs))
         self._shared = [config for number, config in enumerate(self._left) if config in self._left[:number]]
-        self._context, self._rooms = context, list[tuple[TrainConfig, Ready]]()
+        # What could not be shared is remembered too.
+        self._context, self._rooms = context, list[tuple[TrainConfig, Ready | None]]()
         self._processes: list[Any] = []
 
     def of(self, config: TrainConfig) -> Ready | None:
@@ -184,16 +190,20 @@ class Ahead:
         seen = images_of(config)
         if seen not in self._shared:
             return None
-        ready = next((ready for known, ready in self._rooms if known == seen), None)
-        if ready is None and not any(known == seen for known, _ in self._rooms):
-            # What is wrong with a run is said by that run itself.
-            with contextlib.suppress(SightlineError, OSError):
-                ready = self._begin(seen)
+        if not any(known == seen for known, _ in self._rooms):
+            self._rooms.append((seen, self._begun(seen)))
+        ready = next(ready for known, ready in self._rooms if known == seen)
         self._left.remove(seen)
         if seen not in self._left:
             # The last one has it: the memory goes when the runs do.
             self._rooms = [one for one in self._rooms if one[0] != seen]
         return ready
+
+    def _begun(self, seen: TrainConfig) -> Ready | None:
+        # What is wrong with a run is said by that run itself; somebody else's source may raise anything.
+        with contextlib.suppress(Exception):
+            return self._begin(seen)
+        return None
 
     def _begin(self, seen: TrainConfig) -> Ready | None:
         if not may_share(seen):
@@ -204,7 +214,6 @@ class Ahead:
             with signals.held_back():
                 process.start()
             self._processes.append(process)
-            self._rooms.append((seen, ready))
         return ready
 
     def close(self) -> None:
@@ -236,8 +245,10 @@ def make_ahead(config: TrainConfig, ready: Ready) -> None:
     end_with_parent()
     signals.leave_to_parent()
     runtime.set_threads(1)
-    for number, batch in enumerate(itertools.islice(_batches(config), len(ready.sums))):
-        ready.put(number, batch)
+    # Each run makes what is missing, and says itself what is wrong.
+    with contextlib.suppress(Exception):
+        for number, batch in enumerate(itertools.islice(_batches(config), len(ready.sums))):
+            ready.put(number, batch)
 
 
 def _batches(config: TrainConfig) -> Iterator[Batch]:
