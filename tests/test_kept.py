@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import pkgutil
+import signal
 import threading
 
 import pytest
@@ -159,6 +162,50 @@ def test_found_23_attention_gives_the_same_by_either_product(grad, monkeypatch):
     # With gradients too: who calls a model plainly keeps no more than who does not ask for them.
     assert asked
     torch.testing.assert_close(plain, prepared, rtol=0, atol=1e-6)
+
+
+class Slow:
+    """A key, and sizes, of which a thread asks while it holds a lock, until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.held, self.goes_on = threading.Event(), threading.Event()
+
+    def wait(self) -> None:
+        self.held.set()
+        assert self.goes_on.wait(60)
+
+    def __hash__(self) -> int:
+        self.wait()
+        return 0
+
+    def __sub__(self, _: object) -> set:
+        self.wait()
+        return set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("nothing_prepared")
+@pytest.mark.parametrize("what", ["values", "products"])
+def test_a_lock_that_a_thread_held_at_a_fork_is_free_in_the_child(what, store):
+    ask = {"values": store.get, "products": products.product_of}[what]
+    slow = Slow()
+    thread = threading.Thread(target=ask, args=(slow,))
+    thread.start()
+    assert slow.held.wait(60)
+    child = os.fork()
+    if child == 0:
+        # A child that hangs is ended by it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        code = 1
+        with contextlib.suppress(Exception):
+            ask(frozenset({(1, 2, 3)}))
+            code = 0
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    slow.goes_on.set()
+    thread.join()
+    assert code == 0
 
 
 def test_found_23_holes_are_given_back_after_new_sizes_alone(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -24,10 +25,25 @@ STORES: dict[str, Kept] = {}
 _ENTRY_BYTES = 512
 
 
+_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+class Guard:
+    """A lock among threads, which is free in the child of a fork that was made while another thread held it.
+
+    Attributes:
+        lock: to be asked for each time: the child has another.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        _GUARDS.add(self)
+
+
 def _free_locks() -> None:
-    """In the child of a fork, which may have been made while another thread held one."""
-    for store in STORES.values():
-        store._lock = threading.Lock()
+    """In the child of a fork: who held one there does not live here."""
+    for guard in _GUARDS:
+        guard.lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -46,12 +62,12 @@ class Kept:
         self.most_bytes = most_bytes
         self.held_bytes = 0
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._guard = Guard()
         STORES[name] = self
 
     def get(self, key: Hashable) -> Any:
         """The value, which becomes the most recently used one, or None."""
-        with self._lock:
+        with self._guard.lock:
             if key not in self._values:
                 return None
             self._values.move_to_end(key)
@@ -60,7 +76,7 @@ class Kept:
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Keep a value that takes `size` bytes; one that is larger than the bound alone is not kept."""
         size += _ENTRY_BYTES
-        with self._lock:
+        with self._guard.lock:
             self.held_bytes -= self._values.pop(key, (None, 0))[1]
             if size > self.most_bytes:
                 return
@@ -83,7 +99,7 @@ class Kept:
 
     def clear(self) -> None:
         """Give up everything."""
-        with self._lock:
+        with self._guard.lock:
             self._values.clear()
             self.held_bytes = 0
 

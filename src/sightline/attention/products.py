@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from sightline.kept import Guard
 
 Shape = tuple[int, int, int]
 Product = Callable[..., Tensor]
@@ -47,7 +48,7 @@ def expected_shapes(*, ever_new: bool) -> Iterator[None]:
 # about a hundred shapes, whose products then take half of what torch's own take on an AMD processor (docs/LOG.md).
 _MOST_PREPARED = 192
 _PREPARED: set[Shape] = set()
-_PREPARING = threading.Lock()
+_PREPARING = Guard()
 
 
 def are_plain() -> bool:
@@ -64,7 +65,7 @@ def product_of(shapes: Set[Shape]) -> Product:
     """
     if _SHAPES.ever_new is not None:
         return plain if _SHAPES.ever_new else times_transposed
-    with _PREPARING:
+    with _PREPARING.lock:
         new = shapes - _PREPARED
         # What is full stays full: a size must not change from one library to the other.
         if _PREPARED and len(_PREPARED) + len(new) > _MOST_PREPARED:
