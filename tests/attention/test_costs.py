@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -117,6 +119,36 @@ def test_what_is_kept_is_found_again(nothing_known) -> None:
     with using(of(sdpa=[Point(17, 1, 1)])) as _:
         assert "sdpa" in current().points[GROUP]
     assert "tiles" in current().points[GROUP]
+
+
+def test_what_another_process_measured_meanwhile_stays(nothing_known) -> None:
+    other = GROUP._replace(work="training")
+    theirs = dataclasses.replace(of(), points={one: {"sdpa": [Point(17, 2, 2)]} for one in (GROUP, other)})
+    # Asked before they wrote theirs.
+    assert not current().points
+    place = costs.kept_file(torch.get_num_threads())
+    place.parent.mkdir(parents=True)
+    place.write_text(json.dumps(theirs.as_record()))
+    assert costs.keep(of(tiles=[Point(17, 1, 1)])) == place
+    expected = {GROUP: {"tiles": [Point(17, 1, 1)]}, other: theirs.points[other]}
+    assert Costs.of_record(json.loads(place.read_text()), "there").points == expected
+    assert current().points == expected
+    # Of another processor, torch or number of threads, as a file that somebody copied: it goes.
+    for change in ({"processor": "another"}, {"torch": "0.1"}, {"threads": 99}):
+        place.write_text(json.dumps({**theirs.as_record(), **change}))
+        costs.keep(of(tiles=[Point(17, 1, 1)]))
+        assert set(Costs.of_record(json.loads(place.read_text()), "there").points) == {GROUP}
+
+
+def test_all_that_keep_at_the_same_time_keep_theirs(nothing_known) -> None:
+    made = [
+        dataclasses.replace(of(), points={GROUP._replace(head_dim=width): {"sdpa": [Point(17, 1, 1)]}})
+        for width in range(1, 9)
+    ]
+    with ThreadPoolExecutor(len(made)) as pool:
+        (place,) = set(pool.map(costs.keep, made))
+    found = Costs.of_record(json.loads(place.read_text()), "there")
+    assert {group.head_dim for group in found.points} == set(range(1, 9))
 
 
 def test_what_ships_of_the_nearest_number_of_threads(nothing_known, monkeypatch: pytest.MonkeyPatch) -> None:

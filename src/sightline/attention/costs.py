@@ -25,6 +25,7 @@ from sightline import runtime
 from sightline.attention import products
 from sightline.attention.pattern import Directed, Pattern
 from sightline.errors import InputError, StorageError
+from sightline.processes import locked
 from sightline.reading import read_json
 from sightline.replacing import write_out
 
@@ -256,9 +257,13 @@ def found(threads: int) -> Costs:
 
 def kept(threads: int) -> Costs | None:
     """What was measured here with this torch and so many threads, where it is kept and can be read."""
+    return _MEASURED[threads] if threads in _MEASURED else _written(threads)
+
+
+def _written(threads: int) -> Costs | None:
     path = kept_file(threads)
-    if threads in _MEASURED or path is None:
-        return _MEASURED.get(threads)
+    if path is None:
+        return None
     try:
         record = read_json(path, "costs of attention")
         costs = Costs.of_record(record, str(path))
@@ -273,16 +278,20 @@ def kept(threads: int) -> Costs | None:
 
 def keep(costs: Costs) -> Path | None:
     """Let them choose in this process from here on, and write them for the next ones; where, or None where nothing can
-    be kept."""
-    _MEASURED[costs.threads] = costs
-    found.cache_clear()
-    path = kept_file(costs.threads)
+    be kept. Groups that another process wrote meanwhile stay beside them."""
+    path, place = kept_file(costs.threads), None
     if path is not None:
         with contextlib.suppress(OSError, StorageError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_out(path, json.dumps(costs.as_record()) + "\n")
-            return path
-    return None
+            with locked(path.with_name(f".{path.name}.writing-lock"), patience=10):
+                there = _written(costs.threads)
+                if there is not None and there.threads == costs.threads:
+                    costs = dataclasses.replace(costs, points={**there.points, **costs.points}, _chosen={})
+                write_out(path, json.dumps(costs.as_record()) + "\n")
+            place = path
+    _MEASURED[costs.threads] = costs
+    found.cache_clear()
+    return place
 
 
 def kept_file(threads: int) -> Path | None:
