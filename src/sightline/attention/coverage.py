@@ -1,7 +1,9 @@
-"""Which keys a block of queries may see, as few rectangles of the grid as will do: what sparse back ends loop over."""
+"""Which keys a block of queries may see, as few rectangles of the grid as will do: what sparse back ends loop over, and
+how they read tokens and tables by it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +42,64 @@ class QueryTile(NamedTuple):
 
     queries: Rectangle
     keys: tuple[Rectangle, ...]
+
+
+class Slots(NamedTuple):
+    """The slots of an image whose queries are cut into tiles: its prefix tokens, then the cells of its grid."""
+
+    grid: Grid
+    prefix: int
+
+    def tiles(self, tiles: tuple[QueryTile, ...]) -> Iterator[tuple[QueryTile | None, slice]]:
+        """Each tile and where its queries stand in `query_order`; None for the prefix tokens', which see everything."""
+        if self.prefix:
+            yield None, slice(0, self.prefix)
+        places = self.pieces(tile.queries for tile in tiles)
+        yield from ((tile, where) for tile, (_, where) in zip(tiles, places, strict=True))
+
+    def pieces(self, rectangles: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, slice]]:
+        """Rectangles, and where their cells stand one rectangle after the other behind the prefix tokens."""
+        start = self.prefix
+        for piece in rectangles:
+            yield piece, slice(start, start + piece.cells)
+            start += piece.cells
+
+    def gather(self, tokens: Tensor, tile: QueryTile | None) -> Tensor:
+        """Of [..., slots, head_dim] the prefix tokens and those that a tile sees: [..., n, head_dim]."""
+        if tile is None or self._sees_all(tile):
+            return tokens
+        cells = tokens[..., self.prefix :, :].unflatten(-2, self.grid)
+        seen = [cells[..., top:bottom, left:right, :].flatten(-3, -2) for top, bottom, left, right in tile.keys]
+        return torch.cat((tokens[..., : self.prefix, :], *seen), dim=-2)
+
+    def scatter(self, total: Tensor, tile: QueryTile | None, part: Tensor) -> None:
+        """Add to `total` [..., slots, head_dim] the gradient [..., n, head_dim] of what `gather` gave."""
+        if tile is None or self._sees_all(tile):
+            total += part
+            return
+        total[..., : self.prefix, :] += part[..., : self.prefix, :]
+        cells = total[..., self.prefix :, :].unflatten(-2, self.grid)
+        for (top, bottom, left, right), where in self.pieces(tile.keys):
+            cells[..., top:bottom, left:right, :] += part[..., where, :].unflatten(-2, (bottom - top, right - left))
+
+    def window(self, table: Tensor, queries: Rectangle, keys: Rectangle) -> Tensor:
+        """The entries of a table of displacements that queries, reversed as in `query_order`, read of keys.
+
+        Args:
+            table: [..., 2 rows - 1, 2 cols - 1], by displacement key - query.
+
+        Returns:
+            A view of it: [..., rows and columns of the queries, rows and columns of the keys].
+        """
+        # With the queries in reverse, a step of either query or key is a step in the table in the same direction.
+        strides = table.stride()
+        start = (keys.top - queries.bottom + self.grid.rows) * strides[-2]
+        start += (keys.left - queries.right + self.grid.cols) * strides[-1]
+        shape = (*table.shape[:-2], *queries.shape, *keys.shape)
+        return table.as_strided(shape, (*strides, *strides[-2:]), table.storage_offset() + start)
+
+    def _sees_all(self, tile: QueryTile) -> bool:
+        return tile.keys == (Rectangle(0, self.grid.rows, 0, self.grid.cols),)
 
 
 def cover(visible: Tensor, grid: Grid, open_queries: int = _TILE**2) -> list[tuple[QueryTile, ...]]:

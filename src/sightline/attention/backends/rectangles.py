@@ -4,14 +4,13 @@ sees, with the bias of those pairs as its mask. What the kernel gains by a proce
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from sightline.attention.backends.base import OfTiles
-from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.coverage import QueryTile, Slots, cover, query_order
 from sightline.attention.kernel import differentiated_once, fused_kernel, in_rows
 from sightline.attention.pattern import Pattern
 from sightline.attention.threads import run_side_by_side
@@ -66,8 +65,8 @@ class _Attention(torch.autograd.Function):
             heads = group.heads
             queries = q[:, heads].index_select(2, group.order)
             result, logs = torch.empty_like(queries), sums.new_empty(queries.shape[:3])
-            for tile, where in group.tiles(prefix):
-                keys, values = (plan.gather(x[:, heads], tile) for x in (k, v))
+            for tile, where in plan.slots.tiles(group.cover):
+                keys, values = (plan.slots.gather(x[:, heads], tile) for x in (k, v))
                 mask = plan.mask(group, tile, keys.shape[2])
                 result[:, :, where], logs[:, :, where] = kernel.forward(
                     queries[:, :, where], keys, values, attn_mask=mask
@@ -85,7 +84,6 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         q, k, v, joined, sums = ctx.saved_tensors
         out, grad_out = joined.transpose(1, 2), grad_out.to(q.dtype).transpose(1, 2)
-        prefix = ctx.of[2]
         plan = _Plan.of(*ctx.of, like=q)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
         kernel = fused_kernel()
@@ -97,8 +95,8 @@ class _Attention(torch.autograd.Function):
             found = torch.empty_like(queries)
             # Rounded once: a token is a key of many tiles.
             totals = [torch.zeros_like(x[:, heads], dtype=torch.float32) for x in (k, v)]
-            for tile, where in group.tiles(prefix):
-                keys, values = (plan.gather(x[:, heads], tile) for x in (k, v))
+            for tile, where in plan.slots.tiles(group.cover):
+                keys, values = (plan.slots.gather(x[:, heads], tile) for x in (k, v))
                 mask = plan.mask(group, tile, keys.shape[2])
                 given = (grad, queries, result, logs)
                 of_out, of_queries, of_result, of_logs = (x[:, :, where] for x in given)
@@ -106,7 +104,7 @@ class _Attention(torch.autograd.Function):
                     of_out, of_queries, keys, values, of_result, of_logs, 0.0, False, attn_mask=mask
                 )
                 for total, part in zip(totals, parts, strict=True):
-                    plan.scatter(total, tile, part)
+                    plan.slots.scatter(total, tile, part)
             dq[:, heads] = torch.empty_like(found).index_copy_(2, group.order, found)
             dk[:, heads], dv[:, heads] = totals
 
@@ -121,21 +119,11 @@ class _Group(NamedTuple):
     cover: tuple[QueryTile, ...]
     order: Tensor
 
-    def tiles(self, prefix: int) -> Iterator[tuple[QueryTile | None, slice]]:
-        """Each tile and where its queries stand; None for the prefix tokens', which see everything."""
-        if prefix:
-            yield None, slice(0, prefix)
-        start = prefix
-        for tile in self.cover:
-            yield tile, slice(start, start + tile.queries.cells)
-            start += tile.queries.cells
-
 
 class _Plan(NamedTuple):
     """What all heads of one grid share."""
 
-    grid: Grid
-    prefix: int
+    slots: Slots
     tables: Tensor
     by_key: Tensor | None
     groups: list[_Group]
@@ -155,30 +143,7 @@ class _Plan(NamedTuple):
             for first in numbers[::step]:
                 groups.append(_Group(slice(first, min(first + step, numbers[-1] + 1)), tiles, order))
         by_key = None if by_key is None else by_key.to(like.dtype)
-        return cls(grid, prefix, tables.to(like.dtype).contiguous(), by_key, groups)
-
-    def _sees_all(self, tile: QueryTile | None) -> bool:
-        return tile is None or tile.keys == (Rectangle(0, self.grid.rows, 0, self.grid.cols),)
-
-    def gather(self, tokens: Tensor, tile: QueryTile | None) -> Tensor:
-        """The prefix tokens and those that a tile sees: [rows, heads, n, head_dim]."""
-        if tile is None or self._sees_all(tile):
-            return tokens
-        cells = tokens[:, :, self.prefix :].unflatten(2, self.grid)
-        seen = [cells[:, :, top:bottom, left:right].flatten(2, 3) for top, bottom, left, right in tile.keys]
-        return torch.cat((tokens[:, :, : self.prefix], *seen), dim=2)
-
-    def scatter(self, total: Tensor, tile: QueryTile | None, part: Tensor) -> None:
-        """Add to `total` [rows, heads, tokens, head_dim] the gradient of what `gather` gave."""
-        if tile is None or self._sees_all(tile):
-            total += part
-            return
-        total[:, :, : self.prefix] += part[:, :, : self.prefix]
-        cells, start = total[:, :, self.prefix :].unflatten(2, self.grid), self.prefix
-        for piece in tile.keys:
-            here = part[:, :, start : start + piece.cells].unflatten(2, piece.shape)
-            cells[:, :, piece.top : piece.bottom, piece.left : piece.right] += here
-            start += piece.cells
+        return cls(Slots(grid, prefix), tables.to(like.dtype).contiguous(), by_key, groups)
 
     def mask(self, group: _Group, tile: QueryTile | None, keys: int) -> Tensor | None:
         """The bias of a tile's pairs: [1, heads, queries, keys]."""
@@ -186,17 +151,11 @@ class _Plan(NamedTuple):
             return None
         table, queries = self.tables[group.heads], tile.queries
         mask = table.new_empty(len(table), queries.cells, keys)
-        mask[:, :, : self.prefix] = 0.0
-        start, width = self.prefix, table.shape[2]
-        for piece in tile.keys:
-            # With the queries in reverse, a step of either query or key is a step in the table in the same direction.
-            first = (piece.top - queries.bottom + self.grid.rows) * width + piece.left - queries.right + self.grid.cols
-            shape, strides = (len(table), *queries.shape, *piece.shape), (table.stride(0), width, 1, width, 1)
-            bias = table.as_strided(shape, strides, table.storage_offset() + first)
-            here = mask[:, :, start : start + piece.cells]
+        mask[:, :, : self.slots.prefix] = 0.0
+        for piece, where in self.slots.pieces(tile.keys):
+            here, bias = mask[:, :, where], self.slots.window(table, queries, piece)
             here.unflatten(2, piece.shape).unflatten(1, queries.shape).copy_(bias)
             if self.by_key is not None:
                 cells = self.by_key[group.heads, piece.top : piece.bottom, piece.left : piece.right]
                 here += cells.flatten(1).unsqueeze(1)
-            start += piece.cells
         return mask.unsqueeze(0)

@@ -4,7 +4,7 @@ of what it sees is read from the table of displacements, never stored."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.attention.backends.base import OfTiles
 from sightline.attention.costs import product_of
-from sightline.attention.coverage import QueryTile, Rectangle, cover, query_order
+from sightline.attention.coverage import QueryTile, Rectangle, Slots, cover, query_order
 from sightline.attention.kernel import differentiated_once
 from sightline.attention.pattern import Pattern
 from sightline.attention.softmax import LN_2, LOG2_E, powers2
@@ -50,7 +50,7 @@ class _TiledAttention(torch.autograd.Function):
         def attend(index: tuple[int, int]) -> None:
             one = _Head(plan, index[1], q[index], k[index], v[index])
             result, logs = torch.empty_like(one.queries), one.queries.new_empty(len(one.queries), 1)
-            for tile, where in one.tiles():
+            for tile, where in plan.slots.tiles(one.cover):
                 result[where], logs[where] = one.attended(tile, where)
             out[index], sums[index] = one.forwards(result), one.forwards(logs).squeeze(1)
 
@@ -71,13 +71,14 @@ class _TiledAttention(torch.autograd.Function):
             one = _Head(plan, index[1], q[index], k[index], v[index])
             grad, logs = one.backwards(grad_out[index]), one.backwards(sums[index].unsqueeze(1))
             grad_queries = torch.empty_like(one.queries)
-            grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]) for _ in "kv")
-            for tile, where in one.tiles():
+            # In memory as products give what is added to them.
+            grad_keys, grad_values = (one.keys.new_zeros(one.keys.shape[::-1]).t() for _ in "kv")
+            for tile, where in plan.slots.tiles(one.cover):
                 grad_queries[where], *parts = one.differentiated(tile, where, grad[where], logs[where])
                 for total, part in zip((grad_keys, grad_values), parts, strict=True):
-                    one.scatter(total, tile, part)
+                    plan.slots.scatter(total, tile, part)
             dq[index] = one.forwards(grad_queries).mul_(plan.scale)
-            dk[index], dv[index] = grad_keys.t().mul_(LN_2), grad_values.t()
+            dk[index], dv[index] = grad_keys.mul_(LN_2), grad_values
 
         run_side_by_side(differentiate, itertools.product(range(q.shape[0]), range(q.shape[1])))
         return dq, dk, dv, None, None, None
@@ -86,8 +87,7 @@ class _TiledAttention(torch.autograd.Function):
 class _Plan(NamedTuple):
     """What all heads of one grid share; biases are those of scores to base 2."""
 
-    grid: Grid
-    prefix: int
+    slots: Slots
     scale: float
     tables: Tensor
     by_key: Tensor | None
@@ -106,8 +106,7 @@ class _Plan(NamedTuple):
         pairs |= {(prefix, prefix + grid.cells)} if prefix else set()
         shapes = {shape for m, n in pairs for shape in ((m, n, width), (m, width, n))}
         return cls(
-            grid,
-            prefix,
+            Slots(grid, prefix),
             width**-0.5,
             (LOG2_E * tables.to(wide)).contiguous(),
             None if by_key is None else LOG2_E * by_key.to(wide),
@@ -124,7 +123,7 @@ class _Head:
         self.table = plan.tables[head]
         self.by_key = None if plan.by_key is None else plan.by_key[head]
         self.cover = plan.covers[head]
-        self.order = query_order(self.cover, plan.grid, plan.prefix)
+        self.order = query_order(self.cover, *plan.slots)
         wide = plan.tables.dtype
         self.queries = q.index_select(0, self.order).to(wide) * (LOG2_E * plan.scale)
         self.keys, self.values = k.to(wide).contiguous(), v.to(wide).contiguous()
@@ -137,78 +136,40 @@ class _Head:
         """Tokens in the tiles' order to the layout's order."""
         return torch.empty_like(x).index_copy_(0, self.order, x)
 
-    def tiles(self) -> Iterator[tuple[QueryTile | None, slice]]:
-        """Each tile and where its queries stand; None for the prefix tokens', which see everything."""
-        if self.plan.prefix:
-            yield None, slice(0, self.plan.prefix)
-        places = self._after_prefix(tile.queries for tile in self.cover)
-        yield from ((tile, where) for tile, (_, where) in zip(self.cover, places, strict=True))
-
-    def _after_prefix(self, pieces: Iterable[Rectangle]) -> Iterator[tuple[Rectangle, slice]]:
-        """Rectangles of cells, and where they stand one after the other."""
-        start = self.plan.prefix
-        for piece in pieces:
-            yield piece, slice(start, start + piece.cells)
-            start += piece.cells
-
-    def _sees_all(self, tile: QueryTile | None) -> bool:
-        return tile is None or tile.keys == (Rectangle(0, self.plan.grid.rows, 0, self.plan.grid.cols),)
-
-    def gather(self, tokens: Tensor, tile: QueryTile | None) -> Tensor:
-        """The prefix tokens and those that a tile sees: [n, head_dim]."""
-        if tile is None or self._sees_all(tile):
-            return tokens
-        cells = tokens[self.plan.prefix :].view(*self.plan.grid, -1)
-        seen = [cells[top:bottom, left:right].reshape(-1, tokens.shape[-1]) for top, bottom, left, right in tile.keys]
-        return torch.cat((tokens[: self.plan.prefix], *seen))
-
-    def scatter(self, total: Tensor, tile: QueryTile | None, part: Tensor) -> None:
-        """Add to `total` [head_dim, tokens] the gradient [head_dim, n] of what `gather` gave."""
-        if tile is None or self._sees_all(tile):
-            total += part
-            return
-        prefix = self.plan.prefix
-        total[:, :prefix] += part[:, :prefix]
-        cells = total[:, prefix:].unflatten(1, self.plan.grid)
-        for piece, where in self._after_prefix(tile.keys):
-            cells[:, piece.top : piece.bottom, piece.left : piece.right] += part[:, where].unflatten(1, piece.shape)
-
     def attended(self, tile: QueryTile | None, where: slice) -> tuple[Tensor, Tensor]:
         """A tile's output [queries, head_dim], and the logarithms to base 2 of the sums of its softmax [queries, 1]."""
-        keys = self.gather(self.keys, tile)
+        gather = self.plan.slots.gather
+        keys = gather(self.keys, tile)
         powers, sums, logs = powers2(lambda: self._scores(tile, where, keys))
-        return self.plan.times(powers, self.gather(self.values, tile).t()).div_(sums), logs
+        return self.plan.times(powers, gather(self.values, tile).t()).div_(sums), logs
 
     def differentiated(
         self, tile: QueryTile | None, where: slice, grad: Tensor, logs: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of a tile's queries [queries, head_dim], and of its keys and values [head_dim, n].
+        """The gradients of a tile's queries [queries, head_dim], and of its keys and values [n, head_dim].
 
         Args:
             grad: of its output; logs: as `attended`.
         """
-        times, keys = self.plan.times, self.gather(self.keys, tile)
+        times, gather = self.plan.times, self.plan.slots.gather
+        keys = gather(self.keys, tile)
         attention = self._scores(tile, where, keys).sub_(logs).exp2_()
-        of_values = times(grad.t(), attention.t())
+        of_values = times(grad.t(), attention.t()).t()
         # Of the softmax: P * (dP - sum of P * dP), and not of the output, which may be rounded to 16 bits.
-        scores = times(grad, self.gather(self.values, tile))
+        scores = times(grad, gather(self.values, tile))
         torch.ops.aten._softmax_backward_data.out(scores, attention, -1, scores.dtype, grad_input=scores)
-        return times(scores, keys.t()), times(self.queries[where].t(), scores.t()), of_values
+        return times(scores, keys.t()), times(self.queries[where].t(), scores.t()).t(), of_values
 
     def _scores(self, tile: QueryTile | None, where: slice, keys: Tensor) -> Tensor:
         """Of a tile's queries on its keys, to base 2: [queries, n]."""
         scores = self.plan.times(self.queries[where], keys)
         if tile is not None:
-            for piece, columns in self._after_prefix(tile.keys):
+            for piece, columns in self.plan.slots.pieces(tile.keys):
                 self._add_bias(scores[:, columns], tile.queries, piece)
         return scores
 
     def _add_bias(self, scores: Tensor, queries: Rectangle, keys: Rectangle) -> None:
-        grid, width = self.plan.grid, self.table.shape[1]
-        # With the queries in reverse, a step of either query or key is a step in the table in the same direction.
-        start = (keys.top - queries.bottom + grid.rows) * width + keys.left - queries.right + grid.cols
-        shape, strides = (*queries.shape, *keys.shape), (width, 1, width, 1)
-        bias = self.table.as_strided(shape, strides, self.table.storage_offset() + start)
+        bias = self.plan.slots.window(self.table, queries, keys)
         scores.unflatten(1, keys.shape).unflatten(0, queries.shape).add_(bias)
         if self.by_key is not None:
             scores += self.by_key[keys.top : keys.bottom, keys.left : keys.right].reshape(1, -1)
