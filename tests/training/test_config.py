@@ -96,7 +96,9 @@ def test_the_jobs_of_the_demonstration(tmp_path):
         assert set(job.evaluate.splits) == {"test", "heldout_fonts"}
     assert demo_jobs(tmp_path, seed=0, quick=False, cores=12)[0].threads == 4
     quick = demo_jobs(tmp_path, seed=3, quick=True, cores=2)
-    # As many as 90 s on two cores allow, whole as they are tested.
+    # What 90 s on two cores allow, whole as they are tested.
+    assert {(job.train.model_options["depth"], job.train.batch_size) for job in quick} == {(2, 16)}
+    assert all("depth" not in job.train.model_options for job in jobs)
     assert [(job.train.images, job.train.parts, job.evaluate.knobs) for job in quick] == [(8_960, None, "default")] * 3
     assert [job.evaluate.resolutions for job in quick] == [RESOLUTIONS] * 3
 
