@@ -124,9 +124,10 @@ def calibrate(
 ) -> None:
     """Measure what each form of attention costs on this processor, or show what is known of it.
 
-    The fastest form is chosen by these numbers. A long work measures by itself what it needs of a processor that is not
-    known; here all of it is measured anew, in about half a minute, and kept for the commands that follow. A run that
-    began goes on with the numbers that it began with.
+    The fastest form is chosen by these numbers. Of a processor that is not known a long training, and a long evaluate
+    at resolutions in pixels, measure by themselves what they need; nothing else does. Here all of it is measured anew,
+    in about half a minute, and kept for the commands that follow. A run that began goes on with the numbers that it
+    began with.
 
     Args:
         show: Measure nothing: show the numbers that choose here.
