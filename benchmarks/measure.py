@@ -35,7 +35,8 @@ def interleave(
     warm: bool = True,
     by: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each work in each round, after one round of warming up; in every round all are run, in turn.
+    """Seconds of each work in each round, after one round of warming up; in every round all are run, in turn, and in
+    every other one the other way round: what comes after its like finds caches and pages as it wants them.
 
     Args:
         warm: False for works that were run before, or of which one run is long.
@@ -43,7 +44,7 @@ def interleave(
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     for round_number in range(1 - warm, rounds + 1):
-        for name, work in works.items():
+        for name, work in list(works.items())[:: 1 if round_number % 2 else -1]:
             _synchronise(device)
             started = by()
             work()

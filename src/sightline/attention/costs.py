@@ -39,7 +39,7 @@ PLAIN = "_plain_products"
 """... with this behind their names."""
 
 # The share of a sparse form's time that does not go with the pairs that a pattern shows (docs/LOG.md).
-_FIXED = 0.2
+_FIXED = 0.4
 
 
 class Point(NamedTuple):
@@ -133,15 +133,14 @@ class Costs:
         return min(alike, key=lambda one: abs(math.log(one.head_dim / group.head_dim)), default=None)
 
     def predicted(self, group: Group, form: str, tokens: int, images: int, shown: float = 1.0) -> float:
-        """Nanoseconds for a pair: between what was measured by the logarithm of tokens, and by 1 / images."""
+        """Nanoseconds for a pair: between what was measured, and beyond it up to twice as many, by the logarithm of
+        tokens; and by 1 / images."""
         points = self.points[group][form]
         above = next((number for number, point in enumerate(points) if point.tokens >= tokens), len(points) - 1)
         low, high = points[max(above - 1, 0)], points[above]
-        share = 1.0
-        if low.tokens < tokens < high.tokens:
-            share = math.log(tokens / low.tokens) / math.log(high.tokens / low.tokens)
-        elif tokens <= low.tokens:
-            share = 0.0
+        share = 0.0
+        if low.tokens < min(tokens, high.tokens):
+            share = math.log(min(tokens, 2 * high.tokens) / low.tokens) / math.log(high.tokens / low.tokens)
         alone, beside = (
             math.exp((1 - share) * math.log(getattr(low, one)) + share * math.log(getattr(high, one)))
             for one in ("alone", "beside")
