@@ -53,7 +53,7 @@ def classification() -> Demo:
 
 def quick_classification() -> Demo:
     """8,960 whole glyphs at 32 px, under a fifth of the images, for two layers of the micro model's four, then 200 test
-    scenes a size up to 64 px and 40 beyond, each with the knob as it stands.
+    scenes a size up to 64 px and 80 beyond, each with the knob as it stands.
 
     `sightline demo --quick`: a first curve in a minute to a minute and a half on two cores. From so few images two
     layers and small batches learn more than four layers and those of a whole run, in two thirds of the time
@@ -71,7 +71,7 @@ def quick_classification() -> Demo:
         optimizer=dataclasses.replace(whole.optimizer, lr=1.5e-3),
         **seldom,
     )
-    evaluate = EvaluateConfig(RESOLUTIONS, ("test", "heldout_fonts"), images=200, images_beyond=(64, 40))
+    evaluate = EvaluateConfig(RESOLUTIONS, ("test", "heldout_fonts"), images=200, images_beyond=(64, 80))
     said = (
         "A quick run: less than a fifth of the images, half of the layers, no knob tuned and few test scenes. It shows "
         "that models learn, and how each holds at other sizes; which is best may change in a whole run."
