@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -333,3 +334,23 @@ def test_what_is_no_checkpoint(tmp_path):
         with pytest.raises(InputError) as error:
             read_folder(tmp_path / name)
         one_line(error, name, *words)
+
+
+def test_what_stands_is_hashed_once(tmp_path, monkeypatch):
+    """A command reads a model's record and then its weights, which may be gigabytes."""
+    hashed, real = [], hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda stream, how: hashed.append(stream.name) or real(stream, how))
+    write_folder(tmp_path / "c", {"weights": b"1234"})
+    hashed.clear()
+    for _ in range(2):
+        # Just written: it may be written again before the clock of the file system moves on.
+        read_folder(tmp_path / "c")
+    assert len(hashed) == 2
+    monkeypatch.setattr(checkpoint, "_SETTLED", -1)
+    for _ in range(3):
+        read_folder(tmp_path / "c")
+    assert len(hashed) == 3
+    os.utime(tmp_path / "c" / "weights", ns=(1, 1))
+    (tmp_path / "c" / "weights").write_bytes(b"1334")
+    with pytest.raises(InputError, match="differs from its checksum"):
+        read_folder(tmp_path / "c")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ import pickle
 import re
 import secrets
 import shutil
+import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 # Its size and its digest.
 Entry = Mapping[str, int | str]
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".ckpt")
+# Nanoseconds after which a file that changes has another time: those of a file system tick by up to two seconds (FAT).
+_SETTLED = 3 * 10**9
 
 
 def write_folder(
@@ -131,6 +135,16 @@ def refuse_foreign(path: str | Path) -> None:
 
 
 def _digest(file: Path) -> str:
+    """Computed once of a file as it is: a command reads a model's record, and then its weights."""
+    found = file.stat()
+    mark = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    # What was written just now may be written again within the same tick of the file system's clock.
+    settled = time.time_ns() - found.st_ctime_ns > _SETTLED
+    return (_digest_of if settled else _digest_of.__wrapped__)(file, mark)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of(file: Path, mark: tuple[int, ...]) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

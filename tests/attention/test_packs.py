@@ -101,3 +101,14 @@ def test_whoever_counts_operators_sees_torchs() -> None:
             call()
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1]
+
+
+def test_with_gradients_short_images_are_products_whatever_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel would compute each again for its gradients; weights that are kept cost less."""
+    shorts, real = [], packs.attended
+    monkeypatch.setattr(
+        packs, "attended", lambda *given: shorts.append([one.short for one in given[-1].parts]) or real(*given)
+    )
+    with using(of_one_form("sdpa")):
+        found(TokenLayout.packed(GRIDS[:-1]), "lookhere_90", torch.float32)
+    assert shorts == [[True] * 5]
