@@ -44,8 +44,12 @@ def test_between_and_beyond_what_was_measured() -> None:
     many = costs.images_of_batch(1)
     made = of(sdpa=[Point(100, 8.0, 2.0), Point(400, 2.0, 2.0)])
     alone = [made.predicted(GROUP, "sdpa", tokens, 1) for tokens in (50, 100, 200, 400, 800, 1600)]
-    # As the last two go on, up to twice as many; before the first there is nothing to go by.
-    assert alone == pytest.approx([8.0, 8.0, 4.0, 2.0, 1.0, 1.0])
+    assert alone == pytest.approx([8.0, 8.0, 4.0, 2.0, 2.0, 2.0])
+    # Long ones as the last two go on, up to twice as many.
+    long = of(sdpa=[Point(1000, 8.0, 8.0), Point(4000, 2.0, 2.0)])
+    assert [long.predicted(GROUP, "sdpa", tokens, 1) for tokens in (500, 2000, 8000, 16000)] == pytest.approx(
+        [8, 4, 1, 1]
+    )
     assert of(sdpa=[Point(100, 8.0, 2.0)]).predicted(GROUP, "sdpa", 400, 1) == pytest.approx(8.0)
     assert made.predicted(GROUP, "sdpa", 100, many) == pytest.approx(2.0)
     assert 2.0 < made.predicted(GROUP, "sdpa", 100, 2) < 8.0

@@ -133,14 +133,16 @@ class Costs:
         return min(alike, key=lambda one: abs(math.log(one.head_dim / group.head_dim)), default=None)
 
     def predicted(self, group: Group, form: str, tokens: int, images: int, shown: float = 1.0) -> float:
-        """Nanoseconds for a pair: between what was measured, and beyond it up to twice as many, by the logarithm of
-        tokens; and by 1 / images."""
+        """Nanoseconds for a pair: between what was measured, and beyond long ones up to twice as many, by the
+        logarithm of tokens; and by 1 / images."""
         points = self.points[group][form]
         above = next((number for number, point in enumerate(points) if point.tokens >= tokens), len(points) - 1)
         low, high = points[max(above - 1, 0)], points[above]
         share = 0.0
         if low.tokens < min(tokens, high.tokens):
-            share = math.log(min(tokens, 2 * high.tokens) / low.tokens) / math.log(high.tokens / low.tokens)
+            # Of short images a call's own time makes up the way down, which ends.
+            reach = min(tokens, high.tokens * (2 if high.tokens >= 1000 else 1))
+            share = math.log(reach / low.tokens) / math.log(high.tokens / low.tokens)
         alone, beside = (
             math.exp((1 - share) * math.log(getattr(low, one)) + share * math.log(getattr(high, one)))
             for one in ("alone", "beside")
