@@ -57,7 +57,7 @@ def are_plain() -> bool:
 
 
 def product_of(shapes: Set[Shape]) -> Product:
-    """The product that a size of image takes, always the same one in a process: `times_transposed` for the first sizes
+    """The product that a set of shapes takes, always the same one in a process: `times_transposed` for the first sizes
     that there are, as many as its kernels may take memory for, and torch's own for those that come after.
 
     Args:
