@@ -97,7 +97,7 @@ def test_whoever_counts_operators_sees_torchs() -> None:
         lambda: attend(q, q, q, pattern, layout),
         lambda: [F.scaled_dot_product_attention(one, one, one) for one in q.split(layout.lengths, 2)],
     ):
-        with FlopCounterMode(display=False) as counter:
+        with using(of_one_form("explicit")), FlopCounterMode(display=False) as counter:
             call()
         counts.append(counter.get_total_flops())
     assert counts[0] == counts[1]
