@@ -10,8 +10,12 @@ import torch
 from PIL import Image
 
 import sightline
+from sightline.data import image_file
+from sightline.data.image_file import read_image
 from sightline.errors import InputError, UnreadableDataError
+from sightline.evaluation.predict_images import predict_images
 from sightline.models import create_model
+from sightline.tasks.base import task_of
 from tests.tiny import INPUTS
 
 
@@ -95,3 +99,16 @@ def test_an_opened_image_is_what_its_file_is(model, name):
 def test_what_is_no_image_at_all(model):
     with pytest.raises(InputError, match="image: expected a file, a Pillow image or uint8"):
         sightline.preprocessing(model)(None)
+
+
+def test_a_plain_picture_is_not_copied(model, monkeypatch, tmp_path):
+    """What is RGB and upright in its file is resized as Pillow holds it, with the numbers of its array."""
+    path = tmp_path / "plain.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 61, 3), np.uint8)).save(path)
+    prepare = sightline.preprocessing(model)
+    expected = prepare(read_image(path))
+    monkeypatch.setattr(image_file, "rgb_pixels", None)
+    assert torch.equal(prepare(str(path)), expected)
+    assert expected.std() > 0.1
+    [[predicted]] = predict_images(model, task_of(model), [str(path)], None)
+    torch.testing.assert_close(predicted.output, model(expected[None])[0].detach(), rtol=1e-5, atol=1e-5)

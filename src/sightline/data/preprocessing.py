@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
-from sightline.data.image_file import read_image, rgb_pixels
+from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
-from sightline.data.transforms import cut, eval_crop, whole_crop
+from sightline.data.transforms import Picture, cut, eval_crop, size_of, whole_crop
 from sightline.errors import InputError, nearest
 from sightline.grid import Grid
 from sightline.targets import Crop
@@ -70,12 +70,9 @@ class Preprocessing:
         shown = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
         return eval_crop(size, (shown[0], shown[1]), self.crop)
 
-    def view(
-        self, image: np.ndarray, resolution: Resolution | None = None, max_tokens: int | None = None
-    ) -> np.ndarray:
-        """The pixels that the model sees of uint8 [height, width, 3], the same; see `crop_of`."""
-        size = (image.shape[0], image.shape[1])
-        return cut(image, self.crop_of(size, resolution, max_tokens), self.interpolation)
+    def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
+        """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
+        return cut(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
         """uint8 [height, width, 3] to normalised float32 [3, height, width]."""
@@ -98,10 +95,10 @@ class Preprocessing:
             UnreadableDataError: the file cannot be read.
         """
         if isinstance(image, str | Path):
-            image = read_image(image)
-        elif isinstance(image, Image.Image):
+            return self.normalise(self.view(read_picture(image), resolution, max_tokens))
+        if isinstance(image, Image.Image):
             image = rgb_pixels(image)
-        elif not isinstance(image, np.ndarray):
+        if not isinstance(image, np.ndarray):
             kind = type(image).__name__
             raise InputError(f"image: expected a file, a Pillow image or uint8 [height, width, 3], got {kind}")
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:

@@ -15,7 +15,7 @@ from sightline.data.batch import Batch, is_finite, packed
 from sightline.data.clip_file import Clip, clip_at, too_long
 from sightline.data.encoded import Encoded
 from sightline.data.frames import FrameSampling
-from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
+from sightline.data.image_file import MAX_PIXELS, read_picture, too_large
 from sightline.data.preprocessing import Resolution, preprocessing
 from sightline.data.transforms import Frames, cut, size_of
 from sightline.errors import NonFiniteError, UnreadableDataError
@@ -111,7 +111,7 @@ def predict_images(
             return Unpredicted(image.path, image.reason, UnreadableDataError.exit_code)
         try:
             pixels = (
-                read_image(image, max_pixels=max_pixels) if sampling is None else _clip(image, sampling, max_pixels)
+                read_picture(image, max_pixels=max_pixels) if sampling is None else _clip(image, sampling, max_pixels)
             )
             size = size_of(pixels)
             crop = prepare.crop_of(size, resolution, max_tokens)

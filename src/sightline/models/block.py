@@ -13,14 +13,18 @@ from torch import Tensor, nn
 from sightline.attention import attend, rotate
 from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
+from sightline.kept import is_plain, watched
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
+from sightline.models.hooks import is_bare_inside
 from sightline.models.linear import affine, linear
 from sightline.models.norm import make_norm, make_qk_norms
 
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2
 _BRANCHES, _DENSE = 2, 4
+# Larger buffers glibc takes page by page from the system, each time; hidden channels of more go in parts of so many.
+_LARGEST_BYTES, _PART_BYTES = 32 << 20, 16 << 20
 
 
 class Attention(nn.Module):
@@ -90,6 +94,10 @@ class Attention(nn.Module):
         return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
 
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 def _quick_gelu(x: Tensor) -> Tensor:
     """x sigmoid(1.702 x), with which OpenAI's CLIP was trained."""
     return x * torch.sigmoid(1.702 * x)
@@ -120,10 +128,22 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, config.dim, bias=bias)
         self.gelu: Gelu = config.gelu
 
-    def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] = _unchanged) -> Tensor:
         """[..., dim] -> the same shape; `between` is called with the hidden channels."""
-        hidden = self._activated(linear(self.fc1, x))
-        return linear(self.fc2, self.norm(hidden if between is None else between(hidden)))
+        if between is not _unchanged or (tokens := self._at_once(x)) is None:
+            return linear(self.fc2, self.norm(between(self._activated(linear(self.fc1, x)))))
+        return torch.cat([self(part) for part in x.reshape(1, -1, x.shape[-1]).split(tokens, dim=1)], dim=1).view_as(x)
+
+    def _at_once(self, x: Tensor) -> int | None:
+        """How many tokens to take at a time, on a CPU where nobody asks later for their hidden channels; None for all
+        of them."""
+        if torch.compiler.is_compiling() or not is_plain(x) or watched() or type(self.fc1) is not nn.Linear:
+            return None
+        bytes_each = 4 * self.fc1.out_features
+        if x.numel() // x.shape[-1] * bytes_each <= _LARGEST_BYTES:
+            return None
+        learns = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self.parameters()))
+        return None if learns or not is_bare_inside(self) else max(_PART_BYTES // bytes_each // 64, 1) * 64
 
     def _activated(self, x: Tensor) -> Tensor:
         return _GELUS[self.gelu](x)
@@ -200,10 +220,6 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}"
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
 
 
 class Block(nn.Module):

@@ -1,0 +1,112 @@
+"""Hidden channels of many tokens on a CPU: in parts where nobody asks for them later, at once everywhere else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sightline import create_model
+from sightline.models import block
+from sightline.models.block import Mlp, SwiGlu
+
+TOKENS, BYTES_EACH = 7 * 40, 4 * 4 * 64
+
+
+@pytest.fixture
+def of_model(monkeypatch):
+    """The first block's MLP in float64 of a model that is made as asked, and the numbers of tokens that its activation
+    is given at a time; more than 128 are too many."""
+    seen = []
+    monkeypatch.setattr(block, "_LARGEST_BYTES", 128 * BYTES_EACH)
+    monkeypatch.setattr(block, "_PART_BYTES", 128 * BYTES_EACH)
+
+    def made(**options):
+        model = create_model("vit_micro_patch4", num_classes=3, dim=64, heads=2, depth=1, **options).double().eval()
+        mlp = model.blocks[0].mlp
+        kind = type(mlp)
+        activated = kind._activated
+        monkeypatch.setattr(kind, "_activated", lambda self, x: seen.append(x.shape[:-1].numel()) or activated(self, x))
+        return mlp, seen
+
+    torch.manual_seed(0)
+    return made
+
+
+@pytest.mark.parametrize("options", [{}, {"mlp": "swiglu", "mlp_ratio": 2.0}, {"mlp_norm": True}, {"gelu": "tanh"}])
+@pytest.mark.parametrize("shape", [(7, 40, 64), (1, TOKENS, 64), (TOKENS, 64)])
+def test_the_same(options, shape, of_model):
+    mlp, seen = of_model(**options)
+    assert type(mlp) is (SwiGlu if options.get("mlp") == "swiglu" else Mlp)
+    x = torch.randn(shape, dtype=torch.float64)
+    whole = mlp(x)
+    assert seen == [TOKENS]
+    with torch.inference_mode():
+        apart = mlp(x)
+    assert seen[1:] == [128, 128, 24]
+    assert apart.shape == shape
+    assert apart.std() > 0.01
+    torch.testing.assert_close(apart, whole, rtol=1e-13, atol=1e-13)
+
+
+def test_few_tokens_go_at_once(of_model):
+    mlp, seen = of_model()
+    with torch.inference_mode():
+        mlp(torch.randn(2, 64, 64, dtype=torch.float64))
+    assert seen == [128]
+
+
+def test_frozen_weights_forget(of_model):
+    """Gradients are on, and nothing that is here has any; then the inputs have."""
+    mlp, seen = of_model()
+    mlp.requires_grad_(False)
+    x = torch.randn(7, 40, 64, dtype=torch.float64)
+    mlp(x)
+    assert seen == [128, 128, 24]
+    mlp(x.requires_grad_()).sum().backward()
+    assert seen[3:] == [TOKENS]
+    assert x.grad.shape == x.shape
+
+
+def test_whoever_looks_sees_all_at_once(of_model):
+    mlp, seen = of_model()
+    x, given = torch.randn(7, 40, 64, dtype=torch.float64), []
+    handle = mlp.fc2.register_forward_pre_hook(lambda _, arguments: given.append(arguments[0].shape))
+    with torch.inference_mode():
+        mlp(x)
+        assert given == [(7, 40, 256)]
+        assert seen == [TOKENS]
+        handle.remove()
+        mlp(x)
+    assert seen[1:] == [128, 128, 24]
+    assert len(given) == 1
+
+
+def test_what_is_done_between_is_done_to_all(of_model):
+    """Dropout without gradients draws by where a token stands."""
+    mlp, seen = of_model()
+    with torch.inference_mode():
+        out = mlp(torch.randn(7, 40, 64, dtype=torch.float64), lambda hidden: seen.append(hidden.shape) or 0 * hidden)
+    assert seen == [TOKENS, (7, 40, 256)]
+    assert torch.equal(out, mlp.fc2.bias.expand_as(out))
+
+
+def test_others_in_place_of_a_layer(of_model):
+    """Such as a quantised one, of which only the call is known."""
+    mlp, seen = of_model()
+    mlp.fc1 = torch.nn.Sequential(mlp.fc1)
+    with torch.inference_mode():
+        mlp(torch.randn(7, 40, 64, dtype=torch.float64))
+    assert seen == [TOKENS]
+
+
+def test_of_autocast_too(of_model):
+    mlp, seen = of_model()
+    mlp.float()
+    x = torch.randn(7, 40, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        whole = mlp(x)
+        with torch.inference_mode():
+            apart = mlp(x)
+    assert seen == [TOKENS, 128, 128, 24]
+    assert apart.dtype == whole.dtype == torch.bfloat16
+    torch.testing.assert_close(apart, whole, rtol=0.02, atol=0.02)
