@@ -17,8 +17,11 @@ _BYTES = 16 << 20
 _LAST = {"resident": 0}
 # Of glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# What a pass leaves at the end of the heap and is kept for the next one, and the largest buffer that glibc puts there.
-_KEPT_BYTES, _LARGEST_BYTES = 256 << 20, 32 << 20
+# What a pass leaves at the end of the heap and is kept for the next one.
+_KEPT_BYTES = 256 << 20
+LARGEST_BYTES = 32 << 20
+"""The largest buffer that glibc puts into its heap: a larger one comes from the system page by page, each time, which
+takes longer than to read it (docs/LOG.md)."""
 # By which whoever starts a process says how its heap is to be.
 _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 _AT_ONCE = {"asked": False}
@@ -57,7 +60,7 @@ def _keep_between_layers() -> None:
         return
     _set_heap(_TRIM_THRESHOLD, _KEPT_BYTES)
     # One threshold that is set holds the other where it is.
-    _set_heap(_MMAP_THRESHOLD, _LARGEST_BYTES)
+    _set_heap(_MMAP_THRESHOLD, LARGEST_BYTES)
 
 
 def _set_heap(option: int, value: int) -> None:

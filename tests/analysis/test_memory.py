@@ -17,6 +17,7 @@ from sightline.analysis.memory import PlainPass, estimate_memory, in_words, refu
 from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import of_one_form, using
 from sightline.errors import InputError
+from sightline.heap import LARGEST_BYTES
 from sightline.models import VisionTransformer, model_config
 
 SMALL = {"patch_size": 4, "dim": 48, "heads": 4, "depth": 3, "image_size": (12, 20), "num_classes": 7}
@@ -149,7 +150,9 @@ def test_what_a_stored_bias_would_take():
     tiled = estimate_memory(config("lookhere_90"), (4000, 4000))
     assert tiled.attention < 1e-4 * tiled.stored_bias
     elsewhere = estimate_memory(config("rpe_learned"), (4000, 4000))
-    assert elsewhere.attention == 2 * BIAS_BYTES
+    assert elsewhere.attention == 2 * LARGEST_BYTES
+    on_gpu = estimate_memory(config("rpe_learned"), (4000, 4000), device="cuda")
+    assert on_gpu.attention == 2 * BIAS_BYTES > elsewhere.attention
 
 
 def test_both_sides_count_and_their_order_does_not():

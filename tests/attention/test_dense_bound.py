@@ -103,3 +103,20 @@ def test_a_pattern_of_more_heads_than_the_queries_have_is_refused_also_at_the_bo
         pytest.raises(InputError, match="a pattern of 12 heads for queries of 6"),
     ):
         attend(q, k, v, pattern(heads=12), layout)
+
+
+def test_a_bias_on_a_cpu_stays_within_the_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger one would come from the system page by page, each time: so many heads at a time as fit."""
+    layout = TokenLayout.uniform((7, 9), 2)
+    qkv = random_qkv(layout)
+    made: list[Tensor] = []
+    render = Pattern.bias
+    monkeypatch.setattr(Pattern, "bias", lambda *given, **named: made.append(render(*given, **named)) or made[-1])
+    monkeypatch.setattr(dense, "_BIAS_BYTES_KEPT", 0)
+    expected = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
+    assert [one.shape[1] for one in made] == [12, 12], "forward and backward"
+    made.clear()
+    monkeypatch.setattr(dense, "LARGEST_BYTES", 5 * 64**2 * 4)
+    found = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
+    assert sorted(one.shape[1] for one in made) == [2, 2, 5, 5, 5, 5]
+    assert_close(found, expected, 1e-6, 1e-6)

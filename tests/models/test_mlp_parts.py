@@ -17,7 +17,7 @@ def of_model(monkeypatch):
     """The first block's MLP in float64 of a model that is made as asked, and the numbers of tokens that its activation
     is given at a time; more than 128 are too many."""
     seen = []
-    monkeypatch.setattr(block, "_LARGEST_BYTES", 128 * BYTES_EACH)
+    monkeypatch.setattr(block, "LARGEST_BYTES", 128 * BYTES_EACH)
     monkeypatch.setattr(block, "_PART_BYTES", 128 * BYTES_EACH)
 
     def made(**options):

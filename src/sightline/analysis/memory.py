@@ -22,6 +22,7 @@ from sightline.checks import require, require_whole
 from sightline.declared import in_words
 from sightline.errors import InputError
 from sightline.grid import Grid
+from sightline.heap import LARGEST_BYTES
 from sightline.layout import TokenLayout
 from sightline.models import ViTConfig, make_model
 from sightline.models.create import architecture_class
@@ -156,7 +157,7 @@ class PlainPass:
         keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
         tiled = len(grid) == 2 and self.bias == "directed" and self.form(keys, all_forms) in SPARSE_FORMS
         of_patch, of_pass = embedder_class(config.embedder).held(config, self.training)
-        moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + batch * tokens * self.moment_bytes()
+        moment = (batch * grid.cells * of_patch + of_pass) * _FLOAT + self.moment(batch * tokens)
         kept = self.kept(grid.cells, tokens, keys, tiled) if self.training else 0
         stored = 0 if self.bias in ("none", "content") else config.depth * config.heads * tokens * keys * _FLOAT
         return self.sum(size, tokens, moment, kept, self.workspace(tokens, keys, tiled), stored)
@@ -222,7 +223,7 @@ class PlainPass:
                 # middle of what fresh processes took beyond the sum (none of it in some, two thirds in others).
                 forward += config.depth * (self.looked_up + self.outputs) * added // 3
             return forward + 8 * keys**2
-        bias = min(config.heads * keys**2 * self.element, BIAS_BYTES)
+        bias = min(config.heads * keys**2 * self.element, LARGEST_BYTES if self.on_cpu else BIAS_BYTES)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
             return 6 * self.batch * min(config.heads * tokens * keys * self.element, BIAS_BYTES)
@@ -284,19 +285,20 @@ class PlainPass:
         masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
         return _FLOAT * (4 * self.batch * tokens * width + masks)
 
-    def moment_bytes(self) -> int:
-        """Bytes a token that are there for a moment: the larger of attention's and the MLP's own."""
-        config, element = self.config, self.element
-        dim, width = config.dim, config.attention_width
+    def moment(self, tokens: int) -> int:
+        """Bytes that so many tokens take for a moment: the larger of attention's and the MLP's own."""
+        config, element, width = self.config, self.element, self.config.attention_width
         # The residual stream, the norm's output, and under autocast its copy.
-        before = 2 * dim * _FLOAT + (dim * element if self.low else 0)
+        before = 2 * config.dim * _FLOAT + (config.dim * element if self.low else 0)
         attention = element * 4 * width
         if self.angles:
             # Both turned, and one while it is being turned, in float32.
             attention += element * 2 * width + 2 * width * _FLOAT
         pooling = 4 * width * element if config.has_probe else 0
-        mlp = element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
-        return before + max(attention, mlp, pooling)
+        mlp = tokens * element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
+        if self.on_cpu and not self.training:
+            mlp = min(mlp, 4 * LARGEST_BYTES)  # in parts
+        return tokens * before + max(tokens * max(attention, pooling), mlp)
 
 
 class _StagedPass(PlainPass):

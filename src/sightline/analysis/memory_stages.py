@@ -73,5 +73,5 @@ def kept_of_stages(
         if one.bias != "none":
             stored += depth * heads * window**2 * _FLOAT
         # Laid into windows, and put back.
-        moment = max(moment, one.batch * tokens * (one.moment_bytes() + 2 * one.config.dim * _FLOAT))
+        moment = max(moment, one.moment(one.batch * tokens) + 2 * one.batch * tokens * one.config.dim * _FLOAT)
     return kept, moment, attention, stored

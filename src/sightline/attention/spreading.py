@@ -64,8 +64,8 @@ def may_be_traced(table: Tensor) -> bool:
 
 def _by_column(table: Tensor, grid: Grid) -> Tensor:
     """[heads, columns of queries, displacements of rows, columns of keys]."""
-    x = torch.arange(grid.cols, device=table.device)
-    return table[:, :, x.unsqueeze(0) - x.unsqueeze(1) + (grid.cols - 1)].transpose(1, 2).contiguous()
+    # The last column that asks has the first displacements.
+    return table.unfold(2, grid.cols, 1).transpose(1, 2).flip(1).contiguous()
 
 
 def cut_to(table: Tensor, frame: Grid, grid: Grid) -> Tensor:

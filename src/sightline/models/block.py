@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sightline.attention import attend, rotate
 from sightline.chance import uniform, uniform_channels
 from sightline.encodings.base import PositionEncoding
+from sightline.heap import LARGEST_BYTES
 from sightline.kept import is_plain, watched
 from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
@@ -23,8 +24,8 @@ from sightline.models.norm import make_norm, make_qk_norms
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2
 _BRANCHES, _DENSE = 2, 4
-# Larger buffers glibc takes page by page from the system, each time; hidden channels of more go in parts of so many.
-_LARGEST_BYTES, _PART_BYTES = 32 << 20, 16 << 20
+# Hidden channels that would be beyond the heap go in parts of so many bytes.
+_PART_BYTES = 16 << 20
 
 
 class Attention(nn.Module):
@@ -140,7 +141,7 @@ class Mlp(nn.Module):
         if torch.compiler.is_compiling() or not is_plain(x) or watched() or type(self.fc1) is not nn.Linear:
             return None
         bytes_each = 4 * self.fc1.out_features
-        if x.numel() // x.shape[-1] * bytes_each <= _LARGEST_BYTES:
+        if x.numel() // x.shape[-1] * bytes_each <= LARGEST_BYTES:
             return None
         learns = torch.is_grad_enabled() and (x.requires_grad or any(one.requires_grad for one in self.parameters()))
         return None if learns or not is_bare_inside(self) else max(_PART_BYTES // bytes_each // 64, 1) * 64

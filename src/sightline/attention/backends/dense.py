@@ -20,6 +20,7 @@ from sightline.attention.forms import FORMS, OF_SDPA, Form, FormName, bias_dtype
 from sightline.attention.kernel import attend_with_remade, fused_kernel, may_take_steps
 from sightline.attention.pattern import Pattern
 from sightline.grid import Grid
+from sightline.heap import LARGEST_BYTES
 from sightline.kept import Kept, may_keep, watched
 from sightline.layout import Segment, TokenLayout
 
@@ -274,7 +275,8 @@ def _one_image(
     again = pattern.directed and torch.is_grad_enabled() and fused_kernel() is not None and may_take_steps(q, k, v)
     attended = (lambda *given, elements: remade(*given)) if again else functools.partial(_call, biased)
     # As many heads at a time as keep their bias within the bound.
-    step = max(1, BIAS_BYTES // max(1, pairs * dtype.itemsize))
+    bound = min(BIAS_BYTES, LARGEST_BYTES) if q.device.type == "cpu" else BIAS_BYTES
+    step = max(1, bound // max(1, pairs * dtype.itemsize))
     parts = []
     for first in range(0, q.shape[1], step):
         heads = slice(first, first + step) if step < q.shape[1] else slice(None)
