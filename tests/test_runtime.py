@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from sightline import __version__, runtime
+from sightline.attention import costs
+from sightline.attention.costs import Costs
 from sightline.errors import InputError
 
 SOURCE = Path(runtime.__file__)
@@ -20,6 +22,24 @@ def test_hardware_names_the_processor_and_the_cores():
     assert words[0]
     assert words[1] in (f"{runtime.cores()} cores", "1 core")
     assert runtime.hardware() == runtime.hardware()
+
+
+def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
+    """What was measured with all of its instructions says nothing there, in a row neither."""
+    before, words = runtime.processor(), runtime.hardware()
+    ships = [*costs._shipped(), Costs(before, torch.__version__, 1)]
+    monkeypatch.setattr(costs, "_shipped", lambda: ships)
+    assert costs.shipped(1) is not None
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    for one in (runtime._processor, runtime.processor):
+        one.cache_clear()
+    try:
+        assert runtime.processor() == f"{before} ATEN_CPU_CAPABILITY=avx2"
+        assert runtime.hardware() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
+        assert costs.shipped(1) is None
+    finally:
+        for one in (runtime._processor, runtime.processor):
+            one.cache_clear()
 
 
 def commit_in(root: Path) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # The processor features that decide a speed, the fastest first; the best one that is there is named.
 _FEATURES = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+# What holds torch and its libraries to fewer instructions than a processor has.
+_HELD_BY = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 # Of 50 nanoseconds or so each; as many as GNU's OpenMP takes where it knows of more threads than cores.
 _TURNS = "1000"
 _CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
@@ -34,7 +36,8 @@ def cores() -> int:
 
 
 def hardware(device: str | torch.device = "cpu") -> str:
-    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first."""
+    """The machine in words, for a result row: "AMD EPYC, 2 cores, avx512_bf16"; a GPU's name comes first, and what of
+    the environment holds the processor to fewer instructions last."""
     name, *feature = _processor()
     words = [name, f"{cores()} {'core' if cores() == 1 else 'cores'}", *feature]
     if str(device).startswith("cuda"):
@@ -46,18 +49,20 @@ def hardware(device: str | torch.device = "cpu") -> str:
 
 @functools.cache
 def _processor() -> list[str]:
-    """Its name, and the best of the features that it has."""
+    """Its name, the best of the features that it has, and what holds it to fewer."""
     # Every core says the same.
     told = _told(Path("/proc/cpuinfo"))
     name = " ".join(told.get("model name", "").split()) or platform.processor() or platform.machine()
     flags = told.get("flags", "").split()
-    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1]]
+    held = [f"{one}={os.environ[one]}" for one in _HELD_BY if os.environ.get(one)]
+    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1], *held]
 
 
 @functools.cache
 def processor() -> str:
-    """Which processor this is, for what is measured once for all of its kind: maker, family, model, and the best
-    feature, "AuthenticAMD 26 2 avx512_bf16"; elsewhere than on Linux what the system calls it."""
+    """Which processor this is, for what is measured once for all of its kind: maker, family, model, the best feature
+    ("AuthenticAMD 26 2 avx512_bf16"), and what of the environment holds it to fewer instructions; elsewhere than on
+    Linux what the system calls it."""
     told = _told(Path("/proc/cpuinfo"))
     parts = [told.get(name, "") for name in ("vendor_id", "cpu family", "model")]
     name, *feature = _processor()
