@@ -33,9 +33,11 @@ def rows(name: str, results: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def machine(row: dict[str, Any]) -> str:
-    """A row's processor in few words: "AMD EPYC", "Intel Xeon (AMX)"."""
-    name, *_, feature = row["hardware"].replace("(R)", "").removesuffix(" Processor").split(", ")
-    return name.replace(" Processor", "") + (" (AMX)" if feature.startswith("amx") else "")
+    """A row's processor in few words: "AMD EPYC", "Intel Xeon (AMX)", "Intel Xeon held to avx2"."""
+    name, *features = row["hardware"].replace("(R)", "").removesuffix(" Processor").split(", ")
+    held = next((f" held to {one.partition('=')[2]}" for one in features if "=" in one), "")
+    amx = any(one.startswith("amx") for one in features) and not held
+    return name.replace(" Processor", "") + (" (AMX)" if amx else "") + held
 
 
 def in_words(found: Sequence[dict[str, Any]], *, wanted: str = "at least") -> str:

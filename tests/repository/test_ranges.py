@@ -49,6 +49,8 @@ def test_found_42_the_worst_machine_and_run_come_first(ranges: ModuleType) -> No
     found = [row(2.0), row(1.35, note="told", errors=[1.1]), row(0.9, intel), row(1.1, intel)]
     assert ranges.in_words(found) == "0.90 to 1.10 Intel Xeon (AMX); 1.35 to 2.00 AMD EPYC"
     assert ranges.in_words(found[:1]) == "2.00 AMD EPYC"
+    held = row(1.2, f"{intel}, ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2")
+    assert ranges.in_words([held, row(1.1, intel)]) == "1.10 Intel Xeon (AMX); 1.20 Intel Xeon held to avx2"
     assert ranges.in_words([]) == "-"
     # Where little is wanted, much is the worst.
     assert ranges.in_words(found, wanted="at most") == "1.35 to 2.00 AMD EPYC; 0.90 to 1.10 Intel Xeon (AMX)"
