@@ -11,7 +11,8 @@ from PIL import Image
 
 import sightline
 from sightline.data import image_file
-from sightline.data.image_file import read_image
+from sightline.data import preprocessing as preprocessing_module
+from sightline.data.image_file import read_image, read_image_size, read_picture, rgb_pixels
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation.predict_images import predict_images
 from sightline.models import create_model
@@ -96,6 +97,34 @@ def test_an_opened_image_is_what_its_file_is(model, name):
         assert torch.equal(prepare(opened, "native"), prepare(INPUTS / name, "native"))
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp", "tif"])
+def test_a_turned_image_is_turned_once(ending, orientation, model, tmp_path):
+    """Whoever reads it: Pillow turns a TIFF by itself."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    smooth = np.add.outer(np.arange(45) * 3, np.arange(61) * 2).astype(np.uint8)
+    stored, path = np.stack([smooth, smooth // 2, 255 - smooth], axis=-1), tmp_path / f"turned.{ending}"
+    Image.fromarray(stored).save(path, exif=exif, **{"quality": 95} if ending != "tif" else {})
+    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[orientation]
+    upright = np.rot90(stored[:, ::-1] if orientation in (2, 4, 5, 7) else stored, turns)
+    assert read_image_size(path) == upright.shape[:2]
+    read, picture = read_image(path), read_picture(path)
+    assert np.abs(read.astype(int) - upright).max() < 12
+    assert np.array_equal(np.asarray(picture), read)
+    with Image.open(path) as opened:
+        assert np.array_equal(rgb_pixels(opened), read)
+    prepare = sightline.preprocessing(model)
+    with Image.open(path) as opened:
+        assert torch.equal(prepare(path, "native"), prepare(opened, "native"))
+
+
+def test_the_most_patches_of_a_file(model, tmp_path):
+    Image.fromarray(picture(60, 101)).save(tmp_path / "a.png")
+    prepare = sightline.preprocessing(model)
+    assert torch.equal(prepare(tmp_path / "a.png", "native", 100), prepare(picture(60, 101), "native", 100))
+
+
 def test_what_is_no_image_at_all(model):
     with pytest.raises(InputError, match="image: expected a file, a Pillow image or uint8"):
         sightline.preprocessing(model)(None)
@@ -107,7 +136,8 @@ def test_a_plain_picture_is_not_copied(model, monkeypatch, tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 61, 3), np.uint8)).save(path)
     prepare = sightline.preprocessing(model)
     expected = prepare(read_image(path))
-    monkeypatch.setattr(image_file, "rgb_pixels", None)
+    for module in (image_file, preprocessing_module):
+        monkeypatch.setattr(module, "rgb_pixels", None)
     assert torch.equal(prepare(str(path)), expected)
     assert expected.std() > 0.1
     [[predicted]] = predict_images(model, task_of(model), [str(path)], None)

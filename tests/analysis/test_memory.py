@@ -149,10 +149,34 @@ def test_what_a_stored_bias_would_take():
     # By tiles, and bounded where the tiles do not serve.
     tiled = estimate_memory(config("lookhere_90"), (4000, 4000))
     assert tiled.attention < 1e-4 * tiled.stored_bias
+    # On a CPU as many heads as stay within the heap, one at least, and of that no more than the bound.
+    for side, heads in ((36, 4), (44, 2), (60, 1), (68, 1)):
+        one = estimate_memory(config("rpe_learned"), (4 * side, 4 * side))
+        a_head = one.tokens**2 * 4
+        assert heads == max(min(LARGEST_BYTES // a_head, 4), 1)
+        assert heads * a_head <= one.attention // 2 <= max(LARGEST_BYTES, a_head)
     elsewhere = estimate_memory(config("rpe_learned"), (4000, 4000))
-    assert elsewhere.attention == 2 * LARGEST_BYTES
-    on_gpu = estimate_memory(config("rpe_learned"), (4000, 4000), device="cuda")
-    assert on_gpu.attention == 2 * BIAS_BYTES > elsewhere.attention
+    on_gpu = estimate_memory(config("rpe_learned"), (400, 400), device="cuda")
+    assert elsewhere.attention == on_gpu.attention == 2 * BIAS_BYTES
+
+
+def test_hidden_channels_are_counted_as_they_are_taken():
+    """In parts on a CPU, where nothing is kept of them; elsewhere at once."""
+    wide = config().replace(mlp_ratio=64.0)
+
+    def of(size, **options):
+        return estimate_memory(wide, size, **options).activations
+
+    for options, parts in (
+        ({}, True),
+        ({"device": "cuda"}, False),
+        ({"sharers": 2}, False),
+        ({"training": True}, False),
+    ):
+        few, many, most = (of(size, **options) for size in ((512, 512), (1024, 512), (1024, 1024)))
+        hidden = 2 * 64 * 48 * 4 * 128 * 128
+        assert (most - many > 2 * hidden) is not parts, options
+        assert most - many > 1.9 * (many - few) or parts, options
 
 
 def test_both_sides_count_and_their_order_does_not():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from sightline import create_model
 from sightline.models import block
@@ -90,13 +91,96 @@ def test_what_is_done_between_is_done_to_all(of_model):
     assert torch.equal(out, mlp.fc2.bias.expand_as(out))
 
 
-def test_others_in_place_of_a_layer(of_model):
-    """Such as a quantised one, of which only the call is known."""
+class Among(torch.nn.Linear):
+    """One that looks at all tokens, as a quantised one does that has one scale a call."""
+
+    def forward(self, x):
+        return super().forward(x - x.mean(dim=-2, keepdim=True))
+
+
+class OverTokens(torch.nn.Module):
+    def forward(self, x):
+        return x / x.norm(dim=-2, keepdim=True)
+
+
+class Others(Mlp):
+    def _activated(self, x):
+        return super()._activated(x) - x.mean(dim=-2, keepdim=True)
+
+
+@pytest.mark.parametrize("where", ["fc1", "fc2", "norm", "mlp"])
+def test_others_in_place_of_a_part(where, of_model):
+    """Which need not take each token by itself."""
     mlp, seen = of_model()
-    mlp.fc1 = torch.nn.Sequential(mlp.fc1)
+    if where == "norm":
+        mlp.norm = OverTokens()
+    elif where == "mlp":
+        mlp.__class__ = Others
+    else:
+        getattr(mlp, where).__class__ = Among
+    x = torch.randn(1, TOKENS, 64, dtype=torch.float64)
+    whole = mlp(x)
+    with torch.inference_mode():
+        assert torch.equal(mlp(x), whole)
+    assert seen == [TOKENS, TOKENS]
+
+
+def test_an_mlp_with_other_outputs(of_model):
+    mlp, seen = of_model()
+    mlp.fc2 = torch.nn.Linear(256, 5).double()
+    x = torch.randn(7, 40, 64, dtype=torch.float64)
+    with torch.inference_mode():
+        torch.testing.assert_close(mlp(x), mlp.fc2(mlp._activated(mlp.fc1(x))), rtol=1e-12, atol=1e-12)
+    assert seen == [128, 128, 24, TOKENS]
+
+
+def test_one_token_beyond_the_bound(monkeypatch, of_model):
+    """So wide that no part is within it: each goes as it is."""
+    mlp, seen = of_model()
+    for name in ("LARGEST_BYTES", "_PART_BYTES"):
+        monkeypatch.setattr(block, name, 8)
+    with torch.inference_mode():
+        mlp(torch.randn(2, 50, 64, dtype=torch.float64))
+    assert seen == [64, 36]
+
+
+def test_parts_are_of_so_many_times_64(monkeypatch, of_model):
+    mlp, seen = of_model()
+    monkeypatch.setattr(block, "_PART_BYTES", 100 * BYTES_EACH)
     with torch.inference_mode():
         mlp(torch.randn(7, 40, 64, dtype=torch.float64))
-    assert seen == [TOKENS]
+    assert seen == [64, 64, 64, 64, 24]
+
+
+class Kind(torch.Tensor):
+    """A tensor with operators of its own."""
+
+
+def test_whatever_follows_operators_sees_all_at_once(of_model):
+    mlp, seen = of_model()
+    x = torch.randn(7, 40, 64, dtype=torch.float64)
+    with torch.inference_mode(False), torch.no_grad():
+        with FlopCounterMode(display=False):
+            mlp(x)
+        torch.vmap(mlp)(x)
+        mlp(x.as_subclass(Kind))
+        assert seen == [TOKENS, 40, TOKENS]
+
+
+def test_an_exported_one_is_of_any_size(monkeypatch):
+    """No size is that of a part."""
+    monkeypatch.setattr(block, "LARGEST_BYTES", 128 * BYTES_EACH)
+    mlp = create_model("vit_micro_patch4", num_classes=3, dim=64, heads=2, depth=1).blocks[0].mlp.requires_grad_(False)
+    x = torch.randn(7, 40, 64)
+    exported = torch.export.export(mlp, (x,), dynamic_shapes=({0: torch.export.Dim("rows", min=2, max=99)},))
+    for other in (x[:2], torch.cat([x] * 4)):
+        torch.testing.assert_close(exported.module()(other), mlp(other), rtol=1e-5, atol=1e-5)
+
+
+def test_none_is_done_between(of_model):
+    mlp, _ = of_model()
+    x = torch.randn(2, 3, 64, dtype=torch.float64)
+    assert torch.equal(mlp(x, None), mlp(x))
 
 
 def test_of_autocast_too(of_model):

@@ -150,8 +150,7 @@ class PlainPass:
 
     def at(self, size: Grid) -> MemoryEstimate:
         """What it takes at a size in pixels."""
-        config, batch = self.config, self.batch
-        grid = config.grid_of((size.rows, size.cols))
+        config, batch, grid = self.config, self.batch, self.config.grid_of((size.rows, size.cols))
         tokens = grid.cells + config.num_prefix_tokens
         # Keys that a query meets: all tokens, or those of its row or column.
         keys = architecture_class(config.architecture).stages(config)[0].keys(grid.cells, grid)
@@ -166,15 +165,15 @@ class PlainPass:
         """The form of attention that is chosen on a CPU for so many keys, of all of these; else None."""
         if not self.on_cpu:
             return None
-        dtype, width = torch.bfloat16 if self.low else torch.float32, self.config.attention_width
-        head_dim = width // self.config.heads
+        dtype = torch.bfloat16 if self.low else torch.float32
+        head_dim = self.config.attention_width // self.config.heads
         asked: Any = {"training": self.training, "head_dim": head_dim, "tokens": keys, "images": self.batch}
         return current().fastest(forms(dtype, keys), dtype, shown=self.shown, **asked)
 
     def sum(self, size: Grid, tokens: int, moment: int, kept: int, attention: int, stored: int) -> MemoryEstimate:
         """Everything together, of bytes that are there for a moment, kept, taken by attention, and not kept at all."""
-        config, grid = self.config, self.config.grid_of((size.rows, size.cols))
-        parameters = -(-self.held // self.sharers)
+        config = self.config
+        grid, parameters = config.grid_of((size.rows, size.cols)), -(-self.held // self.sharers)
         gradients = parameters if self.training else 0
         moments = parameters * self.moments if self.training else 0
         of_patches = grid.cells * config.cutter.values // config.channels
@@ -223,7 +222,8 @@ class PlainPass:
                 # middle of what fresh processes took beyond the sum (none of it in some, two thirds in others).
                 forward += config.depth * (self.looked_up + self.outputs) * added // 3
             return forward + 8 * keys**2
-        bias = min(config.heads * keys**2 * self.element, LARGEST_BYTES if self.on_cpu else BIAS_BYTES)
+        most = max(LARGEST_BYTES, min(keys**2 * self.element, BIAS_BYTES)) if self.on_cpu else BIAS_BYTES  # a head
+        bias = min(config.heads * keys**2 * self.element, most)
         if self.bias == "learned" and self.training:
             # No fused kernel gives a bias its gradient: the scores of all images, and the gradients on the way back.
             return 6 * self.batch * min(config.heads * tokens * keys * self.element, BIAS_BYTES)
@@ -296,8 +296,8 @@ class PlainPass:
             attention += element * 2 * width + 2 * width * _FLOAT
         pooling = 4 * width * element if config.has_probe else 0
         mlp = tokens * element * (4 if config.mlp == "swiglu" else 2) * config.mlp_hidden
-        if self.on_cpu and not self.training:
-            mlp = min(mlp, 4 * LARGEST_BYTES)  # in parts
+        if self.on_cpu and not self.training and self.sharers == 1:
+            mlp = min(mlp, 4 * LARGEST_BYTES)  # in parts; a quick GELU has four
         return tokens * before + max(tokens * max(attention, pooling), mlp)
 
 

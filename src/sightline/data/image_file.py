@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
 
 from sightline.data.encoded import Encoded, Stored, opened
 from sightline.errors import InaccessibleDataError, UnreadableDataError
@@ -77,7 +78,10 @@ def read_picture(path: Stored, *, max_pixels: int = MAX_PIXELS, least: tuple[int
         image.load()
         if plain and image.mode == "RGB" and not image.has_transparency_data:
             return image
-        return Image.fromarray(rgb_pixels(image, path))
+        pixels = rgb_pixels(image, path)
+        # Not three at once.
+        image.close()
+        return Image.fromarray(pixels)
 
 
 def _draft(image: Image.Image, least: tuple[int, int] | None) -> None:
@@ -233,7 +237,10 @@ def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
 
 
 def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8; 1 where there is none or the metadata is damaged."""
+    """The EXIF orientation, 1 to 8; 1 where there is none or the metadata is damaged, and of a TIFF, which Pillow turns
+    itself."""
+    if isinstance(image, TiffImageFile):
+        return 1
     try:
         # A PNG's own decodes all of its pixels to see what may stand behind them.
         plain = isinstance(image, PngImageFile) and not _has_late_metadata(image)

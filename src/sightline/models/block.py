@@ -19,7 +19,7 @@ from sightline.layout import TokenLayout
 from sightline.models.config import Gelu, ViTConfig
 from sightline.models.hooks import is_bare_inside
 from sightline.models.linear import affine, linear
-from sightline.models.norm import make_norm, make_qk_norms
+from sightline.models.norm import PLAIN_NORMS, make_norm, make_qk_norms
 
 # Streams of chance, and how many places of a layer there are in each.
 _DROP_PATH, _DROPOUT = 1, 2
@@ -129,16 +129,26 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, config.dim, bias=bias)
         self.gelu: Gelu = config.gelu
 
-    def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] = _unchanged) -> Tensor:
+    def forward(self, x: Tensor, between: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """[..., dim] -> the same shape; `between` is called with the hidden channels."""
-        if between is not _unchanged or (tokens := self._at_once(x)) is None:
+        if between not in (None, _unchanged):
             return linear(self.fc2, self.norm(between(self._activated(linear(self.fc1, x)))))
-        return torch.cat([self(part) for part in x.reshape(1, -1, x.shape[-1]).split(tokens, dim=1)], dim=1).view_as(x)
+        tokens = self._tokens_of_a_part(x)
+        if tokens is None:
+            return self._whole(x)
+        parts = x.reshape(1, -1, x.shape[-1]).split(tokens, dim=1)
+        return torch.cat([self._whole(part) for part in parts], dim=1).view(*x.shape[:-1], -1)
 
-    def _at_once(self, x: Tensor) -> int | None:
-        """How many tokens to take at a time, on a CPU where nobody asks later for their hidden channels; None for all
-        of them."""
-        if torch.compiler.is_compiling() or not is_plain(x) or watched() or type(self.fc1) is not nn.Linear:
+    def _whole(self, x: Tensor) -> Tensor:
+        return linear(self.fc2, self.norm(self._activated(linear(self.fc1, x))))
+
+    def _tokens_of_a_part(self, x: Tensor) -> int | None:
+        """How many tokens to take at a time, on a CPU where their hidden channels would be beyond the heap and nobody
+        asks for them later; None for all of them."""
+        if torch.compiler.is_compiling() or not is_plain(x) or watched() or type(self) not in (Mlp, SwiGlu):
+            return None
+        # Known to take each token by itself.
+        if (type(self.fc1), type(self.fc2)) != (nn.Linear, nn.Linear) or type(self.norm) not in PLAIN_NORMS:
             return None
         bytes_each = 4 * self.fc1.out_features
         if x.numel() // x.shape[-1] * bytes_each <= LARGEST_BYTES:
