@@ -58,9 +58,28 @@ def test_where_nothing_can_be_kept_it_says_so(cli, unknown, monkeypatch):
 
 def test_a_place_that_cannot_be_written_is_named(cli, unknown):
     unknown.write_text("a file")
-    code, said, _ = cli("bench", "calibrate", "--threads", 1)
+    code, said, err = cli("bench", "calibrate", "--threads", 1)
+    assert code == 5
+    # What took half a minute is shown all the same.
+    assert "SDPA ns" in said
+    assert err.splitlines()[-1].startswith(f"sightline: error: {unknown}/attention/")
+    assert "cannot be written" in err
+    code, said, _ = cli("bench", "calibrate", "--threads", 1, "--json")
+    assert code == 5
+    assert json.loads(said)["threads"] == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"threads": 1}'])
+def test_a_record_that_is_not_read_is_named(content, cli, unknown):
+    """It is passed over by every other command, which choose by what ships."""
+    path = costs.kept_file(1)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    code, said, err = cli("bench", "calibrate", "--show", "--threads", 1)
     assert code == 0
-    assert f"not kept: {unknown}" in said.replace("\n", "")
+    assert "kept in" not in said
+    assert err.startswith(f"sightline: warning: {path}: damaged, or of another version, and not read")
+    assert len(err.splitlines()) == 1
 
 
 def test_numbers_of_other_threads_choose_and_are_called_so(cli, unknown, monkeypatch):

@@ -51,6 +51,16 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
     assert (code, following(err)[-2:]) == (0, ["--overwrite", "--check"])
 
 
+def test_what_was_trained_is_never_offered_to_be_trained_over(tmp_path):
+    """`train --overwrite` would delete it."""
+    run = tmp_path / "runs" / "digits"
+    assert next_step.to_new_run(run) == ("--out", str(run))
+    run.mkdir(parents=True)
+    assert next_step.to_new_run(run) == ("--out", f"{run}_2")
+    run.with_name("digits_2").mkdir()
+    assert next_step.to_new_run(run) == ("--out", f"{run}_3")
+
+
 def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
     """Windows and clips have no program for every size."""
     small = {"image_size": 8, "num_classes": 2, "depth": 1, "dim": 48}

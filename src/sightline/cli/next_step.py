@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shlex
 import shutil
 import sys
@@ -133,6 +134,12 @@ def writing(option: str, out: Path) -> tuple[str, ...]:
     return (option, str(out), *(("--overwrite",) if out.exists() else ()))
 
 
+def to_new_run(out: Path) -> tuple[str, ...]:
+    """The words for a run to train: under the next free name, since what was trained is not made again in minutes."""
+    names = itertools.chain([out], (out.with_name(f"{out.name}_{number}") for number in itertools.count(2)))
+    return "--out", str(next(one for one in names if not one.exists()))
+
+
 def run_of(model: str | Path) -> Path:
     """The folder of the run that a model's folder belongs to: itself unless it is a checkpoint."""
     place = Path(model)
@@ -203,7 +210,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        say_next("train", "--data", _labelled(model), "--init-from", model, *writing("--out", tuned), stream=stream)
+        say_next("train", "--data", _labelled(model), "--init-from", model, *to_new_run(tuned), stream=stream)
         return
     if record and never_exported(config_of(record)):
         return

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 import sightline
-from sightline.errors import InputError
+from sightline.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from sightline.attention.costs import Costs
 
 # Where a checkout keeps the benchmarks that compute something; an installed package has none.
 BENCHMARKS = Path(sightline.__file__).resolve().parents[2] / "benchmarks"
@@ -134,33 +137,45 @@ def calibrate(
         threads: That torch computes with; as many as there are cores unless given. Numbers are kept for each.
         json: Print them as one JSON object instead of a table.
     """
-    import torch
-
     from sightline import runtime
     from sightline.attention import costs as costs_of
     from sightline.attention.calibrate import ALL_GROUPS, calibrated
-    from sightline.attention.precision import default_precision
+    from sightline.cli.next_step import warn
     from sightline.cli.progress import Bars
-    from sightline.reports.tables import print_table
 
     if unexpected:
         raise InputError(f"bench calibrate {unexpected[0]}: expected options alone")
     count = runtime.set_threads(threads)
+    lost = None
     if show:
         costs, kept = costs_of.current(), costs_of.kept_file(count)
         there = costs_of.kept(count) is not None
         where = f"kept in {kept}" if there else "shipped for this processor" if costs.points else None
+        if kept is not None and kept.exists() and not there:
+            warn(f"{kept}: damaged, or of another version, and not read; sightline bench calibrate writes it anew")
     else:
         with Bars() as bars:
             advance = bars.counter("measuring", len(ALL_GROUPS))
             costs = calibrated(ALL_GROUPS, lambda _: advance(1))
         place = costs_of.keep(costs)
-        asked = costs_of.kept_file(count)
-        no_room = "nothing is (SIGHTLINE_CACHE is empty)" if asked is None else f"{asked} cannot be written"
-        where = f"kept in {place}" if place else f"not kept: {no_room}"
+        lost = None if place else costs_of.kept_file(count)
+        where = f"kept in {place}" if place else "not kept: nothing is (SIGHTLINE_CACHE is empty)"
     if json:
         print(json_module.dumps(costs.as_record()))
-        return
+    else:
+        _say_costs(costs, count, None if lost else where)
+    if lost is not None:
+        raise StorageError(f"{lost}: cannot be written; what was measured chooses in no other command")
+
+
+def _say_costs(costs: Costs, count: int, where: str | None) -> None:
+    """The table of `bench calibrate` and what it stands for; `where` is said last."""
+    import torch
+
+    from sightline.attention import costs as costs_of
+    from sightline.attention.precision import default_precision
+    from sightline.reports.tables import print_table
+
     print(f"{costs.processor}, torch {costs.torch}, {costs.threads} {'thread' if costs.threads == 1 else 'threads'}")
     if costs.points and costs.threads != count:
         print(f"Nothing was measured with {count} threads: these numbers choose until it is.")
@@ -195,7 +210,8 @@ def calibrate(
         if ratio:
             print(said.format(ratio))
     print(f"The precision 'auto' is {default_precision('cpu')} here, by what ships.")
-    print(f"{where}.")
+    if where is not None:
+        print(f"{where}.")
 
 
 def _passed_on(name: str, what: str) -> Callable[..., int]:
