@@ -68,7 +68,7 @@ def test_what_a_forward_and_a_training_step_take(cli, room, tmp_path):
 @pytest.mark.parametrize(
     ("resolution", "available", "says"),
     [
-        ("100000", 21 << 30, "a forward of vit_base_patch16 at 100000 px needs about 1."),
+        ("100000", 21 << 30, "a forward of vit_base_patch16 at 100000 px needs about 9"),
         ("2048x4096", 1 << 29, "a forward of vit_base_patch16 at 2048x4096 px needs about "),
         ("16" + "0" * 88, 21 << 30, "EiB; 21 GiB are available here; at most about "),
     ],

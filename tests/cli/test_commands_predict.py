@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import sightline
-from sightline.data.image_file import read_image
+from sightline.data.image_file import read_picture
 from tests.tiny import INPUTS, put, reseal, tree
 
 
@@ -175,9 +175,9 @@ def test_no_answer_waits_for_the_end(cli, tiny_run, tmp_path, monkeypatch):
         there.append(len(out.read_text().splitlines()))
         if len(there) == 8:
             raise KeyboardInterrupt
-        return read_image(path, **options)
+        return read_picture(path, **options)
 
-    monkeypatch.setattr("sightline.evaluation.predict_images.read_image", reading)
+    monkeypatch.setattr("sightline.evaluation.predict_images.read_picture", reading)
     with out.open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         code, _, err = cli("predict", tiny_run, *[tmp_path / "a.png"] * 9, "--json")
