@@ -12,6 +12,7 @@ import torch
 from sightline import __version__, runtime
 from sightline.attention import costs
 from sightline.attention.costs import Costs
+from sightline.attention.precision import default_precision
 from sightline.errors import InputError
 
 SOURCE = Path(runtime.__file__)
@@ -37,6 +38,10 @@ def test_a_processor_that_is_held_to_less_is_another_one(monkeypatch):
         assert runtime.processor() == f"{before} ATEN_CPU_CAPABILITY=avx2"
         assert runtime.hardware() == f"{words}, ATEN_CPU_CAPABILITY=avx2"
         assert costs.shipped(1) is None
+        # What the processor could do is no reason to take it.
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+        assert not runtime.has("avx512_bf16")
+        assert default_precision("cpu") == "float32"
     finally:
         for one in (runtime._processor, runtime.processor):
             one.cache_clear()

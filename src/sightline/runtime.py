@@ -54,8 +54,12 @@ def _processor() -> list[str]:
     told = _told(Path("/proc/cpuinfo"))
     name = " ".join(told.get("model name", "").split()) or platform.processor() or platform.machine()
     flags = told.get("flags", "").split()
-    held = [f"{one}={os.environ[one]}" for one in _HELD_BY if os.environ.get(one)]
-    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1], *held]
+    return [name or "unknown processor", *[feature for feature in _FEATURES if feature in flags][:1], *_held()]
+
+
+def _held() -> list[str]:
+    """What of the environment holds it to fewer instructions, as words of NAME=VALUE."""
+    return [f"{one}={os.environ[one]}" for one in _HELD_BY if os.environ.get(one)]
 
 
 @functools.cache
@@ -174,9 +178,12 @@ def _refuse_many(name: str, count: int, always: int) -> None:
 
 
 def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
-    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512."""
+    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512, and is held to nothing
+    less."""
     import torch
 
+    if _held():
+        return False
     # Private names in torch: where a release has dropped one, the safe answer is no.
     probe = getattr(torch.cpu, f"_is_{feature}_supported", None)
     return probe is not None and bool(probe())
