@@ -178,8 +178,8 @@ def _refuse_many(name: str, count: int, always: int) -> None:
 
 
 def has(feature: Literal["amx_tile", "avx512_bf16"]) -> bool:
-    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512, and is held to nothing
-    less."""
+    """Whether this processor multiplies in bfloat16 matrices by AMX tiles, or vectors by AVX-512; not where it is held
+    to fewer instructions."""
     import torch
 
     if _held():
