@@ -59,7 +59,11 @@ def _processor() -> list[str]:
 
 def _held() -> list[str]:
     """What of the environment holds it to fewer instructions, as words of NAME=VALUE."""
-    return [f"{one}={os.environ[one]}" for one in _HELD_BY if os.environ.get(one)]
+    given = {one: os.environ[one] for one in _HELD_BY if os.environ.get(one)}
+    # oneDNN's words for all that there is.
+    return [
+        f"{one}={value}" for one, value in given.items() if "ISA" not in one or value.upper() not in ("ALL", "DEFAULT")
+    ]
 
 
 @functools.cache
