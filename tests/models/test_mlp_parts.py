@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sightline import create_model
 from sightline.models import block
@@ -156,15 +156,32 @@ class Kind(torch.Tensor):
     """A tensor with operators of its own."""
 
 
+class Following(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **kwargs or {})
+
+
 def test_whatever_follows_operators_sees_all_at_once(of_model):
     mlp, seen = of_model()
-    x = torch.randn(7, 40, 64, dtype=torch.float64)
-    with torch.inference_mode(False), torch.no_grad():
-        with FlopCounterMode(display=False):
+    x = torch.randn(1, TOKENS, 64, dtype=torch.float64)
+    with torch.no_grad():
+        with Following():
             mlp(x)
         torch.vmap(mlp)(x)
         mlp(x.as_subclass(Kind))
-        assert seen == [TOKENS, 40, TOKENS]
+    assert seen == [TOKENS] * 3
+
+
+def test_a_compiled_one_is_one_graph_of_all(monkeypatch):
+    monkeypatch.setattr(block, "LARGEST_BYTES", 128 * BYTES_EACH)
+    mlp = create_model("vit_micro_patch4", num_classes=3, dim=64, heads=2, depth=1).blocks[0].mlp.requires_grad_(False)
+    graphs = []
+    compiled = torch.compile(mlp, backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True)
+    x = torch.randn(7, 40, 64)
+    torch.testing.assert_close(compiled(x), mlp(x), rtol=1e-5, atol=1e-5)
+    calls = [node.target for node in graphs[0].graph.nodes if node.op == "call_function"]
+    assert calls.count(torch._C._nn.linear) == 2
+    assert torch.cat not in calls
 
 
 def test_an_exported_one_is_of_any_size(monkeypatch):
