@@ -160,10 +160,7 @@ def test_what_a_stored_bias_would_take():
     assert elsewhere.attention == on_gpu.attention == 2 * BIAS_BYTES
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [({}, True), ({"device": "cuda"}, False), ({"sharers": 2}, False), ({"training": True}, False)],
-)
+@pytest.mark.parametrize("changes", [{}, {"device": "cuda"}, {"sharers": 2}, {"training": True}])
 def test_hidden_channels_are_counted_as_they_are_taken(changes):
     """In parts on a CPU, where nothing is kept of them; elsewhere at once."""
     about = {"training": False, "ema": False, "saves": False, "sharers": 1, "device": "cpu"} | changes
