@@ -142,3 +142,19 @@ def test_a_plain_picture_is_not_copied(model, monkeypatch, tmp_path):
     assert expected.std() > 0.1
     [[predicted]] = predict_images(model, task_of(model), [str(path)], None)
     torch.testing.assert_close(predicted.output, model(expected[None])[0].detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_turned_is_not_held_three_times(monkeypatch):
+    """The decoded picture is gone before a picture is made of its upright pixels."""
+    turned, make = [], Image.fromarray
+    rgb = image_file.rgb_pixels
+    monkeypatch.setattr(image_file, "rgb_pixels", lambda image, name: turned.append(image) or rgb(image, name))
+
+    def made(pixels):
+        with pytest.raises(ValueError, match="closed image"):
+            turned[0].im.getpixel((0, 0))
+        return make(pixels)
+
+    monkeypatch.setattr(Image, "fromarray", made)
+    assert read_picture(INPUTS / "exif_6.jpg").size == (48, 64)
+    assert len(turned) == 1

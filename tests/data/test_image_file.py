@@ -394,19 +394,3 @@ def test_found_24_the_header_of_a_png_decodes_no_pixel(tmp_path: Path, monkeypat
     plain.write_bytes(without)
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail(f"{self.filename} was decoded"))
     assert (read_image_size(early), read_image_size(plain)) == ((30, 20), (20, 30))
-
-
-def test_what_is_turned_is_not_held_three_times(monkeypatch):
-    """The decoded picture is gone before a picture is made of its upright pixels."""
-    turned, make = [], Image.fromarray
-    rgb = image_file.rgb_pixels
-    monkeypatch.setattr(image_file, "rgb_pixels", lambda image, name: turned.append(image) or rgb(image, name))
-
-    def made(pixels):
-        with pytest.raises(ValueError, match="closed image"):
-            turned[0].im.getpixel((0, 0))
-        return make(pixels)
-
-    monkeypatch.setattr(Image, "fromarray", made)
-    assert read_picture(INPUTS / "exif_6.jpg").size == (48, 64)
-    assert len(turned) == 1
