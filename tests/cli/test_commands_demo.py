@@ -119,13 +119,16 @@ def test_found_34_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, mo
 def test_a_quick_demonstration(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "QUICK_IMAGES", 640)
     out = tmp_path / "d"
+    monkeypatch.chdir(tmp_path)
+    # A run of the user's own.
+    (tmp_path / "runs" / "digits").mkdir(parents=True)
     code, said, _ = cli("demo", "--quick", "--out", out)
     assert code == 0
     for file in ("report.html", "results.jsonl"):
         assert str(out / file) in said
     # What to open, and what to type next, come last.
     assert said.splitlines()[-2] == f"open in a browser: {out / 'report.html'}"
-    assert said.splitlines()[-1].startswith("next: sightline train --data digits")
+    assert said.splitlines()[-1] == "next: sightline train --data digits --out runs/digits_2"
     assert 'http-equiv="refresh"' not in (out / "report.html").read_text()
     # What it shows is said on the terminal and on the page.
     (sentence,) = (line for line in said.splitlines() if line.startswith("A quick run:"))

@@ -43,7 +43,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Of what is kept of all folders together; the oldest are dropped. A million files take about 100 MB.
 _MOST_BYTES = 512 * 2**20
-_VERSION = 2
+# 3: sizes of TIFFs are upright too.
+_VERSION = 3
 _COLUMNS = ("stamps", "sizes", "samples", "read")
 
 
