@@ -53,6 +53,15 @@ def test_between_and_beyond_what_was_measured() -> None:
     assert of(sdpa=[Point(100, 8.0, 2.0)]).predicted(GROUP, "sdpa", 400, 1) == pytest.approx(8.0)
     assert made.predicted(GROUP, "sdpa", 100, many) == pytest.approx(2.0)
     assert 2.0 < made.predicted(GROUP, "sdpa", 100, 2) < 8.0
+    # A batch has one image of those: alone it costs what one alone did, and two are beside each other.
+    assert costs.images_of_batch(4097) == 1
+    apart = of(sdpa=[Point(2305, 8.0, 2.0)])
+    assert [apart.predicted(GROUP, "sdpa", 4097, images) for images in (1, 2, 8)] == pytest.approx([8.0, 2.0, 2.0])
+
+
+def test_a_measured_batch_has_about_four_thousand_tokens() -> None:
+    """Of 2,305 tokens two images: with one another form led than with two (docs/LOG.md)."""
+    assert [costs.images_of_batch(one) for one in (17, 65, 197, 577, 1025, 2305, 4097)] == [64, 64, 21, 7, 4, 2, 1]
 
 
 def test_the_nearest_width_and_the_first_where_nothing_is_known() -> None:

@@ -236,7 +236,8 @@ def test_where_nothing_is_gained_torch_computes(monkeypatch: pytest.MonkeyPatch)
 def test_the_faster_by_a_quarter(slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if products._onednn() is None:
         pytest.skip("this torch has no oneDNN")
-    seconds = iter([fast] * 7 + [slow] * 7)
+    # In turn, and the machine is slow at first.
+    seconds = iter([3 * fast, 3 * slow] * 4 + [fast, slow] * 3)
     monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
     measured = products.onednn_gains()
     assert measured == slow / fast
@@ -337,7 +338,8 @@ def test_the_gradient_of_autocast_within_autocast(wide: list[torch.dtype]) -> No
 def test_in_float32_where_it_is_faster_by_a_quarter(
     slow: float, fast: float, gains: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = iter([fast] * 7 + [slow] * 7)
+    # In turn, and the machine is slow at first.
+    seconds = iter([3 * fast, 3 * slow] * 4 + [fast, slow] * 3)
     monkeypatch.setattr(products, "_seconds", lambda _: next(seconds))
     measured = products.wide_gains(products.plain)
     assert measured == slow / fast

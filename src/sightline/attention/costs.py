@@ -148,8 +148,8 @@ class Costs:
             math.exp((1 - share) * math.log(getattr(low, one)) + share * math.log(getattr(high, one)))
             for one in ("alone", "beside")
         )
-        many = images_of_batch(tokens)
-        lonely = 0.0 if many == 1 else max(0.0, (1 / images - 1 / many) / (1 - 1 / many))
+        many = max(2, images_of_batch(tokens))
+        lonely = max(0.0, (1 / images - 1 / many) / (1 - 1 / many))
         cost = beside + (alone - beside) * lonely
         if form.removesuffix(PLAIN) in SPARSE_FORMS:
             cost *= _FIXED + (1 - _FIXED) * shown / self.shown
