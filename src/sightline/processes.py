@@ -79,11 +79,14 @@ def end_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, patience: float = math.inf) -> Iterator[None]:
+def locked(path: Path, patience: float = math.inf) -> Iterator[bool]:
     """Hold the lock file `path` while inside; others wait. It goes with its holder, killed or not.
 
     Args:
         patience: seconds after which it goes on without the lock: its holder hangs.
+
+    Yields:
+        Whether the lock is held.
 
     Raises:
         OSError: it cannot be made.
@@ -97,7 +100,7 @@ def locked(path: Path, patience: float = math.inf) -> Iterator[None]:
         # The one before deleted it at its end: this was a lock on nothing.
         os.close(descriptor)
     try:
-        yield
+        yield mine
     finally:
         if mine:
             with contextlib.suppress(OSError):

@@ -140,3 +140,17 @@ def test_predict_computes_with_as_many_threads_as_are_asked_for(cli, refused, ti
     finally:
         torch.set_num_threads(before)
     refused("predict", tiny_run, tmp_path / "one.png", "--threads", 0, says=["threads"])
+
+
+def test_what_was_left_out_as_allowed_is_no_error(cli, tiny_run, tmp_path):
+    names = [tmp_path / "good.png", tmp_path / "text.png"]
+    Image.new("RGB", (20, 16)).save(names[0])
+    names[1].write_text("no image")
+    for allowed in ("1", "all"):
+        code, out, err = cli("predict", tiny_run, *names, "--skip-unreadable", allowed, "--json")
+        assert (code, len(out.splitlines())) == (0, 2)
+        assert err.splitlines()[-1] == (
+            "sightline: warning: 1 of 2 images could not be read: left out, as --skip-unreadable allows"
+        )
+    code, _, err = cli("predict", tiny_run, *names, "--json")
+    assert (code, err.splitlines()[-1]) == (3, "sightline: error: 1 of 2 images could not be read")

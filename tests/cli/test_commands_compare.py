@@ -157,3 +157,12 @@ def test_killed_it_goes_on_to_the_same(tmp_path):
     assert weights(killed / "lookhere_90_0") == weights(whole / "lookhere_90_0")
     rows, wanted = (read_compared(out / "comparison.jsonl") for out in (killed, whole))
     assert rows == wanted
+
+
+@pytest.mark.parametrize(("quick", "images", "expected"), [
+    (False, None, (9600, 640)), (True, None, (64, 32)), (True, 128, (128, 8)), (False, 3000, (3000, 200)),
+])  # fmt: skip
+def test_images_of_each_training(quick, images, expected, tmp_path):
+    """Also with `--quick`, which passed over what was given."""
+    jobs = compare_jobs(Compare(("none",), (0,), images=images, quick=quick), tmp_path)
+    assert tuple(job.train.images for job in jobs) == expected

@@ -379,3 +379,15 @@ def test_a_search_by_the_command_line(written, cli):
     code, out, err = cli("sweep", written(grid=None, search=search, trials=3), "--json")
     assert code == 0, err
     assert sum(json.loads(line)["runs"] for line in out.splitlines()) == 3
+
+
+def test_what_a_sweep_keeps_for_itself_is_not_written_over(written, stubbed, cli, refused, run_copy, tmp_path):
+    file = tmp_path / written()
+    assert cli("sweep", file)[0] == 0
+    before = tree(tmp_path)
+    for name in ("sweep.yaml", "sweep.db"):
+        place = tmp_path / "swept" / name
+        for words in (("table", "swept"), ("table", file), ("report", run_copy)):
+            refused(*words, "--out", place, "--overwrite", says=[f"--out {place}", f"{name} belongs to the sweep"])
+    refused("table", file, "--out", file, "--overwrite", says=[f"--out {file}", "which this command reads"])
+    assert tree(tmp_path) == before

@@ -170,3 +170,9 @@ def test_tables_fit_a_terminal(monkeypatch):
 def test_rows_are_json_lines():
     lines = [json.loads(line) for line in dump_rows([*SINGLE, CHOSEN]).splitlines()]
     assert [CascadeRow(**line) for line in lines] == [*SINGLE, CHOSEN]
+
+
+@pytest.mark.parametrize(("held_out", "said"), [("minival", "on minival;"), ("test", "on the other half of test;")])
+def test_an_alpha_was_found_on_other_images_than_those_that_are_measured(held_out, said):
+    page = Page(cascade_page.render([*SINGLE, point(0.123, 0.47, chosen=True, held_out_split=held_out)], ""))
+    assert f"the largest within it {said} here it took" in page.text

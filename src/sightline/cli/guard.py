@@ -16,6 +16,7 @@ from pathlib import Path
 from sightline.errors import InputError, SightlineError
 from sightline.reading import parse_json, read_json
 from sightline.run_files import (
+    CELLS,
     CHECKPOINT,
     CHECKPOINTS,
     CHECKSUMS,
@@ -23,7 +24,9 @@ from sightline.run_files import (
     LOG,
     MODEL,
     PICTURES,
+    QUEUE,
     RUN_FILES,
+    SWEEP,
     WEIGHTS,
     checkpoints_of,
     is_checkpoint,
@@ -128,6 +131,11 @@ def is_run(folder: Path) -> bool:
     )
 
 
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is that of a sweep: its file and its queue, or its runs."""
+    return (folder / SWEEP).is_file() and ((folder / QUEUE).is_file() or (folder / CELLS).is_dir())
+
+
 def is_rows(file: Path) -> bool:
     """Whether a file holds rows of a benchmark, or nothing yet."""
     return not file.stat().st_size or "benchmark" in _first_line(file)
@@ -164,7 +172,7 @@ def home_of(model: Path) -> Path:
 
 
 def _refuse_owned(out: Path, option: str) -> None:
-    """Refuse what a run keeps for itself, and anything in a checkpoint, which is replaced as a whole."""
+    """Refuse what a run or a sweep keeps for itself, and anything in a checkpoint, which is replaced as a whole."""
     place = Path(os.path.realpath(out))
     for node in (place, *place.parents):
         # By these files a folder is known that `save_model` wrote.
@@ -178,6 +186,9 @@ def _refuse_owned(out: Path, option: str) -> None:
         for name in (*RUN_FILES, PICTURES, *CHECKPOINTS, *older, MODEL, WEIGHTS, CHECKSUMS):
             if _same(node, node.parent / name) and is_run(node.parent):
                 raise InputError(f"{option} {out}: {name} belongs to the run {node.parent}; give another name")
+        for name in (SWEEP, QUEUE):
+            if _same(node, node.parent / name) and is_sweep(node.parent):
+                raise InputError(f"{option} {out}: {name} belongs to the sweep {node.parent}; give another name")
 
 
 def _refuse_in_data(out: Path, folders: Sequence[Path], option: str) -> None:

@@ -11,12 +11,11 @@ from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.replacing import write_out
+from sightline.run_files import CELLS, QUEUE, SWEEP
 from sightline.sweeps.scores import Wanted
 from sightline.sweeps.space import Cell, SweepConfig
 from sightline.sweeps.storage import require_optuna, without_password
 from sightline.sweeps.study import Queue
-
-COPY, DATABASE, CELLS = "sweep.yaml", "sweep.db", "cells"
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,19 @@ class Sweep:
             make: begin it where it is not there.
         """
         require_optuna()
-        url = self.config.storage or f"sqlite:///{self.out.absolute() / DATABASE}"
+        url = self.config.storage or f"sqlite:///{self.out.absolute() / QUEUE}"
         return Queue(self.config, url, self.name, make=make)
 
     def keep(self) -> None:
         """Write the copy of its file that `status` and `table` read, without the password of its storage."""
         storage = None if self.config.storage is None else without_password(self.config.storage)
         kept = replace(self.config, out=None, storage=storage, name=self.name)
-        write_out(self.out / COPY, dump_yaml(dump_config(kept)))
+        write_out(self.out / SWEEP, dump_yaml(dump_config(kept)))
 
 
 def is_sweep(place: Path) -> bool:
     """Whether a path is the folder of a sweep, or a file, as its SWEEP.yaml is one."""
-    return place.is_file() or (place / COPY).is_file()
+    return place.is_file() or (place / SWEEP).is_file()
 
 
 def read_sweep(place: Path) -> Sweep:
@@ -83,9 +82,9 @@ def read_sweep(place: Path) -> Sweep:
         InputError: the file is missing or wrong; names the key, and the nearest right one.
     """
     if place.is_dir():
-        if not (place / COPY).is_file():
-            raise InputError(f"{place}: is the folder of no sweep (expected {COPY} in it)")
-        return Sweep(place / COPY, check_config(SweepConfig, read_yaml(place / COPY), str(place / COPY)), place)
+        if not (place / SWEEP).is_file():
+            raise InputError(f"{place}: is the folder of no sweep (expected {SWEEP} in it)")
+        return Sweep(place / SWEEP, check_config(SweepConfig, read_yaml(place / SWEEP), str(place / SWEEP)), place)
     config = check_config(SweepConfig, read_yaml(place), str(place))
     if config.evaluate is not None:
         try:

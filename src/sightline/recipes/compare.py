@@ -45,12 +45,12 @@ class Compare:
     encodings: tuple[str, ...] = ENCODINGS
     seeds: tuple[int, ...] = tuple(range(SEEDS))
     resolutions: tuple[int, ...] = RESOLUTIONS
-    images: int = IMAGES
+    images: int | None = None
     fine_tune: int | None = LARGER
     quick: bool = False
 
     def __post_init__(self) -> None:
-        require_whole("--images", self.images, 1)
+        require_whole("--images", 1 if self.images is None else self.images, 1)
         for option, values in (("--encodings", self.encodings), ("--sizes", self.resolutions)):
             if not values:
                 raise InputError(f"{option}: expected at least one")
@@ -59,10 +59,18 @@ class Compare:
                 raise InputError(f"{option}: {twice[0]} is there twice")
 
     @property
+    def trained(self) -> tuple[int, int]:
+        """Images of each training, and of each second one."""
+        if self.images is None and self.quick:
+            return 64, 32
+        images = IMAGES if self.images is None else self.images
+        return images, max(images // 15, 1)
+
+    @property
     def train(self) -> TrainConfig:
         """The training of all, but for encoding and seed: whole scenes at 32 px, which reach more in few images than
         random parts of them (docs/COMPARE.md)."""
-        images, optimizer = 64 if self.quick else self.images, OptimizerConfig(lr=1.5e-3)
+        images, optimizer = self.trained[0], OptimizerConfig(lr=1.5e-3)
         return dataclasses.replace(scenes(), resolution=TRAINED, parts=None, images=images, optimizer=optimizer)
 
     @property
@@ -110,7 +118,7 @@ def _further(job: Job, compare: Compare, out: Path) -> Job:
     assert side is not None
     train = dataclasses.replace(
         job.train, init_from=str(job.out), resolution=side, model_options={},
-        images=32 if compare.quick else max(compare.images // 15, 1),
+        images=compare.trained[1],
         optimizer=OptimizerConfig(lr=1.5e-4, weight_decay=0.1, schedule="constant", warmup=0.1),
     )  # fmt: skip
     evaluate = dataclasses.replace(job.evaluate, resolutions=(side,), knobs="default")

@@ -120,8 +120,9 @@ def _chosen(rows: Sequence[CascadeRow]) -> str:
     row = next((row for row in rows if row.chosen), None)
     if row is None:
         return ""
+    held_out = row.held_out_split if row.held_out_split != row.split else f"the other half of {row.split}"
     return (
-        f"Chosen for the budget: alpha {row.alpha:.3g}, the largest within it on {row.held_out_split}; here it took "
+        f"Chosen for the budget: alpha {row.alpha:.3g}, the largest within it on {held_out}; here it took "
         f"{row.tokens:.1f} tokens an image and reached {percent(row.top1)}."
     )
 

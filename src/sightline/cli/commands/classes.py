@@ -40,6 +40,7 @@ def classes(
     from sightline.checks import require_whole
     from sightline.class_rows import CLASSES, CLASSES_PAGE, EFFECTS, ClassStudy, dump_effects
     from sightline.cli import guard, output, progress
+    from sightline.cli.alone import hold
     from sightline.cli.next_step import command
     from sightline.cli.resolutions import parse_resolutions
     from sightline.data.views import View
@@ -66,6 +67,7 @@ def classes(
         if out.exists() and not out.is_dir():
             raise InputError(f"--out {out}: is a file, expected a folder")
         written = [out / name for name in (CLASSES, EFFECTS, CLASSES_PAGE)]
+        hold(out)
         for place in written:
             output.claim_file(place, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(*written)

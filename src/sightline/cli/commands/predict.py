@@ -114,15 +114,17 @@ def predict(
     if drawings is not None:
         drawings.finish()
     unread, not_finite = (codes.count(kind.exit_code) for kind in (UnreadableDataError, NonFiniteError))
-    if codes and len(files) > 1:
-        said = {"could not be read": unread, "gave logits that are not finite": not_finite}
+    skipped = skip_unreadable == "all" or unread <= skip_unreadable
+    if unread and skipped:
+        next_step.warn(f"{unread} of {len(files)} images could not be read: left out, as --skip-unreadable allows")
+    said = {"could not be read": 0 if skipped else unread, "gave logits that are not finite": not_finite}
+    if any(said.values()) and len(files) > 1:
         complain(", ".join(f"{count} of {len(files)} images {words}" for words, count in said.items() if count))
     if predictions is not None and not json:
         print(f"predictions: {predictions}")
     if not json and len(codes) < len(files):
         # Not among the answers, which other programs may read.
         next_step.say_export(model, sys.stderr)
-    skipped = skip_unreadable == "all" or unread <= skip_unreadable
     return max((code for code in codes if not (skipped and code == UnreadableDataError.exit_code)), default=0)
 
 

@@ -28,6 +28,7 @@ def rescore(
     """
     from sightline import runtime
     from sightline.cli import guard, output, progress
+    from sightline.cli.alone import hold
     from sightline.evaluation.logits import find_logits, header_of, measured_of, read_logits, refuse_twice, rescored
     from sightline.evaluation.temperature import fitted_on_stored
     from sightline.replacing import write_out
@@ -37,6 +38,7 @@ def rescore(
     runtime.set_threads(threads)
     files = find_logits(logits)
     if out is not None:
+        hold(out)
         output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(files=files))
         output.check_writable(out)
     rows: list[ResultRow] = []

@@ -24,9 +24,10 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
     from sightline.cli import next_step
     from sightline.cli.progress import Bars
     from sightline.cli.sweep_cells import Cells
-    from sightline.cli.sweep_file import CELLS, read_sweep
+    from sightline.cli.sweep_file import read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.errors import SweepError
+    from sightline.run_files import CELLS
     from sightline.sweeps.scores import best_and_average, scored_from
     from sightline.sweeps.storage import require_optuna
     from sightline.sweeps.study import Claim, State

@@ -35,13 +35,15 @@ def table(
         overwrite: Replace --out if it exists.
     """
     from sightline.cli import guard, output
+    from sightline.cli.alone import hold
     from sightline.cli.next_step import warn
     from sightline.cli.resolutions import parse_resolutions
-    from sightline.cli.sweep_file import CELLS, is_sweep, read_sweep
+    from sightline.cli.sweep_file import is_sweep, read_sweep
     from sightline.cli.sweep_table import dump_lines, print_best_and_average
     from sightline.data.views import View
     from sightline.errors import InputError
     from sightline.replacing import write_out
+    from sightline.run_files import CELLS
     from sightline.sweeps.scores import Wanted, best_and_average, named_apart, score_of
     from sightline.training.status import run_status
 
@@ -63,7 +65,8 @@ def table(
     # One that is named twice, by itself or by its sweep, is one run.
     folders = list({os.path.realpath(folder): folder for folder in reversed(folders)}.values())[::-1]
     if out is not None:
-        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders))
+        hold(out)
+        output.claim_file(out, overwrite=overwrite, inputs=guard.Inputs(models=folders, files=runs))
     scored, kept = [], []
     for folder in folders:
         at = run_status(folder)
