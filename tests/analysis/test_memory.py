@@ -354,15 +354,3 @@ def test_a_layer_of_class_tokens_keeps_keys_and_values_alone(encoding):
     alone = layer - (kept("mean", 2) - kept("cls", 2))
     assert alone == 8 * 50 * made("cls", 2)._kept_of_keys()
     assert 0 < alone < layer / 4
-
-
-@pytest.mark.parametrize(("images", "kept"), [(7, True), (3, False)])
-def test_a_directed_bias_that_is_kept_for_the_backward_pass_is_counted(images, kept, one_form):
-    """577 tokens of 192 channels: up to eight times the queries' size."""
-
-    def of_layers(encoding: str) -> int:
-        config = model_config("vit_tiny_patch16", encoding=encoding, heads=12, depth=2, pool="mean", image_size=384)
-        plain = PlainPass(config, images, "float32", training=True, ema=False, saves=False, sharers=1, device="cpu")
-        return plain.kept(576, 577, 577, tiled=False)
-
-    assert of_layers("lookhere_90") - of_layers("none") == (2 * 12 * 577**2 * 4 if kept else 0)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from sightline.attention import Pattern, attend, use_backend
 from sightline.attention.backends import dense
-from sightline.attention.costs import of_one_form, using
 from sightline.encodings import create_encoding
 from sightline.errors import InputError
 from sightline.layout import TokenLayout
@@ -52,7 +51,6 @@ def test_the_same_within_any_bound(which: str, bound: str, prefix: int, monkeypa
         expected = with_gradients("dense", qkv, what, layout)
         with monkeypatch.context() as patched:
             patched.setattr(dense, "BIAS_BYTES", limit)
-            patched.setattr(dense, "BIAS_KEPT", 0)
             patched.setattr(Pattern, "bias", spy)
             found = with_gradients("dense", qkv, what, layout)
         assert_close(found, expected, 1e-6, 1e-6)
@@ -115,7 +113,6 @@ def test_a_bias_on_a_cpu_stays_within_the_heap(monkeypatch: pytest.MonkeyPatch) 
     render = Pattern.bias
     monkeypatch.setattr(Pattern, "bias", lambda *given, **named: made.append(render(*given, **named)) or made[-1])
     monkeypatch.setattr(dense, "_BIAS_BYTES_KEPT", 0)
-    monkeypatch.setattr(dense, "BIAS_KEPT", 0)
     expected = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
     assert [one.shape[1] for one in made] == [12, 12], "forward and backward"
     made.clear()
@@ -123,25 +120,3 @@ def test_a_bias_on_a_cpu_stays_within_the_heap(monkeypatch: pytest.MonkeyPatch) 
     found = with_gradients("dense", qkv, pattern("lookhere_90"), layout)
     assert sorted(one.shape[1] for one in made) == [2, 2, 5, 5, 5, 5]
     assert_close(found, expected, 1e-6, 1e-6)
-
-
-@pytest.mark.parametrize("form", ["sdpa", "sdpa_in_float32", "by_head"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_bias_is_kept_for_the_backward_pass_where_an_mlp_beside_it_keeps_more(
-    form: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And the gradients have the same bits as with one that is made again."""
-    layout, made, results = TokenLayout.uniform((17, 12), 2), [], []
-    qkv = random_qkv(layout, dtype=dtype)
-    render = Pattern.bias
-    monkeypatch.setattr(Pattern, "bias", lambda *given, **named: made.append(render(*given, **named)) or made[-1])
-    monkeypatch.setattr(dense, "_BIAS_BYTES_KEPT", 0)
-    wide = torch.float32 if form != "sdpa" else dtype
-    enough = 12 * layout.slots**2 * wide.itemsize / qkv[0].nbytes
-    for times, expected in ((enough, 1), (enough * 0.99, 2)):
-        monkeypatch.setattr(dense, "BIAS_KEPT", times)
-        made.clear()
-        with using(of_one_form(form)):
-            results.append(with_gradients("dense", qkv, pattern("lookhere_90"), layout))
-        assert len(made) == expected
-    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))

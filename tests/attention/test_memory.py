@@ -1,4 +1,4 @@
-"""Training keeps no large bias of a layer, whichever back end computes: saved tensors, and the process itself."""
+"""Training keeps no layer's bias, whichever back end computes: what autograd saves, and what the process takes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -177,15 +179,18 @@ def test_tables_are_spread_over_pairs_in_one_way(rows: int, cols: int) -> None:
     for spread in (spread_by_rows(table, grid), spread_by_index(table, grid)):
         assert torch.equal(spread, expected)
     assert torch.equal(spread_over_tokens(table, coords, coords, grid), expected)
-    for prefix in ((0, 0), (1, 1), (0, 3), (2, 1)):
-        whole = spread_beside_prefix(table, grid, *prefix)
+    for prefix, threads in itertools.product(((0, 0), (1, 1), (0, 3), (2, 1)), (1, 2)):
+        with mock.patch.object(torch, "get_num_threads", return_value=threads):
+            whole = spread_beside_prefix(table, grid, *prefix)
         assert torch.equal(whole, with_prefix(expected, None, *prefix))
 
 
-def test_a_bias_is_the_same_in_one_pass_over_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bias_is_the_same_in_one_pass_over_the_pairs(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing of it is learned and nobody follows what is done, it is written where it stands at once."""
     for what, prefix in ((pattern(), (1, 1)), (pattern(), (0, 0)), (pattern("alibi_2d"), (2, 2))):
         segment = TokenLayout.uniform((5, 7), 1).segments[0]
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         with torch.no_grad():
             fast = [what.bias(segment, segment, *prefix, dtype) for dtype in (torch.float32, torch.bfloat16)]
             monkeypatch.setattr(module, "may_be_traced", lambda _: True)

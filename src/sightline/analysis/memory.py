@@ -15,7 +15,7 @@ import torch
 from sightline import runtime
 from sightline.analysis.memory_estimate import MemoryEstimate
 from sightline.analysis.memory_stages import UncountableError, kept_of_stages, parameters_of, plain_stage
-from sightline.attention.backends.dense import BIAS_BYTES, BIAS_KEPT
+from sightline.attention.backends.dense import BIAS_BYTES
 from sightline.attention.costs import SPARSE_FORMS, all_forms, current, dense_forms, shown_by
 from sightline.attention.pattern import Directed
 from sightline.checks import require, require_whole
@@ -280,7 +280,7 @@ class PlainPass:
         if form == "explicit":
             return self.batch * pairs * _FLOAT
         if form != "sdpa_in_float32":
-            return pairs * self.element * (self.bias == "directed" and pairs <= BIAS_KEPT * self.batch * tokens * width)
+            return 0
         # q, k, v and the output in float32, and the mask; a bias with a gradient keeps scores and their softmax.
         masks = {"none": 0, "learned": 2 * self.batch * pairs}.get(self.bias, pairs)
         return _FLOAT * (4 * self.batch * tokens * width + masks)

@@ -65,15 +65,12 @@ def in_rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def attend_with_remade(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Callable[[], Tensor], wide: torch.dtype
-) -> Tensor:
-    """Fused attention in the precision `wide`; what it computes for itself is not kept for the backward pass.
+def attend_with_remade(q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tensor], wide: torch.dtype) -> Tensor:
+    """Fused attention in the precision `wide` with a bias that is made for each pass and not kept between them.
 
     Args:
         q, k, v: [rows, heads, tokens, head_dim], on a CPU.
-        bias: [1 or rows, heads, queries, keys], or what makes it for each pass, the same at every call, so that it is
-            not kept between them; nothing is learned of it.
+        bias: makes [1 or rows, heads, queries, keys], the same at every call; nothing is learned of it.
 
     Returns:
         [rows, heads, queries, head_dim], of q's dtype.
@@ -83,24 +80,21 @@ def attend_with_remade(
 
 class _WithRemade(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | Callable[[], Tensor], wide: torch.dtype
-    ) -> Tensor:
-        kernel, made = fused_kernel(), bias() if callable(bias) else bias
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Callable[[], Tensor], wide: torch.dtype) -> Tensor:
+        kernel = fused_kernel()
         assert kernel is not None
-        out, sums = kernel.forward(q.to(wide), k.to(wide), v.to(wide), attn_mask=made.to(wide))
+        out, sums = kernel.forward(q.to(wide), k.to(wide), v.to(wide), attn_mask=bias().to(wide))
         out = out.to(q.dtype)
-        ctx.save_for_backward(q, k, v, out, sums, None if callable(bias) else bias)
-        ctx.of = bias if callable(bias) else None, wide
+        ctx.save_for_backward(q, k, v, out, sums)
+        ctx.of = bias, wide
         return out
 
     @staticmethod
     @differentiated_once
     def backward(ctx: Any, grad_out: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        *saved, sums, bias = ctx.saved_tensors
-        kernel, (again, wide) = fused_kernel(), ctx.of
+        *saved, sums = ctx.saved_tensors
+        kernel, (bias, wide) = fused_kernel(), ctx.of
         assert kernel is not None
         given = [one.to(wide) for one in (grad_out, *saved)]
-        made = (again() if bias is None else bias).to(wide)
-        found = kernel.backward(*given, sums, 0.0, False, attn_mask=made)
+        found = kernel.backward(*given, sums, 0.0, False, attn_mask=bias().to(wide))
         return *(part.to(one.dtype) for part, one in zip(found, saved, strict=False)), None, None

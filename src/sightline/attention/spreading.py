@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -51,10 +52,21 @@ def spread_beside_prefix(table: Tensor, grid: Grid, num_queries: int, num_keys: 
     by_column, last = _by_column(table, grid), grid.rows - 1
     bias = table.new_empty(1, len(table), num_queries + grid.cells, num_keys + grid.cells)
     bias[:, :, :num_queries], bias[..., :num_keys] = 0.0, 0.0
-    pairs = bias[0, :, num_queries:, num_keys:].unflatten(2, grid).unflatten(1, grid)
+    pairs = bias[0, :, num_queries:, num_keys:].unflatten(1, grid)
+    if table.device.type == "cpu" and torch.get_num_threads() == 1:
+        windows, into = _array(by_column[:, :, last:]), _array(pairs)
+        heads, cols, rows, cells = windows.strides
+        # A row further down has its window a step back, which torch's strides may not take; numpy has one thread.
+        np.copyto(into, np.lib.stride_tricks.as_strided(windows, into.shape, (heads, -rows, cols, cells)))
+        return bias
     for row in range(grid.rows):
-        pairs[:, row] = by_column[:, :, last - row : last - row + grid.rows]
+        pairs[:, row] = by_column[:, :, last - row : last - row + grid.rows].flatten(2)
     return bias
+
+
+def _array(x: Tensor) -> np.ndarray:
+    """The same memory for numpy, which has no bfloat16."""
+    return (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy()
 
 
 def may_be_traced(table: Tensor) -> bool:

@@ -26,9 +26,6 @@ from sightline.layout import Segment, TokenLayout
 
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
 BIAS_BYTES = 96 * 2**20
-# A directed bias is kept for the backward pass, and not made again, up to so many times the queries' own size: what an
-# MLP beside it keeps, before and after its GELU.
-BIAS_KEPT = 8
 
 
 class Dense(Backend):
@@ -250,8 +247,7 @@ def _one_image(
 
     def remade(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = functools.partial(made_for, q, heads, some, before)
-        given = made() if stays else made
-        return by_head(q, k, v, given) if form is by_head else attend_with_remade(q, k, v, given, dtype)
+        return by_head(q, k, v, made) if form is by_head else attend_with_remade(q, k, v, made, dtype)
 
     def biased(q: Tensor, k: Tensor, v: Tensor, heads=slice(None), some=run.query, before=prefix) -> Tensor:
         made = made_for(q, heads, some, before) if of_places else None
@@ -272,7 +268,6 @@ def _one_image(
         return biased(q, k, v)
     images = q.shape[0] if pattern.of_images or of_content else max(run.query.coords.shape[0], run.key.coords.shape[0])
     pairs = images * q.shape[2] * k.shape[2]
-    stays = q.shape[1] * pairs * dtype.itemsize <= BIAS_KEPT * q.nbytes
     # What the explicit form keeps for the backward pass costs less than making it again.
     if form is explicit and torch.is_grad_enabled() and q.shape[1] * pairs * dtype.itemsize <= BIAS_BYTES:
         return biased(q, k, v)
