@@ -76,9 +76,13 @@ class Case:
 
     def by(self, how: contextlib.AbstractContextManager[None]) -> list[Tensor]:
         with how:
-            tile = preferred_tile(self.pattern, self.layout)
-            layout = self.layout if tile is None else self.layout.tiled(tile)
+            layout = self.chosen_layout()
             return self.finished(attend(*self.inputs.permute(2, 0, 3, 1, 4).unbind(0), self.pattern, layout))
+
+    def chosen_layout(self) -> TokenLayout:
+        """In the order of tokens that the back end in force wants; a model lays its patches so once."""
+        tile = preferred_tile(self.pattern, self.layout)
+        return self.layout if tile is None else self.layout.tiled(tile)
 
     def sdpa(self, bias: Tensor | None) -> list[Tensor]:
         q, k, v = self.inputs.permute(2, 0, 3, 1, 4).unbind(0)
@@ -97,13 +101,15 @@ class Case:
             found |= {name: lambda name=name: self.by(use_backend(name)) for name in names}
         return {**found, "ready_bias": lambda: self.sdpa(self.ready), "no_bias": lambda: self.sdpa(None)}
 
-    def exact(self) -> list[Tensor]:
-        """In float64, of one image and `_ERROR_HEADS`."""
+    def exact(self, layout: TokenLayout) -> list[Tensor]:
+        """In float64, of one image and `_ERROR_HEADS`, with the tokens in the order of `layout`."""
+        cells = layout.row_major(torch.arange(layout.slots, device=self.device)[None])[0].argsort()
         inputs = self.inputs[:1, :, :, _ERROR_HEADS].detach().double().requires_grad_(self.backward)
         segment, parts = self.layout.segments[0], []
         # A head at a time: a bias and scores of all are many gigabytes.
         for place, head in enumerate(_ERROR_HEADS):
             bias = self.pattern.bias(segment, segment, 1, 1, torch.float64, slice(head, head + 1))
+            bias = bias[..., cells, :][..., cells]
             q, k, v = inputs[:, :, :, place : place + 1].permute(2, 0, 3, 1, 4).unbind(0)
             out = ((q * self.head_dim**-0.5) @ k.transpose(-1, -2) + bias).softmax(-1) @ v
             part = [out.detach()]
@@ -116,18 +122,21 @@ class Case:
 
     def errors(self, works: dict[str, Work]) -> dict[str, list[float]]:
         """Of each way, over those of SDPA with a ready bias."""
-        exact = self.exact()
+        row_major = self.exact(self.layout)
 
-        def of(work: Work) -> list[float]:
-            found: Any = work()
+        def of(name: str) -> list[float]:
+            with use_backend(name) if name in BACKENDS else _chosen():
+                layout = self.layout if name == "ready_bias" else self.chosen_layout()
+            exact = row_major if layout is self.layout else self.exact(layout)
+            found: Any = works[name]()
             return [
                 float((one[:1, _ERROR_HEADS].detach().double() - other).square().mean().sqrt())
                 for one, other in zip(found, exact, strict=True)
             ]
 
-        reference = of(works["ready_bias"])
+        reference = of("ready_bias")
         ways = [name for name in works if name != "no_bias"]
-        return {name: [round(a / b, 2) for a, b in zip(of(works[name]), reference, strict=True)] for name in ways}
+        return {name: [round(a / b, 2) for a, b in zip(of(name), reference, strict=True)] for name in ways}
 
     def chosen(self) -> str:
         """What `auto` takes."""
@@ -167,6 +176,13 @@ def _chosen() -> Iterator[None]:
         yield
 
 
+def _gpu_cases() -> list[tuple[str, int, int, torch.dtype, bool]]:
+    half, passes = torch.bfloat16, (False, True)
+    cases = [("lookhere_90", side, 64, half, back) for side in (14, 24, 32, 48, 64) for back in passes]
+    cases += [(encoding, 64, 64, half, back) for encoding in ("lookhere_45", "alibi_2d") for back in passes]
+    return [*cases, ("lookhere_90", 64, 64, torch.float32, False), ("lookhere_90", 64, 64, torch.float32, True)]
+
+
 def _cases(quick: bool) -> list[tuple[str, int, int, torch.dtype, bool]]:
     full, half = torch.float32, torch.bfloat16
     if quick:
@@ -200,7 +216,7 @@ def main() -> None:
         "subject_ms",
         "baseline_ms",
     )
-    for case, said in counted(_cases(chosen.quick)):
+    for case, said in counted(_gpu_cases() if chosen.device != "cpu" else _cases(chosen.quick)):
         encoding, side, head_dim, dtype, backward = case
         one = Case(*case, chosen.device)
         what = f"{_BATCHES[side]} x {side * side + 1} tokens, heads of {head_dim}, {dtype}"

@@ -99,6 +99,8 @@ def _has_triton() -> bool:
 
 # Most kernels that ten sizes in a row need: beyond one block or not, torch may tell 128 slots from more.
 MOST_KERNELS_FOR_SIZES = 3
+# Kernels that one process may compile: head sizes, dtypes, kinds of pattern, with and without gradients.
+RECOMPILE_LIMIT = 64
 
 
 @functools.cache
@@ -109,8 +111,12 @@ def compiled(backend: Any = "inductor") -> Any:
     one block or several, rows alike or dropped, with or without gradients. A new resolution does not.
     """
     # Models and precisions share this one function, so torch's limit of 8 is too small for it.
-    known = inspect.signature(torch.compile).parameters
-    limit: Any = {"recompile_limit": 64} if "recompile_limit" in known else {}
+    limit: Any = {}
+    if "recompile_limit" in inspect.signature(torch.compile).parameters:
+        limit = {"recompile_limit": RECOMPILE_LIMIT}
+    else:  # torch before 2.13 has one limit for all functions
+        config: Any = torch._dynamo.config
+        config.recompile_limit = max(RECOMPILE_LIMIT, config.recompile_limit)
     return torch.compile(attend_blocks, backend=backend, dynamic=True, fullgraph=True, **limit)
 
 
