@@ -297,7 +297,15 @@ def test_a_folder_that_keeps_everything_in_one_group(version, tmp_path):
     assert record["format"] == 2
     parts = ("architecture", "head", "preparation", "labels")
     assert [record[part].get("name") for part in parts] == ["vit", "linear", None, None]
-    assert set(record["preparation"]) == {"image_size", "clip_frames", "mean", "std", "interpolation", "crop"}
+    assert set(record["preparation"]) == {
+        "image_size",
+        "clip_frames",
+        "mean",
+        "std",
+        "interpolation",
+        "crop",
+        "crop_mode",
+    }
     assert set(record["labels"]) == {"class_names"}
     two = load_model(tmp_path / "m")
     # Options that came later are written as what they are by default.

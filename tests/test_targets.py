@@ -205,7 +205,7 @@ def test_an_example_s_target_moves_with_its_picture():
             return Regions(crop.of_map(self.mask))
 
     mask = mask_of(48, 64)
-    source = Scenes().showing_parts(0.3)._with(interpolation="nearest", crop=0.875)
+    source = Scenes().showing(0.3)._with(interpolation="nearest", crop=0.875)
     for split in ("train", "test"):
         stored = Example(painted(mask), Regions(mask), "a", {})
         shown = source.shown(stored, split, 5, (32, 24), seed=1, epoch=2)

@@ -47,7 +47,7 @@ _PARTS = {
         "head", "head_options", "num_classes", "head_hidden", "head_std", "head_bias", "pool", "pool_prefix",
         "pool_heads", "pool_mlp_ratio",
     ),
-    "preparation": ("image_size", "clip_frames", "mean", "std", "interpolation", "crop"),
+    "preparation": ("image_size", "clip_frames", "mean", "std", "interpolation", "crop", "crop_mode"),
     "labels": ("class_names",),
 }  # fmt: skip
 _ALONE = ("score_link", "origin")

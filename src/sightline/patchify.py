@@ -210,6 +210,26 @@ class OblongCutter(Cutter):
         )
 
 
+def check_channels(channels: int) -> None:
+    """Raise InputError for a model that takes neither grey images nor RGB."""
+    if channels not in (1, 3):
+        raise InputError(
+            f"model with channels {channels}: images can be prepared for 1 (grey) or 3 (RGB); call the model from "
+            f"Python with tensors [batch, {channels}, height, width] of your own"
+        )
+
+
+def to_channels(image: np.ndarray, channels: int) -> np.ndarray:
+    """RGB pixels [..., 3] as a model of 3 channels or 1 takes them: [..., channels]. Grey is Pillow's `convert("L")`
+    (ITU-R 601-2); floating point stays so."""
+    if channels == 3:
+        return image
+    if image.dtype != np.uint8:
+        return image @ np.array([[0.299], [0.587], [0.114]], image.dtype)
+    grey = image @ np.array([19595, 38470, 7471], np.uint32)
+    return ((grey + 0x8000) >> 16).astype(np.uint8)[..., None]
+
+
 @dataclass(frozen=True)
 class ImageRows:
     """From an image to flat rows of values from 0 to 255, as workers make them: by an embedder's half without weights.
@@ -228,11 +248,12 @@ class ImageRows:
 
     def __call__(self, image: np.ndarray) -> tuple[Tensor, Grid]:
         """uint8 [height, width, 3], or a clip [frames, height, width, 3], to [cells, values], uint8, or float32 where
-        the image had to be fitted.
+        the image had to be fitted. For a model of one channel the image is turned grey.
 
         Raises:
             InputError: a clip for an embedder of images; or as the cutter.
         """
+        image = to_channels(image, self.cutter.channels)
         if image.ndim > 3 and self.cutter.axes < 3:
             raise InputError(f"clip of {len(image)} frames: this model's embedder cuts images (expected tubelets)")
         pixels = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, -1, 0))).unsqueeze(0)

@@ -28,38 +28,54 @@ class Crop:
     """What a transform did to a picture: a part of it at another size, perhaps mirrored.
 
     Attributes:
-        box: (y0, x0, y1, x1) in pixels of the picture before; need not be whole. Where it reflects, it may reach beyond
-            the picture.
+        box: (y0, x0, y1, x1) in pixels of the picture before; need not be whole. Of a picture that is scaled as a
+            whole it may reach beyond the picture.
         image_size: (height, width) in pixels of the picture after.
         mirrored: left and right changed places, last.
-        reflects: the picture is scaled as a whole, in which the box stands at whole pixels; what of it lies outside of
-            the picture is filled by the picture's reflection, as `np.pad` has it.
+        whole: the picture is scaled as a whole, in which the box stands at whole pixels, as torchvision's `Resize` and
+            a crop do.
+        fill: the colour of what of the box lies outside of such a picture, values from 0 to 255; None fills it by the
+            picture's reflection, as `np.pad` has it.
     """
 
     box: Box
     image_size: tuple[int, int]
     mirrored: bool = False
-    reflects: bool = False
+    whole: bool = False
+    fill: tuple[int, ...] | None = None
 
-    def of_map(self, values: np.ndarray) -> np.ndarray:
+    def of_map(self, values: np.ndarray, outside: int = 0) -> np.ndarray:
         """Values of each pixel, as a mask has them: each new pixel takes that in which its centre lies, as Pillow's
         `nearest` says which that is.
 
         Args:
             values: [height, width, ...] of the picture before; of the picture after is returned.
+            outside: the value of what is filled with a colour.
         """
-        box, size, shown = self.scaled((values.shape[0], values.shape[1]))
-        y, x = (
-            line[lines]
-            for line, lines in zip(map(_nearest, values.shape[:2], box[:2], box[2:], size), shown, strict=True)
-        )
-        moved = values[y[:, None], x]
+        size = values.shape[0], values.shape[1]
+        box, scaled, shown = self.scaled(size)
+        y, x = (line[lines] for line, lines in zip(map(_nearest, size, box[:2], box[2:], scaled), shown, strict=True))
+        moved = self.filled(values[y[:, None], x], size, outside)
         return moved[:, ::-1] if self.mirrored else moved
+
+    def filled(self, shown: np.ndarray, size: tuple[int, int], value: int | tuple[int, ...]) -> np.ndarray:
+        """[height, width, ...] of the picture after, before it is mirrored, with `value` where nothing of the picture
+        of that (height, width) is shown; as it is where there is no fill."""
+        if self.fill is None:
+            return shown
+        inside = [
+            (places >= 0) & (places < whole)
+            for places, whole in map(_places, size, self.box[:2], self.box[2:], self.image_size)
+        ]
+        if not all(one.all() for one in inside):
+            shown = shown.copy()
+            shown[~(inside[0][:, None] & inside[1])] = value
+        return shown
 
     def scaled(self, size: tuple[int, int]) -> tuple[Box, tuple[int, int], tuple[Lines, Lines]]:
         """What of a picture of (height, width) is scaled, in its pixels, to which (height, width), and which rows and
         columns of that are shown, before it is mirrored."""
-        if not self.reflects:
+        if not self.whole:
             return self.box, self.image_size, (slice(None), slice(None))
         parts = [_reflected(*one) for one in zip(size, self.box[:2], self.box[2:], self.image_size, strict=True)]
         (y0, y1, height, rows), (x0, x1, width, cols) = parts
@@ -85,12 +101,19 @@ class Crop:
 def _reflected(side: int, low: float, high: float, count: int) -> tuple[float, float, int, np.ndarray]:
     """Of `side` pixels, `count` are shown that lie between two places, perhaps beyond them: what is scaled, from and
     to, in how many pixels, and which of those are shown, int64 [count]."""
-    whole = max(round(side * count / (high - low)), 1)
-    places = (np.arange(count) + round(low * whole / side)) % max(2 * whole - 2, 1)
+    places, whole = _places(side, low, high, count)
+    places = places % max(2 * whole - 2, 1)
     lines = np.minimum(places, 2 * whole - 2 - places)
     # Of a strip that would be long beyond use, that part alone.
     begin, end = (0, whole) if whole <= _MOST_SCALED * count else (int(lines.min()), int(lines.max()) + 1)
     return begin * side / whole, min(end * side / whole, side), end - begin, lines - begin
+
+
+def _places(side: int, low: float, high: float, count: int) -> tuple[np.ndarray, int]:
+    """Where the shown pixels stand in a side that is scaled as a whole, int64 [count], some perhaps beyond it; and how
+    many pixels that side has."""
+    whole = max(round(side * count / (high - low)), 1)
+    return np.arange(count) + round(low * whole / side), whole
 
 
 def _nearest(side: int, low: float, high: float, count: int) -> np.ndarray:
@@ -154,7 +177,7 @@ class Pixels(Target):
     pixels: np.ndarray
 
     def moved(self, crop: Crop) -> Self:
-        return replace(self, pixels=crop.of_map(self.pixels))
+        return replace(self, pixels=crop.of_map(self.pixels, IGNORE))
 
     def measured(self, crop: Crop) -> Self:
         return replace(self, pixels=self.pixels[crop.region])

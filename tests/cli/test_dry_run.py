@@ -56,7 +56,7 @@ def test_a_paper_s_run_on_a_small_folder(cli, tmp_path, packed):
         assert (found["steps"], spent["images"]) == (150, 6000)
         assert spent["tokens"] == 6000 * 17
     config = found["config"]
-    assert (config["batch_size"], config["epochs"], config["images"]) == (2048, None, 6000)
+    assert (config["batch_size"], config["epochs"], config["images"]) == (None if packed else 2048, None, 6000)
     assert config["optimizer"]["lr"] == 3e-3
     assert tree(tmp_path) == before
 

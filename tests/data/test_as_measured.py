@@ -38,7 +38,7 @@ def test_files_are_cut_as_in_evaluation_and_decoded_whole(tmp_path):
 @pytest.mark.parametrize("parts", [None, 0.3, "simple"], ids=str)
 def test_scenes_are_shown_whole(parts):
     source = open_source("scenes")
-    varied = source if parts is None else source.showing_parts(parts)
+    varied = source if parts is None else source.showing(parts)
     assert np.array_equal(shown(varied.as_measured(), 7, 24), shown(source, 7, 24))
     assert parts is None or not np.array_equal(shown(varied, 7, 24), shown(source, 7, 24))
 

@@ -94,7 +94,7 @@ def test_search_keeps_pixels_and_grows_the_image():
 
 
 def test_parts_of_scenes_in_training_say_what_they_show():
-    source, seen = Scenes("many").showing_parts(0.3), 0
+    source, seen = Scenes("many").showing(0.3), 0
     for index in range(12):
         said = source.example("train", index, (40, 56), seed=1).target
         assert said.pixels.shape == (40, 56)

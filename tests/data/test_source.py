@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["scenes", "scenes:pairs", "scenes in parts", "scenes, simple", "digits", "imagefolder"])
 def source(request: pytest.FixtureRequest, folder: Path) -> Source:
     if request.param == "scenes in parts":
-        return open_source("scenes").showing_parts(0.35)
+        return open_source("scenes").showing(0.35)
     if request.param == "scenes, simple":
-        return open_source("scenes").showing_parts("simple")
+        return open_source("scenes").showing("simple")
     spec = f"imagefolder:{folder}" if request.param == "imagefolder" else request.param
     return open_source(spec)
 
@@ -56,9 +56,7 @@ def test_parts_have_the_least_area_that_was_asked_for(
     source = open_source("scenes" if name == "scenes" else f"imagefolder:{tmp_path}").keeping_aspect()
 
     def areas(least: float) -> np.ndarray:
-        shown = [
-            source.showing_parts(least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)
-        ]
+        shown = [source.showing(least).example("train", 0, (32, 32), epoch=0, seed=seed).image for seed in range(60)]
         reach = np.array([[int(np.ptp(image[..., channel])) / 255 for channel in (0, 1)] for image in shown])
         return reach.prod(axis=1)
 
@@ -71,7 +69,7 @@ def test_parts_have_the_least_area_that_was_asked_for(
 
 
 def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
-    whole, parts = open_source("scenes"), open_source("scenes").showing_parts(0.35)
+    whole, parts = open_source("scenes"), open_source("scenes").showing(0.35)
     for split in ("minival", "test", "heldout_fonts"):
         one, other = (each.example(split, 3, (32, 48)) for each in (whole, parts))
         assert (one.image == other.image).all()
@@ -81,13 +79,13 @@ def test_scenes_are_shown_whole_unless_parts_are_asked_for() -> None:
     assert one.slices.keys() == {"group", "size"}
     # Where the object's box ends in a part is not known.
     assert other.slices == {"group": one.slices["group"]}
-    assert (whole.showing_parts(1.0).example("train", 3, (32, 48)).image == one.image).all()
+    assert (whole.showing(1.0).example("train", 3, (32, 48)).image == one.image).all()
 
 
 def test_a_data_set_with_views_of_its_own_shows_no_parts() -> None:
     for parts in (0.5, "simple"):
         with pytest.raises(InputError, match=rf"parts {parts}: not for data 'digits'"):
-            open_source("digits").showing_parts(parts)
+            open_source("digits").showing(parts)
 
 
 def test_every_file_in_sources_is_a_data_set() -> None:

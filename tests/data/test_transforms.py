@@ -262,7 +262,7 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
 
 
 def test_a_source_shows_simple_crops_where_it_is_asked_to() -> None:
-    source = open_source("scenes:pairs").showing_parts("simple")
+    source = open_source("scenes:pairs").showing("simple")
     whole = open_source("scenes:pairs").example("train", 3, (32, 48), seed=1).image
     views = [source.example("train", 3, (32, 48), seed=1, epoch=epoch).image for epoch in range(40)]
     # Never mirrored, as scenes are; moved by at most 4 pixels.

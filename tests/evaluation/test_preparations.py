@@ -50,22 +50,6 @@ def test_the_models_own_is_timms_pixel_by_pixel(crop, filter_name):
             assert np.array_equal(shown(own, image, side), expected), (size, side)
 
 
-def test_what_timm_squashes_is_squashed():
-    transforms = import_timm().data
-    origin = {"project": "timm", "config": {"model": "vit_base_patch16_clip_384", "num_classes": 3}}
-    own = preparation_class("model").of(ViTConfig(crop=0.9, origin=origin))
-    assert own.squash
-    image = photo((130, 259))
-    theirs = transforms.create_transform(
-        (3, 64, 64), is_training=False, interpolation="bicubic", crop_pct=0.9, crop_mode="squash", normalize=False
-    )
-    assert np.array_equal(shown(own, image, 64), theirs(Image.fromarray(image)).permute(1, 2, 0).numpy())
-    origin["config"]["pretrained_cfg_overlay"] = {"crop_mode": "border"}
-    with pytest.raises(InputError, match=r"crop_mode 'border' is not known here \(allowed: center, squash\)"):
-        preparation_class("model").of(ViTConfig(origin=origin))
-    assert not preparation_class("model").of(ViTConfig()).squash
-
-
 def lookhere(image, side):
     """As its code's data_prep.py, step by step, of torchvision's own transforms."""
     # First, where torchvision lacks operators.

@@ -40,7 +40,7 @@ NUMBERS = {
     # Appendix B.1.2, where decay is not said: that of all its pre-training (section 4.1). Each pass ends with a smaller
     # batch: 688 more.
     "vit_masked_patches": (
-        "AdamW", 4096, 1_000_688, {0: 2e-8, 9_999: 2e-4, 10_000: 2e-4, 505_344: 1e-4}, 0.1, 0.1, None, 0.0, "bce",
+        "AdamW", 4096, 1_000_688, {0: 2e-8, 9_999: 2e-4, 10_000: 2e-4, 505_344: 1e-4}, 0.1, 0.1, None, 0.0, None,
     ),
     # Each pass ends with a smaller batch: 7 steps more.
     "vit_finetune": ("SGD", 512, 20_006, {0: 6e-5, 499: 0.03, 10_250: 0.015}, 0.0, 0.0, 1.0, 0.0, "ce"),

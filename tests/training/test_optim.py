@@ -6,7 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.errors import InputError
 from sightline.models import create_model
+from sightline.recipes import recipe
 from sightline.training.config import OptimizerConfig
 from sightline.training.optim import (
     Ema,
@@ -110,13 +112,42 @@ def test_decay_is_decoupled_where_it_is_said(name, coupled):
 
 def test_the_running_mean(model):
     start = model.head.weight.detach().clone()
-    ema = Ema(model, 0.75)
+    ema = Ema(model, 0.75, warmup=False)
     with torch.no_grad():
         model.head.weight.add_(1.0)
-    ema.update(model)
+    ema.update(model, 0)
     torch.testing.assert_close(ema.mean["head.weight"], start + 0.25)
     ema.exchange(model)
     torch.testing.assert_close(model.head.weight.detach(), start + 0.25)
     torch.testing.assert_close(ema.mean["head.weight"], start + 1)
     ema.exchange(model)
     torch.testing.assert_close(model.head.weight.detach(), start + 1)
+
+
+def test_the_decay_of_a_mean_warms_up(model):
+    """By hand: 1/10, 2/11, 3/12, then the decay itself."""
+    ema, weight = Ema(model, 0.25), model.head.weight
+    mean = weight.detach().clone()
+    for step, decay in enumerate((1 / 10, 2 / 11, 3 / 12, 0.25, 0.25)):
+        with torch.no_grad():
+            weight.add_(step + 1.0)
+        ema.update(model, step)
+        mean = decay * mean + (1 - decay) * weight.detach()
+        torch.testing.assert_close(ema.mean["head.weight"], mean)
+
+
+def test_the_mean_of_a_short_run_has_little_of_its_first_weights(model):
+    ema = Ema(model, 0.9999)
+    start = model.head.weight.detach().clone()
+    with torch.no_grad():
+        model.head.weight.add_(1.0)
+    for step in range(200):
+        ema.update(model, step)
+    torch.testing.assert_close(ema.mean["head.weight"], start + 1, rtol=0, atol=1e-6)
+
+
+def test_recipes_and_runs_say_whether_it_warms_up():
+    assert OptimizerConfig().ema_warmup
+    assert not recipe("vit_finetune").optimizer.ema_warmup
+    with pytest.raises(InputError):
+        OptimizerConfig(ema_warmup=1)

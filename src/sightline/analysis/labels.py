@@ -15,6 +15,7 @@ from sightline.analysis.images import NATIVE, TOKENS_A_BATCH, Size
 from sightline.data.batch import Batch, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
 from sightline.data.packs import by_grid
+from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import InputError
@@ -125,13 +126,13 @@ def split_batches(
         size = View("native")
     patch, planned = config.patch_size, list[list[Planned]]()
     if isinstance(size, View):
-        source = source.prepared(config.interpolation, None)
+        source = preprocessing(model).prepared(source, whole=True)
         by_size = {
             (grid.rows * patch, grid.cols * patch): members
             for grid, members in by_grid(source, split, indices, size, patch).items()
         }
     else:
-        source, by_size = source.prepared(config.interpolation, config.crop), {size: indices}
+        source, by_size = preprocessing(model).prepared(source), {size: indices}
     for image_size, members in by_size.items():
         cells = config.grid_of(image_size).cells
         planned += uniform(members, image_size, cells, max(1, TOKENS_A_BATCH // cells))

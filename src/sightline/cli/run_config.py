@@ -17,17 +17,18 @@ from sightline.cli.config import apply_settings, check_config, dump_config, name
 from sightline.cli.progress import Bars
 from sightline.cli.yaml_text import dump_yaml, read_yaml
 from sightline.data.discovery import open_source
+from sightline.data.packs import PackingConfig
 from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
 from sightline.fine_tune import describe_start
 from sightline.load import load_model
-from sightline.models import Model, ViTConfig
+from sightline.models import Model, ViTConfig, model_config
 from sightline.replacing import write_out
 from sightline.run_files import CONFIG
-from sightline.training.config import BUDGETS, TrainConfig, renamed
+from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig, renamed
 from sightline.training.plan import shown, with_patch_sizes
-from sightline.training.prepare import build_model, vit_config
+from sightline.training.prepare import build_model, square_side, vit_config
 from sightline.training.run import check_training_data
 from sightline.training.same_run import check_same_run
 
@@ -153,6 +154,9 @@ def config_of(
         else:
             chosen = recipes.recipe(recipe, asked.get("data"), measure)
         base = dump_config(chosen)
+        if chosen.packing is not None and chosen.packing.resolutions is not None:
+            by_model = recipes.sized_by_data(recipe, base["data"])
+            base["packing"] |= _resized_packing(chosen, chosen.packing, wanted, by_model)
         if wanted.init_from is not None:
             # What the checkpoint says of its images and its encoding stays, unless asked to change.
             kept = {key: value for key, value in base["model_options"].items() if key not in ("mean", "std")}
@@ -169,10 +173,49 @@ def config_of(
     if isinstance(packing, Mapping) and "drop" in packing and base["packing"] is not None:
         # Another drop has other fields.
         base["packing"]["drop_options"] = {}
+    _drop_leftovers(base, asked)
     mine = _overlay(base, asked)
     if recipe in recipes.FINE_TUNING and mine["init_from"] is None:
         raise InputError(f"recipe {recipe}: goes on from a trained model (expected --init-from RUN)")
     return check_config(TrainConfig, mine, where)
+
+
+def _drop_leftovers(base: dict[str, Any], asked: Mapping[str, Any]) -> None:
+    """Leave out of a recipe what goes with its own task, packing, optimizer or schedule, where another is asked for."""
+    if asked.get("task", base["task"]) != base["task"]:
+        base |= dict.fromkeys(("loss", "label_smoothing"))
+    if "packing" in asked and (asked["packing"] is None) != (base["packing"] is None):
+        base["batch_size"] = None
+    optimizer, other = base["optimizer"], asked.get("optimizer")
+    if isinstance(other, Mapping):
+        for choice, fields in (("name", ("betas", "eps", "momentum")), ("schedule", ("timescale",))):
+            if other.get(choice, optimizer[choice]) != optimizer[choice]:
+                optimizer |= dict.fromkeys(fields)
+
+
+def _resized_packing(
+    chosen: TrainConfig, packing: PackingConfig, wanted: TrainConfig, by_model: bool
+) -> dict[str, Any]:
+    """A recipe's sides and tokens in proportion to the resolution and the patches that are asked for.
+
+    Args:
+        by_model: another model has its own resolution, not the recipe's.
+    """
+    was = model_config(chosen.model or DEFAULT_MODEL)
+    if wanted.init_from is not None:
+        model = load_model(wanted.init_from).config
+    else:
+        model = model_config(wanted.model or chosen.model or DEFAULT_MODEL)
+    before = chosen.resolution or square_side(was)
+    own = square_side(model) if by_model and (wanted.init_from or wanted.model) else before
+    sides = (wanted.resolution or own) / before
+    cells = (sides * was.patch_size / model.patch_size) ** 2
+    assert packing.resolutions is not None
+    resized: dict[str, Any] = {"resolutions": [max(round(side * sides), 1) for side in packing.resolutions]}
+    for name in ("tokens", "most_tokens"):
+        if getattr(packing, name) is not None:
+            resized[name] = max(round(getattr(packing, name) * cells), 1)
+    return resized
 
 
 def built_model(

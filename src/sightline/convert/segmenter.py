@@ -71,12 +71,12 @@ class Segmenter(DenseProject):
         config, head = model.config, model.head
         if isinstance(head, LinearMapHead) and not isinstance(head.norm, nn.Identity):
             raise InputError("segmenter: cannot hold head_options.norm = True (expected False)")
-        names = {values: name for name, values in _NORMALISED.items()}
+        names = _NORMALISED.items()
         given = {
             "image_size": pixels(model),
             "n_heads": config.heads,
             # How images are prepared is no part of what is computed.
-            "normalization": names.get((config.mean, config.std), "vit"),
+            "normalization": next((name for name, one in names if one == (config.mean, config.std)), "vit"),
             "decoder": {"n_heads": head.encoding.shape.heads} if isinstance(head, SegmenterHead) else {},
         }
         return self.exported(model, ("segmenter", "linear_map"), given)

@@ -274,4 +274,6 @@ def preparation(cfg: dict[str, Any]) -> dict[str, Any]:
         found["interpolation"] = cfg["interpolation"]
     if 0 < (cfg.get("crop_pct") or 0) <= 1:
         found["crop"] = float(cfg["crop_pct"])
+    if cfg.get("crop_mode") in ("squash", "border"):
+        found["crop_mode"] = cfg["crop_mode"]
     return found

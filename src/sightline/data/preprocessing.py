@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from sightline.data.image_file import read_picture, rgb_pixels
 from sightline.data.sampling import budget_grid, native_grid
-from sightline.data.transforms import Picture, cut, eval_crop, size_of, whole_crop
+from sightline.data.source import Source
+from sightline.data.transforms import CropMode, Picture, cut, eval_crop, size_of, whole_crop
 from sightline.errors import InputError, nearest
 from sightline.grid import Grid
 from sightline.targets import Crop
@@ -19,19 +21,23 @@ from sightline.targets import Crop
 if TYPE_CHECKING:
     import torch
 
+SourceType = TypeVar("SourceType", bound=Source)
 Resolution = int | tuple[int, int] | Literal["native", "tokens"]
 """A square side or (height, width) in pixels to resize and crop to, each image's own size, or a number of patches."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an image to the tensor that a model takes.
+    """From an image to the tensor that a model takes: the one record of this that `predict`, `evaluate`, suites and
+    exports read.
 
     Attributes:
         resolution: the training images' (height, width) in pixels.
         patch_size: of the model.
-        mean, std: of values in [0, 1]; interpolation: the filter of the resize; crop: the fraction of the shorter
-            side that the centre crop keeps.
+        mean, std: of values in [0, 1], one value a channel.
+        interpolation: the filter of the resize.
+        crop, crop_mode: what is shown of an image, as `eval_crop`.
+        channels: 3 for RGB, 1 for grey.
     """
 
     resolution: tuple[int, int]
@@ -40,6 +46,36 @@ class Preprocessing:
     std: tuple[float, ...]
     interpolation: str
     crop: float
+    crop_mode: CropMode = "center"
+    channels: int = 3
+
+    @classmethod
+    def from_cfg(cls, cfg: Mapping[str, Any], patch_size: int) -> Self:
+        """From what timm calls `pretrained_cfg`.
+
+        Raises:
+            InputError: the model takes neither grey images nor RGB.
+        """
+        from sightline.patchify import check_channels
+
+        channels, *size = cfg["input_size"]
+        check_channels(channels)
+        mean, std = (tuple(cfg[name]) for name in ("mean", "std"))
+        if channels == 1:
+            # timm keeps the values of RGB for a model that takes grey images.
+            mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
+        mode = cfg.get("crop_mode") or "center"
+        return cls((size[0], size[1]), patch_size, mean, std, cfg["interpolation"], cfg["crop_pct"], mode, channels)
+
+    @property
+    def fill(self) -> tuple[int, ...]:
+        """The colour beside an image that does not fill what is shown (`border`): the mean."""
+        return tuple(round(255 * value) for value in self.mean * (3 // len(self.mean)))
+
+    def prepared(self, source: SourceType, *, whole: bool = False) -> SourceType:
+        """A data set whose measured images are shown as this says; `whole` cuts nothing off, as where each image keeps
+        its own aspect."""
+        return source.prepared(self.interpolation, None if whole else self.crop, self.crop_mode, self.fill)
 
     def crop_of(
         self, size: tuple[int, int], resolution: Resolution | None = None, max_tokens: int | None = None
@@ -68,16 +104,19 @@ class Preprocessing:
                 f"resolution {resolution!r}: expected 'native', 'tokens', a side or (height, width) in pixels{hint}"
             )
         shown = self.resolution if resolution is None else Grid.checked(resolution, "resolution")
-        return eval_crop(size, (shown[0], shown[1]), self.crop)
+        return eval_crop(size, (shown[0], shown[1]), self.crop, self.crop_mode, self.fill)
 
     def view(self, image: Picture, resolution: Resolution | None = None, max_tokens: int | None = None) -> np.ndarray:
         """The pixels that the model sees, uint8 [height, width, 3]; see `crop_of`."""
         return cut(image, self.crop_of(size_of(image), resolution, max_tokens), self.interpolation)
 
     def normalise(self, pixels: np.ndarray) -> torch.Tensor:
-        """uint8 [height, width, 3] to normalised float32 [3, height, width]."""
+        """uint8 [height, width, 3] to normalised float32 [channels, height, width]."""
         import torch
 
+        from sightline.patchify import to_channels
+
+        pixels = to_channels(pixels, self.channels)
         mean, std = (np.asarray(values, np.float32) for values in (self.mean, self.std))
         values = (pixels.astype(np.float32) / 255 - mean) / std
         return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
@@ -88,7 +127,7 @@ class Preprocessing:
         resolution: Resolution | None = None,
         max_tokens: int | None = None,
     ) -> torch.Tensor:
-        """A file, a PIL image, or uint8 [height, width, 3], to float32 [3, height, width]; see `view`.
+        """A file, a PIL image, or uint8 [height, width, 3], to float32 [channels, height, width]; see `view`.
 
         Raises:
             InputError: not an image of that kind, or as `view`.
@@ -111,13 +150,8 @@ def preprocessing(model: Any) -> Preprocessing:
 
     Returns:
         A function of an image; `model(preprocessing(model)(path)[None])` gives logits.
+
+    Raises:
+        InputError: the model takes neither grey images nor RGB.
     """
-    cfg = model.pretrained_cfg
-    return Preprocessing(
-        resolution=tuple(cfg["input_size"][1:]),
-        patch_size=model.patch_embed.patch_size[0],
-        mean=tuple(cfg["mean"]),
-        std=tuple(cfg["std"]),
-        interpolation=cfg["interpolation"],
-        crop=cfg["crop_pct"],
-    )
+    return Preprocessing.from_cfg(model.pretrained_cfg, model.patch_embed.patch_size[0])

@@ -16,7 +16,7 @@ from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unread
 from sightline.data.fingerprint import Fingerprint
 from sightline.data.frames import FrameSampling
 from sightline.data.summary import Summary
-from sightline.data.transforms import SIMPLE, Parts, Picture, SimpleCrop, check_image_size, size_of
+from sightline.data.transforms import SIMPLE, CropMode, Parts, Picture, SimpleCrop, check_image_size, size_of
 from sightline.errors import InputError
 from sightline.targets import Target
 
@@ -173,34 +173,48 @@ class Source(ABC):
         """The same data set, whose training images are not stretched where they are augmented."""
         return self._with(aspect=(1.0, 1.0))
 
-    def showing_parts(self, least: Parts) -> Self:
-        """The same data set, of whose training images a random part is shown, another one each time (`train_crop`).
+    def showing(self, parts: Parts | None = None, flip: float | None = None, interpolation: str | None = None) -> Self:
+        """The same data set, whose training images are shown in another way; None leaves it as it is.
 
         Args:
-            least: the smallest part of an image's area; the largest is the whole. Or "simple" (`SimpleCrop`).
+            parts: the smallest part of an image's area of which a random one is shown, another one each time
+                (`train_crop`); the largest is the whole. Or "simple" (`SimpleCrop`).
+            flip: how often an image is mirrored, from 0 to 1.
+            interpolation: a filter of Pillow, antialiased.
 
         Raises:
             InputError: this data set shows its training images in a way of its own.
         """
-        if self.transform is None:
+        given = {"parts": parts, "flip": flip, "interpolation": interpolation}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and self.transform is None:
             own = f"data {self.name!r}, which shows its training images in its own way"
-            raise InputError(f"parts {least}: not for {own}")
-        if least == SIMPLE:
+            name, value = next(iter(given.items()))
+            raise InputError(f"{name} {value}: not for {own}")
+        made = self
+        if parts == SIMPLE:
             made = copy.copy(self)
             made.transform = SimpleCrop.of(self.transform)
-            return made
-        return self._with(scale=(least, 1.0))
+            given.pop("parts")
+        elif parts is not None:
+            least = given.pop("parts")
+            # The largest part of a source's own is kept with it.
+            if isinstance(self.transform, SimpleCrop) or least != self.transform.scale[0]:
+                given["scale"] = (least, 1.0)
+        return made._with(**given) if given else made
 
-    def prepared(self, interpolation: str, crop: float | None) -> Self:
-        """The same data set, whose measured images are prepared as `preprocessing` does for a model; what is drawn at
-        any size needs nothing.
+    def prepared(
+        self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
+    ) -> Self:
+        """The same data set, whose measured images are prepared as `preprocessing` does for a model
+        (`Preprocessing.prepared`); what is drawn at any size needs nothing.
 
         Args:
             interpolation: a filter of Pillow, antialiased.
-            crop: fraction of the shorter side that the centre crop keeps; None cuts nothing off: the whole image is
-                resized, as where each keeps its own aspect.
+            crop, crop_mode, fill: as `eval_crop`; a crop of None cuts nothing off: the whole image is resized, as where
+                each keeps its own aspect.
         """
-        return self._with(interpolation=interpolation, crop=crop)
+        return self._with(interpolation=interpolation, crop=crop, crop_mode=crop_mode, fill=fill)
 
     def stored_size(self, split: str, index: int) -> tuple[int, int] | None:
         """(height, width) in pixels of the stored image, upright, without decoding it; None where an example is drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from PIL import Image
@@ -19,6 +19,8 @@ INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 _CROP_ATTEMPTS = 10
 
 
+CropMode = Literal["center", "squash", "border"]
+"""timm's words for what of an image is shown in evaluation."""
 Parts = float | Literal["simple"]
 SIMPLE = "simple"
 """What is shown of an image in training, where it is not the smallest part: the simple random crop."""
@@ -49,29 +51,70 @@ Picture = np.ndarray | Image.Image | Frames
 """uint8 [height, width, 3] or a clip [frames, height, width, 3], an RGB image of Pillow, or a clip of such."""
 
 
-def eval_crop(size: tuple[int, int], image_size: tuple[int, int], crop: float = 1.0) -> Crop:
-    """The centre of an image: scaled until it just covers `image_size` / `crop`, then cut to `image_size`.
-
-    For a square size this is the usual evaluation: the shorter side resized to size / crop, and a centre crop; the
-    result is that of the two steps (Pillow may order its passes otherwise), but the enlarged image is never made.
+def eval_crop(
+    size: tuple[int, int],
+    image_size: tuple[int, int],
+    crop: float = 1.0,
+    mode: CropMode = "center",
+    fill: tuple[int, ...] = (0, 0, 0),
+) -> Crop:
+    """What of an image is shown in evaluation: the image is scaled, then its centre is cut out; pixel by pixel timm's
+    `transforms_imagenet_eval`.
 
     Args:
         size: (height, width) in pixels of the image.
         image_size: (height, width) in pixels of the result.
-        crop: fraction of the scaled image that the crop's larger relative side keeps, above 0 up to 1.
+        crop: the fraction of the scaled image that is shown, above 0 up to 1: (height, width) / `crop`, rounded down,
+            is what it is scaled to.
+        mode: `center` scales until that is just covered, `squash` changes the aspect, `border` scales until the image
+            just fits inside.
+        fill: the colour beside an image that fits inside, values from 0 to 255.
 
     Raises:
-        InputError: `crop` is out of range, or the size is not allowed.
+        InputError: `crop` or `mode` is not allowed, or the size has no pixels.
     """
     require_number("crop", crop, above=True, high=1)
+    require("crop_mode", mode, get_args(CropMode))
     check_image_size(image_size)
+    target = math.floor(image_size[0] / crop), math.floor(image_size[1] / crop)
+    if mode == "squash":
+        return centre_crop(size, target, image_size)
+    if mode == "center" and target[0] == target[1]:
+        return centre_crop(size, _shorter_side(size, target[0]), image_size)
+    ratio = (max if mode == "border" else min)(size[0] / target[0], size[1] / target[1])
+    scaled = max(round(size[0] / ratio), 1), max(round(size[1] / ratio), 1)
+    return centre_crop(size, scaled, image_size, fill if mode == "border" else None)
+
+
+def centre_crop(
+    size: tuple[int, int],
+    scaled: tuple[int, int],
+    image_size: tuple[int, int],
+    fill: tuple[int, ...] | None = None,
+) -> Crop:
+    """The middle of an image that is scaled as a whole: pixel by pixel torchvision's `Resize` and `CenterCrop` of
+    Pillow images.
+
+    Args:
+        size: (height, width) in pixels of the image; scaled: of the whole once it is scaled.
+        image_size: (height, width) in pixels of what is cut out.
+        fill: the colour beside a scaled image that is smaller.
+    """
+    top, left = (
+        round((whole - part) / 2) if whole >= part else -((part - whole) // 2)
+        for whole, part in zip(scaled, image_size, strict=True)
+    )
+    y, x = size[0] / scaled[0], size[1] / scaled[1]
+    box = top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x
+    return Crop(box, image_size, whole=True, fill=fill)
+
+
+def _shorter_side(size: tuple[int, int], pixels: int) -> tuple[int, int]:
+    """(height, width) of an image whose shorter side becomes so many pixels, as torchvision's `Resize` rounds."""
     height, width = size
-    target = [math.floor(side / crop) for side in image_size]
-    scaled = _covering(size, (target[0], target[1]))
-    top, left = (round((whole - part) / 2) for whole, part in zip(scaled, image_size, strict=True))
-    y, x = height / scaled[0], width / scaled[1]
-    box = (top * y, left * x, min((top + image_size[0]) * y, height), min((left + image_size[1]) * x, width))
-    return Crop(box, image_size)
+    if height <= width:
+        return pixels, int(pixels * width / height)
+    return int(pixels * height / width), pixels
 
 
 def _covering(size: tuple[int, int], image_size: tuple[int, int]) -> tuple[int, int]:
@@ -111,10 +154,12 @@ def cut(image: Picture, crop: Crop, interpolation: str = "bicubic") -> np.ndarra
     (y0, x0, y1, x1), (height, width), (rows, cols) = crop.scaled(size)
     picture = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     resized = picture.resize((width, height), INTERPOLATIONS[interpolation], box=(x0, y0, x1, y1))
-    if crop.mirrored and not crop.reflects:
+    if crop.mirrored and not crop.whole:
         # Many times as fast as turning the columns of an array.
         return np.asarray(resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
     view = np.asarray(resized)[rows][:, cols]
+    if crop.fill is not None:
+        view = crop.filled(view, size, crop.fill)
     return np.ascontiguousarray(view[:, ::-1]) if crop.mirrored else view
 
 
@@ -134,6 +179,7 @@ class ImageTransform:
         flip: probability of a left-right mirror in training.
         interpolation: a filter of Pillow, antialiased.
         crop: of what is measured (`eval_crop`); None resizes the whole image.
+        crop_mode, fill: of what is measured (`eval_crop`).
     """
 
     scale: tuple[float, float] = (0.35, 1.0)
@@ -141,6 +187,8 @@ class ImageTransform:
     flip: float = 0.5
     interpolation: str = "bicubic"
     crop: float | None = 1.0
+    crop_mode: CropMode = "center"
+    fill: tuple[int, ...] = (0, 0, 0)
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -183,7 +231,9 @@ class ImageTransform:
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
         """Of an image in evaluation."""
-        return whole_crop(size, image_size) if self.crop is None else eval_crop(size, image_size, self.crop)
+        if self.crop is None:
+            return whole_crop(size, image_size)
+        return eval_crop(size, image_size, self.crop, self.crop_mode, self.fill)
 
     def cut(self, image: Picture, crop: Crop) -> np.ndarray:
         """What is shown of an image: [height, width, 3], of a clip with frames before, uint8, or float32 from 0 to 255
@@ -217,7 +267,8 @@ class SimpleCrop(ImageTransform):
     @classmethod
     def of(cls, other: ImageTransform) -> SimpleCrop:
         """What shows images as another transform does, but for that."""
-        return cls(flip=other.flip, interpolation=other.interpolation, crop=other.crop)
+        names = ("flip", "interpolation", "crop", "crop_mode", "fill")
+        return cls(**{name: getattr(other, name) for name in names})
 
     def train_crop(
         self, size: tuple[int, int], image_size: tuple[int, int], *, seed: int, epoch: int, index: int
@@ -231,7 +282,7 @@ class SimpleCrop(ImageTransform):
         )
         y, x = size[0] / scaled[0], size[1] / scaled[1]
         box = (top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x)
-        return Crop(box, image_size, bool(draws.random() < self.flip), reflects=True)
+        return Crop(box, image_size, bool(draws.random() < self.flip), whole=True)
 
     @property
     def shows_parts(self) -> bool:

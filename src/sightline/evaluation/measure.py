@@ -29,7 +29,7 @@ from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
 from sightline.evaluation.tune import KINDS, Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.metrics.tempered import Temperature, tempered
 from sightline.models import Model
-from sightline.patchify import check_multiples
+from sightline.patchify import check_channels, check_multiples
 from sightline.predictions import Prediction
 from sightline.results import SQUARE, ResultRow
 from sightline.run_files import PICTURES
@@ -56,8 +56,7 @@ class EvaluateConfig:
         task_options: of the task, as how it looks at an image; those of its class unless given.
         shrink: measure at each square above the training size also the same images shrunk to that size.
         measures: names of what is measured of the model beside its answers (`evaluation/measures/`).
-        precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
-        workers: processes that make batches ahead.
+        precision: of the matrix products; `auto` is bfloat16 where it is faster; workers: processes that load batches.
     """
 
     resolutions: tuple[int | View, ...]
@@ -153,7 +152,8 @@ class RunIdentity:
 
 
 def check_sizes(model: Model, config: EvaluateConfig) -> None:
-    """Refuse resolutions of which the model makes no grid, before anything is measured."""
+    """Refuse what the model cannot be shown, and resolutions of which it makes no grid, before anything is measured."""
+    check_channels(model.config.channels)
     if model.config.fit == "exact":
         check_multiples("resolution {}", config.sides, model.config.patch_size)
     for side in config.sides:

@@ -13,6 +13,7 @@ from sightline.attention.products import expected_shapes
 from sightline.data.batch import Batch, changed, is_finite, stacked
 from sightline.data.loader import Maker, Planned, load, uniform
 from sightline.data.packs import by_frames, by_grid
+from sightline.data.preprocessing import preprocessing
 from sightline.data.sampling import Aspect
 from sightline.data.source import Source
 from sightline.data.views import View
@@ -176,10 +177,8 @@ def read_split(
     Args:
         task, view, aspect, workers: as `predict_split`.
     """
-    config = model.config
     # As `predict` does, so that both say the same of a file.
-    whole = isinstance(view, View) and aspect == "native"
-    source = source.prepared(config.interpolation, None if whole else config.crop)
+    source = preprocessing(model).prepared(source, whole=isinstance(view, View) and aspect == "native")
     make = Maker(source, split, model.image_rows, task.targets, stacked, model.num_prefix_tokens)
     return load(make, planned, workers=workers)
 

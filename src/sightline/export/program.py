@@ -36,7 +36,8 @@ METADATA = "sightline.json"
 _EXAMPLE_ROWS, _EXAMPLE_COLS = 6, 9
 # What is told of the configuration as it stands there.
 _DESCRIBED = (
-    "encoding", "class_names", "score_link", "channels", "patch_size", "mean", "std", "interpolation", "crop", "fit",
+    "encoding", "class_names", "score_link", "channels", "patch_size", "mean", "std", "interpolation", "crop",
+    "crop_mode", "fit",
 )  # fmt: skip
 
 

@@ -80,9 +80,11 @@ class ViTConfig:
         image_size: (height, width) or one side in pixels of the images that the model was trained on last, and that are
             prepared for it; any size runs.
         clip_frames: frames of the clips that it was trained on, where its embedder cuts clips; None for images.
-        mean, std: normalisation of [0, 1] values.
+        mean, std: normalisation of [0, 1] values, one a channel; of a model of one channel those of RGB are averaged.
         interpolation: the filter of the resize.
-        crop: the fraction of the shorter side that the centre crop keeps.
+        crop, crop_mode: what is shown of an image in evaluation, as timm's `crop_pct` and `crop_mode`: the centre of an
+            image whose shorter side is scaled to the size / `crop` (`center`), that is scaled so whatever its aspect
+            (`squash`), or that fits inside, beside the mean colour (`border`).
         class_names: of the outputs, or None where they are not known.
         score_link: how logits are read as scores: `softmax`, or `sigmoid` of each class where a binary cross entropy
             trained it.
@@ -136,10 +138,11 @@ class ViTConfig:
     fit: Fit = "exact"
     image_size: int | tuple[int, int] = 224
     clip_frames: int | None = None
-    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
     interpolation: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
     crop: float = 1.0
+    crop_mode: Literal["center", "squash", "border"] = "center"
     class_names: tuple[str, ...] | None = None
     score_link: ScoreLink = "softmax"
     origin: dict[str, Any] | None = field(default=None, compare=False)
@@ -189,10 +192,14 @@ class ViTConfig:
                 raise InputError(f"origin {self.origin!r}: expected the project, and its configuration")
         for name in ("mean", "std"):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or len(values) != 3:
-                raise InputError(f"{name} {values!r}: expected three numbers")
+            if not isinstance(values, tuple) or len(values) not in (3, self.channels):
+                raise InputError(f"{name} {values!r}: expected three numbers, or one a channel")
             for value in values:
                 require_number(name, value, low=-math.inf if name == "mean" else 0.0, above=name == "std")
+            if self.channels == 1 and len(values) == 3:
+                object.__setattr__(self, name, (sum(values) / 3,))
+        if self.crop_mode == "border" and self.task != "classification":
+            raise InputError(f"crop_mode 'border': not for {self.task} (expected center or squash)")
         if self.class_names is not None:
             names = self.class_names
             if not (isinstance(names, tuple) and all(isinstance(name, str) for name in names)):

@@ -57,6 +57,7 @@ def timm_cfg(config: ViTConfig) -> dict[str, Any]:
         "std": config.std,
         "interpolation": config.interpolation,
         "crop_pct": config.crop,
+        "crop_mode": config.crop_mode,
         "first_conv": "patch_embed.proj",
         "classifier": "head.fc2" if config.head == "mlp" else "head",
     }

@@ -11,6 +11,7 @@ from sightline.training.config import OptimizerConfig, TrainConfig
 
 # Median side in pixels below which -> model, side of the training images: about 64 to 200 patches each.
 _SIZES = ((40, "vit_tiny_patch4", 32), (96, "vit_tiny_patch8", 64), (192, "vit_tiny_patch16", 128))
+BATCH_SIZE = 64
 _LARGE = ("vit_tiny_patch16", 224)
 
 
@@ -31,7 +32,7 @@ def imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) -> Tra
         model_options={} if seen is None else {"mean": seen.mean, "std": seen.std},
         resolution=side,
         epochs=30.0,
-        batch_size=64,
+        batch_size=BATCH_SIZE,
         loss="ce",
         label_smoothing=0.1,
         optimizer=OptimizerConfig(lr=5e-4, betas=(0.9, 0.999)),
@@ -54,6 +55,6 @@ def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) 
     # The mean of the squares of sides from 1/2 to 1 is 7/12; and one token for the class.
     patches = (fixed.resolution // model_config(fixed.model).patch_size) ** 2
     packing = PackingConfig(
-        tokens=fixed.batch_size * (patches * 7 // 12 + 1), resolutions=(fixed.resolution // 2, fixed.resolution)
+        tokens=BATCH_SIZE * (patches * 7 // 12 + 1), resolutions=(fixed.resolution // 2, fixed.resolution)
     )
-    return dataclasses.replace(fixed, packing=packing)
+    return dataclasses.replace(fixed, packing=packing, batch_size=None)

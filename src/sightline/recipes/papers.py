@@ -155,7 +155,10 @@ def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
         batch_size=512,
         loss="ce",
         parts=0.05,
-        optimizer=OptimizerConfig(name="sgd", lr=0.03, momentum=0.9, weight_decay=0.0, warmup=500, clip=1.0),
+        # The paper's mean has one decay from the first step on.
+        optimizer=OptimizerConfig(
+            name="sgd", lr=0.03, momentum=0.9, weight_decay=0.0, warmup=500, clip=1.0, ema_warmup=False
+        ),
     )
 
 

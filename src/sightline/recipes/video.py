@@ -41,5 +41,5 @@ def clips(data: str = "clips:.", seen: Summary | None = None) -> TrainConfig:
     """
     still = folders.imagefolder(data, seen)
     return dataclasses.replace(
-        still, model_options={**_TUBELETS, **still.model_options}, frames=8, batch_size=still.batch_size // 4
+        still, model_options={**_TUBELETS, **still.model_options}, frames=8, batch_size=folders.BATCH_SIZE // 4
     )

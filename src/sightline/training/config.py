@@ -15,7 +15,7 @@ from sightline.data.image_file import MAX_PIXELS
 from sightline.data.mixing import MixingConfig
 from sightline.data.packs import PackingConfig
 from sightline.data.patch_sizes import PatchSizes
-from sightline.data.transforms import SIMPLE, Parts
+from sightline.data.transforms import INTERPOLATIONS, SIMPLE, Parts
 from sightline.errors import InputError
 from sightline.tasks.classification import ClassificationOptions, Loss
 from sightline.training.optimizer_config import OptimizerConfig
@@ -25,7 +25,8 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Sharing = Literal["ddp", "fsdp"]
 # What the random generators of numpy and torch both take; no number of images is larger.
 MAX_SEED = 2**63 - 1
-DEFAULT_MODEL = "vit_micro_patch4"
+DEFAULT_MODEL, DEFAULT_BATCH_SIZE = "vit_micro_patch4", 32
+DEFAULT_LOSS: Loss = "bce"
 # Parts of a step; each is a batch, if an empty one.
 _MOST_PARTS = 1 << 16
 # How the length of a run may be said.
@@ -93,7 +94,7 @@ class TrainConfig:
         images: how many images are shown in all; epochs: the same in passes over the data; tokens: how many go
             through the trunk, prefix tokens too; flops: how many operations the matrix products of training take
             (`analysis.flops`). One of them, or none for 48,000 images.
-        batch_size: images a step; with `packing`, its `tokens` say instead.
+        batch_size: images a step, 32 unless given; None with `packing`, whose `tokens` say how much a step holds.
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
@@ -102,9 +103,14 @@ class TrainConfig:
             moment. A process that is alone holds it all.
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: a file in `tasks/`, or a plug-in; task_options: its configuration.
-        loss: `bce` (summed over classes) or `ce`; label_smoothing: share of the target spread over all classes.
+        loss: of classification, `bce` (summed over classes) unless given, or `ce`; label_smoothing: share of the target
+            spread over all classes, 0 unless given. None for tasks with a loss of their own.
         parts: smallest part of a training image's area that is shown, a random one each time, or `simple`: the simple
-            random crop of DeiT III. None leaves that to the data: folders .35, drawn scenes whole.
+            random crop of DeiT III. Unless given, what is usual of the data: folders .35, drawn scenes whole.
+        flip: how often a training image is mirrored left-right, from 0 to 1. Unless given, what is usual of the data:
+            stored images .5, drawn scenes 0. Give 0 where left and right, or glyphs, are what is to be learnt.
+        interpolation: the filter by which training images are resized: bicubic, bilinear, lanczos, box, hamming or
+            nearest. Unless given, what is usual of the data: stored images bicubic, drawn scenes bilinear.
         augment: files in `data/augmentations/`, or plug-ins, by name with their options: what is done to each training
             image, in this order, before it is mixed.
         repeats: how many times in a row an image is shown, augmented anew each time (repeated augmentation); a pass
@@ -141,7 +147,7 @@ class TrainConfig:
     epochs: float | None = None
     tokens: int | None = None
     flops: float | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     accumulate: int = 1
     recompute: bool = False
     compile: bool = False
@@ -149,9 +155,11 @@ class TrainConfig:
     packing: PackingConfig | None = None
     task: str = "classification"
     task_options: dict[str, Any] = field(default_factory=dict)
-    loss: Loss = "bce"
-    label_smoothing: float = 0.0
+    loss: Loss | None = None
+    label_smoothing: float | None = None
     parts: Parts | None = None
+    flip: float | None = None
+    interpolation: str | None = None
     augment: dict[str, dict[str, Any]] = field(default_factory=dict)
     repeats: int = 1
     mixing: MixingConfig | None = None
@@ -179,11 +187,17 @@ class TrainConfig:
             require_bool(name, getattr(self, name))
         if self.frozen and self.init_from is None:
             raise InputError("frozen true: keeps the trunk that a run begins with (expected init_from)")
-        whole = ("batch_size", "keep_last", "max_pixels")
+        if self.packing is None and self.batch_size is None:
+            object.__setattr__(self, "batch_size", DEFAULT_BATCH_SIZE)
+        elif self.packing is not None and self.batch_size is not None:
+            raise InputError(f"batch_size {self.batch_size}: packing.tokens says how much a step holds (expected null)")
+        whole = ("keep_last", "max_pixels")
         for name, low in (*((name, 1) for name in whole), ("seed", 0), ("workers", 0)):
             require_whole(name, getattr(self, name), low, MAX_SEED)
         require_whole("accumulate", self.accumulate, 1, _MOST_PARTS)
-        if self.packing is None and self.accumulate > self.batch_size:
+        if self.batch_size is not None:
+            require_whole("batch_size", self.batch_size, 1, MAX_SEED)
+        if self.batch_size is not None and self.accumulate > self.batch_size:
             raise InputError(
                 f"accumulate {self.accumulate}: more parts than the {self.batch_size} images of a step (batch_size)"
             )
@@ -215,7 +229,11 @@ class TrainConfig:
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), above=True)
         make_augmentations(self.augment)
-        ClassificationOptions(self.loss, self.label_smoothing)
+        ClassificationOptions(self.loss or DEFAULT_LOSS, self.label_smoothing or 0.0)
+        if self.flip is not None:
+            require_number("flip", self.flip, high=1)
+        if self.interpolation is not None:
+            require("interpolation", self.interpolation, INTERPOLATIONS)
         require("precision", self.precision, ("auto", "float32", "bfloat16"))
         require("sharing", self.sharing, ("ddp", "fsdp"))
         for key, instead in _DECIDED_BY.items():

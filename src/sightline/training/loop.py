@@ -143,7 +143,8 @@ def train(
         holder = held_by(model, ranks, config.sharing)
         held.callback(holder.close)
         with ranks.agreeing():
-            ema = None if config.optimizer.ema is None else Ema(model, config.optimizer.ema)
+            decay, warmup = config.optimizer.ema, config.optimizer.ema_warmup
+            ema = None if decay is None else Ema(model, decay, warmup)
             optimizer, data = make_optimizer(model, config.optimizer), source.fingerprint()
             state = RunState(model, optimizer, ema, config, source, data, minival_digest(source, config), ranks, costs)
             task = task_class(config.task)(model.config, task_options(config)).on(source, config.data)

@@ -66,7 +66,7 @@ def make_optimizer(model: Model, config: OptimizerConfig) -> torch.optim.Optimiz
         case "adam":
             return torch.optim.Adam(groups, lr=config.lr, fused=True, **moments)
         case "sgd":
-            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+            return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
         case _:
             import_timm()
             from timm.optim.lamb import Lamb
@@ -124,16 +124,19 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, t
 
 
 class Ema:
-    """mean <- decay * mean + (1 - decay) * weight after each step, over parameters."""
+    """mean <- d * mean + (1 - d) * weight after each step, over parameters; d is `decay`, or with warm-up
+    min(decay, (1 + step) / (10 + step)), so that a short run is no mean of its first weights."""
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
+    def __init__(self, model: nn.Module, decay: float, warmup: bool = True) -> None:
+        self.decay, self.warmup = decay, warmup
         self.mean = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
+    def update(self, model: nn.Module, step: int) -> None:
+        """`step` is how many updates came before."""
+        decay = min(self.decay, (1 + step) / (10 + step)) if self.warmup else self.decay
         for name, weight in model.named_parameters():
-            self.mean[name].lerp_(weight, 1 - self.decay)
+            self.mean[name].lerp_(weight, 1 - decay)
 
     @torch.no_grad()
     def exchange(self, model: nn.Module) -> None:

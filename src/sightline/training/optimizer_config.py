@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sightline.checks import STRICT, require, require_number
+from sightline.checks import STRICT, require, require_bool, require_number
 from sightline.errors import InputError
 
 Optimizers = Literal["adamw", "adam", "sgd", "lamb"]
@@ -19,8 +19,8 @@ class OptimizerConfig:
     Attributes:
         lr: the highest learning rate.
         name: `adamw` (decoupled decay), `adam` (decay as a part of the gradient), `sgd` or `lamb` (timm's).
-        betas: of the moments; eps: beside the root of the second.
-        momentum: of `sgd`.
+        betas: of the moments, (0.9, 0.99) unless given; eps: beside the root of the second, 1e-8. Not of `sgd`.
+        momentum: of `sgd` alone, 0.9 unless given.
         weight_decay: on weights with two dimensions or more that the model does not except.
         head_decay: the same of the head's weights (NaViT appendix B.1); None takes `weight_decay`.
         layer_decay: factor of the rate from each layer to the one before it (BEiT); None leaves all at `lr`.
@@ -28,42 +28,60 @@ class OptimizerConfig:
             al. 2022) or `constant`.
         warmup: over which the rate rises from 0: a fraction of the run below 1, or a whole number of steps.
         cooldown: over which the rate falls linearly to `final_lr` at the end, said as `warmup`.
-        timescale: of `rsqrt`, in steps.
+        timescale: of `rsqrt` alone, in steps, 10,000 unless given.
         final_lr: what `cosine`, `linear` and a cool-down end at.
         clip: highest norm of the gradient; None does not clip.
         ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
+        ema_warmup: the decay is at most (1 + step) / (10 + step), as TensorFlow's `ExponentialMovingAverage`, so that
+            the mean of a short run is not one of its first weights.
     """
 
     __pydantic_config__ = STRICT
 
     lr: float = 1.5e-3
     name: Optimizers = "adamw"
-    betas: tuple[float, float] = (0.9, 0.99)
-    eps: float = 1e-8
-    momentum: float = 0.9
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+    momentum: float | None = None
     weight_decay: float = 0.05
     head_decay: float | None = None
     layer_decay: float | None = None
     schedule: Schedule = "cosine"
     warmup: float | int = 0.1
     cooldown: float | int = 0.0
-    timescale: float = 10_000.0
+    timescale: float | None = None
     final_lr: float = 0.0
     clip: float | None = 1.0
     ema: float | None = None
+    ema_warmup: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.betas, list):
             object.__setattr__(self, "betas", tuple(self.betas))
         require("optimizer.name", self.name, ("adamw", "adam", "sgd", "lamb"))
         require("optimizer.schedule", self.schedule, ("cosine", "linear", "rsqrt", "constant"))
+        of_sgd = self.name == "sgd"
+        for name, applies, default in (
+            ("betas", not of_sgd, (0.9, 0.99)),
+            ("eps", not of_sgd, 1e-8),
+            ("momentum", of_sgd, 0.9),
+            ("timescale", self.schedule == "rsqrt", 10_000.0),
+        ):
+            value = getattr(self, name)
+            if applies and value is None:
+                object.__setattr__(self, name, default)
+            elif not applies and value is not None:
+                choice = self.schedule if name == "timescale" else self.name
+                raise InputError(f"optimizer.{name} {value}: has no effect with {choice} (expected null)")
         for name in ("lr", "eps", "timescale"):
-            require_number(f"optimizer.{name}", getattr(self, name), above=True)
+            if getattr(self, name) is not None:
+                require_number(f"optimizer.{name}", getattr(self, name), above=True)
         for name in ("weight_decay", "final_lr"):
             require_number(f"optimizer.{name}", getattr(self, name))
-        for name, value in (("momentum", self.momentum), *(("betas", beta) for beta in self.betas)):
-            require_number(f"optimizer.{name}", value)
-            if value >= 1:
+        for name, value in (("momentum", self.momentum), *(("betas", beta) for beta in self.betas or ())):
+            if value is not None:
+                require_number(f"optimizer.{name}", value)
+            if value is not None and value >= 1:
                 raise InputError(f"optimizer.{name} {value}: expected 0 to less than 1")
         for name in ("warmup", "cooldown"):
             value = getattr(self, name)
@@ -72,8 +90,13 @@ class OptimizerConfig:
             if value >= 1 and (value != int(value) or (isinstance(value, float) and value == 1)):
                 raise InputError(f"optimizer.{name} {value}: expected 0 to less than 1, or a whole number of steps")
             object.__setattr__(self, name, int(value) if value >= 1 else float(value))
+        if self.final_lr and self.schedule in ("constant", "rsqrt") and not self.cooldown:
+            raise InputError(
+                f"optimizer.final_lr {self.final_lr}: has no effect with {self.schedule} (expected a cooldown)"
+            )
         if self.clip is not None:
             require_number("optimizer.clip", self.clip, above=True)
+        require_bool("optimizer.ema_warmup", self.ema_warmup)
         if self.head_decay is not None:
             require_number("optimizer.head_decay", self.head_decay)
         for name in ("ema", "layer_decay"):

@@ -18,13 +18,14 @@ from sightline.data.loader import Maker, Planned, load
 from sightline.data.packs import PackingConfig, PackPlan, PlanPosition, epoch_order
 from sightline.data.patch_sizes import PatchSizes
 from sightline.data.source import Source
+from sightline.data.transforms import SIMPLE, SimpleCrop
 from sightline.errors import InputError
 from sightline.models import ViTConfig
 from sightline.models.patch_size import resized_config
 from sightline.patchify import ImageRows
 from sightline.ranks import ALONE, Ranks
 from sightline.tasks.base import Task
-from sightline.training.config import TrainConfig
+from sightline.training.config import DEFAULT_BATCH_SIZE, TrainConfig
 from sightline.training.parallel import dealt
 
 DEFAULT_IMAGES = 48_000
@@ -45,11 +46,12 @@ class Plan:
     @classmethod
     def of(cls, config: TrainConfig, length: int | None) -> Plan:
         """The plan of a configuration; raises InputError for epochs of an endless data set."""
+        batch_size = config.batch_size or DEFAULT_BATCH_SIZE
         if config.epochs is not None:
             if length is None:
                 raise InputError(f"epochs {config.epochs}: data {config.data!r} is endless, expected 'images' instead")
-            return cls(max(1, round(config.epochs * length)), config.batch_size, length)
-        return cls(config.images or DEFAULT_IMAGES, config.batch_size, length)
+            return cls(max(1, round(config.epochs * length)), batch_size, length)
+        return cls(config.images or DEFAULT_IMAGES, batch_size, length)
 
     @property
     def pass_images(self) -> int:
@@ -210,13 +212,22 @@ def training_plan(config: TrainConfig, model: ViTConfig, source: Source) -> Trai
 
 
 def shown(source: Source, config: TrainConfig) -> Source:
-    """A data set as a run shows it: images up to its `max_pixels`, those of training in its `parts`.
+    """A data set as a run shows it: images up to its `max_pixels`, those of training by `parts`, `flip` and
+    `interpolation`.
 
     Raises:
         InputError: its training images are shown in another way.
     """
-    allowed = source.up_to(config.max_pixels)
-    return allowed if config.parts is None else allowed.showing_parts(config.parts)
+    return source.up_to(config.max_pixels).showing(config.parts, config.flip, config.interpolation)
+
+
+def training_view(config: TrainConfig, source: Source) -> dict[str, Any]:
+    """`parts`, `flip` and `interpolation` as they are in a run: those of the data where the configuration has none."""
+    one = shown(source, config).transform
+    if one is None:
+        return {}
+    parts = SIMPLE if isinstance(one, SimpleCrop) else one.scale[0]
+    return {"parts": parts, "flip": one.flip, "interpolation": one.interpolation}
 
 
 @dataclass(frozen=True)
@@ -312,7 +323,7 @@ def planned_length(config: TrainConfig, model: ViTConfig, length: int | None) ->
     stages = Stages.of(config, model)
     for budget, kind in ((config.tokens, 1), (config.flops, 2)):
         if budget is not None:
-            return Plan(max(int(budget // stages.mean(kind)), 1), config.batch_size, length)
+            return Plan(max(int(budget // stages.mean(kind)), 1), config.batch_size or DEFAULT_BATCH_SIZE, length)
     return Plan.of(config, length)
 
 
@@ -331,7 +342,8 @@ class _Uniform(TrainingPlan):
             patch, cells = sizes[place % len(sizes)], stages.cells[place]
             side = stages.sides[place // len(sizes)], stages.sides[place // len(sizes)]
             epoch, inside = plan.locate(number)
-            places = range(inside * config.batch_size, min((inside + 1) * config.batch_size, plan.epoch_images(epoch)))
+            size = plan.batch_size
+            places = range(inside * size, min((inside + 1) * size, plan.epoch_images(epoch)))
             every = range(places.stop) if plan.length is None else epoch_order(plan.length, config.seed, epoch)
             took = (len(places) * one for one in stages.each[place])
             after = Spent(*(before + more for before, more in zip(spent, took, strict=True)))

@@ -22,12 +22,13 @@ from sightline.fine_tune import begin_with, begun_config
 from sightline.grid import Grid
 from sightline.load import load_model, seal
 from sightline.models import Model, ViTConfig, make_model, model_config
+from sightline.patchify import check_channels
 from sightline.tasks.base import task_class
 from sightline.training.clips import decided_frames, showing_frames
-from sightline.training.config import DEFAULT_MODEL, TrainConfig
+from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.optimizer_config import OptimizerConfig
-from sightline.training.plan import Plan, planned_length, with_patch_sizes
+from sightline.training.plan import Plan, planned_length, training_view, with_patch_sizes
 from sightline.training.same_data import check_same_data
 from sightline.training.validation import check_best
 
@@ -79,9 +80,22 @@ def prepare(
             last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=progress
         )
     own = _with_length(decided, source)
+    _warn_of_mirrors(own, source, warn)
     _loaded.cache_clear()
     source = showing_frames(source, own.frames, own.frame_stride, packed=own.packing is not None)
     return Prepared(dataclasses.replace(own, init_from=init_from), source, last, model)
+
+
+def _warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
+    """Say that images are mirrored where classes are told apart by left and right."""
+    names = [name.lower() for name in (*source.classes, *source.pixel_classes, *source.things)]
+    pairs = [name for name in names if "left" in name and name.replace("left", "right") in names]
+    if config.flip and pairs:
+        other = pairs[0].replace("left", "right")
+        warn(
+            f"flip {config.flip:g}: so many training images are mirrored, and the classes {pairs[0]!r} and {other!r} "
+            "look alike then (--set flip=0 mirrors none)"
+        )
 
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:
@@ -106,7 +120,7 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
         config = dataclasses.replace(config, init_from=str(last))
     options = {**task_class(config.task).model_defaults(source, task_options(config)), **config.model_options}
     name = None if config.init_from else config.model or DEFAULT_MODEL
-    resolution = config.resolution or _square(model_config(name) if name else _foundation(config).config)
+    resolution = config.resolution or square_side(model_config(name) if name else _foundation(config).config)
     if config.progressive and config.progressive[-1] >= resolution:
         raise InputError(
             f"progressive {list(config.progressive)}: ends at {config.progressive[-1]} px, expected sides below the "
@@ -118,7 +132,8 @@ def decide(config: TrainConfig, source: Source, device: torch.device, last: Path
     frames = decided_frames(config, vit_config(made, source), source)
     # A length that this data cannot have is refused at once.
     Plan.of(config, source.length("train"))
-    return dataclasses.replace(made, precision=precision, frames=frames)
+    settings = {**training_view(config, source), **_loss_settings(config)}
+    return dataclasses.replace(made, precision=precision, frames=frames, **settings)
 
 
 def _check_augment(config: TrainConfig) -> None:
@@ -140,7 +155,7 @@ def _with_length(config: TrainConfig, source: Source) -> TrainConfig:
     if config.packing is None:
         _check_warm_up(config.optimizer, length.steps)
     images = length.images
-    every = config.checkpoint_every or max(images // config.checkpoints, config.batch_size)
+    every = config.checkpoint_every or max(images // config.checkpoints, config.batch_size or DEFAULT_BATCH_SIZE)
     return dataclasses.replace(config, images=images, epochs=None, tokens=None, flops=None, checkpoint_every=every)
 
 
@@ -156,7 +171,7 @@ def _check_warm_up(config: OptimizerConfig, steps: int) -> None:
             )
 
 
-def _square(config: ViTConfig) -> int:
+def square_side(config: ViTConfig) -> int:
     """The side in pixels of the square that has as many patches as a model's images, or about as many: training images
     are square."""
     height, width = Grid.checked(config.image_size)
@@ -169,8 +184,11 @@ def vit_config(config: TrainConfig, source: Source) -> ViTConfig:
     """What the model of a resolved configuration is made of."""
     options = _model_options(config, source)
     if config.init_from is not None:
-        return begun_config(_foundation(config).config, **options)
-    return model_config(config.model or DEFAULT_MODEL, **options)
+        made = begun_config(_foundation(config).config, **options)
+    else:
+        made = model_config(config.model or DEFAULT_MODEL, **options)
+    check_channels(made.channels)
+    return made
 
 
 def _model_options(config: TrainConfig, source: Source) -> dict[str, Any]:
@@ -192,9 +210,24 @@ def task_options(config: TrainConfig) -> Any:
     """What the task of a run is configured with: the loss stands beside it, since most have one."""
     kind = task_class(config.task).Options
     own = {field.name for field in dataclasses.fields(kind)}
-    shared = {"loss": config.loss, "label_smoothing": config.label_smoothing}
-    given = {name: value for name, value in shared.items() if name in own} | config.task_options
-    return configure(kind, given, "task_options")
+    shared = {name: value for name, value in _loss_settings(config).items() if name in own}
+    return configure(kind, shared | config.task_options, "task_options")
+
+
+def _loss_settings(config: TrainConfig) -> dict[str, Any]:
+    """`loss` and `label_smoothing`, decided; None where the task has a loss of its own.
+
+    Raises:
+        InputError: one is given to such a task.
+    """
+    own = {field.name for field in dataclasses.fields(task_class(config.task).Options)}
+    settings: dict[str, Any] = {}
+    for name, default in (("loss", DEFAULT_LOSS), ("label_smoothing", 0.0)):
+        value = getattr(config, name)
+        if value is not None and name not in own:
+            raise InputError(f"{name} {value}: task {config.task} has a loss of its own (expected null)")
+        settings[name] = default if value is None and name in own else value
+    return settings
 
 
 def _foundation(config: TrainConfig) -> Model:

@@ -45,6 +45,7 @@ def _scheduled(config: OptimizerConfig, number: int, begins: float, warmup: floa
         case "rsqrt":
             # Steps since the warm-up: what lies behind a step is so much of the steps that were.
             since = number * (1 - warmup / begins) if begins else 0.0
+            assert config.timescale is not None
             return config.lr / math.sqrt(1 + max(since, 0.0) / config.timescale)
         case _:
             return config.lr

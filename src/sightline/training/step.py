@@ -123,7 +123,7 @@ def _update(state: RunState, value: float, batches: Sequence[Batch], rate: float
         group["lr"] = rate * group["lr_scale"]
     optimizer.step()
     if state.ema is not None:
-        state.ema.update(model)
+        state.ema.update(model, state.step)
 
 
 def _at_once(state: RunState, task: Task, held: Held, batch: Batch) -> float | None:

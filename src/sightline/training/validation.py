@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sightline.checks import is_finite_number, require
+from sightline.data.preprocessing import preprocessing
 from sightline.data.source import Example, Source
 from sightline.data.views import View
 from sightline.errors import UnreadableDataError
@@ -62,8 +63,7 @@ class Validation:
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells
         self._tokens = len(self._indices) * (cells + model.config.num_prefix_tokens)
         whole = isinstance(self.view, View)
-        prepared = source.prepared(model.config.interpolation, None if whole else model.config.crop)
-        self._source = _remembering(prepared)
+        self._source = _remembering(preprocessing(model).prepared(source, whole=whole))
 
     def is_due(self, step: Step, done: int, last: float) -> bool:
         """Whether a step after which a checkpoint is saved is one to validate after.

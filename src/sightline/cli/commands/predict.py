@@ -151,7 +151,7 @@ def _prepared(
     from sightline.data.image_file import MAX_PIXELS
     from sightline.data.views import View
     from sightline.load import load_model
-    from sightline.patchify import check_multiples
+    from sightline.patchify import check_channels, check_multiples
     from sightline.tasks.base import task_of
 
     require_whole("--topk", topk, 1)
@@ -168,8 +168,7 @@ def _prepared(
     task = task_of(loaded)
     if loaded.num_classes == 0 and config.has_classifier:
         raise InputError(f"{model}: has no head, so it names no classes")
-    if config.channels != 3:
-        raise InputError(f"{model}: takes images of {config.channels} channels (expected: 3, for RGB)")
+    check_channels(config.channels)
     if isinstance(view, tuple) and config.fit == "exact":
         check_multiples(f"--resolution {resolution}: side {{}}", view, config.patch_size)
     # A size, or a number of patches, that is hopeless on this machine.

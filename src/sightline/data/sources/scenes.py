@@ -22,7 +22,8 @@ from sightline.data.scenes.draw import (
 from sightline.data.scenes.outlines import SHAPES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.source import Example, Source
-from sightline.data.transforms import ImageTransform
+from sightline.data.transforms import CropMode, ImageTransform, Parts
+from sightline.errors import InputError
 from sightline.targets import Crop, Label, Objects
 
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.
@@ -107,9 +108,18 @@ class Scenes(Source):
         """The task named by the argument; glyphs when there is none."""
         return cls(argument or "glyphs")
 
-    def prepared(self, interpolation: str, crop: float | None) -> Self:
+    def prepared(
+        self, interpolation: str, crop: float | None, crop_mode: CropMode = "center", fill: tuple[int, ...] = (0, 0, 0)
+    ) -> Self:
         """The same: what is measured is drawn at its size."""
         return self
+
+    def showing(self, parts: Parts | None = None, flip: float | None = None, interpolation: str | None = None) -> Self:
+        """As `Source.showing`; whole scenes are drawn at their size and never resized."""
+        made = super().showing(parts, flip, interpolation)
+        if made.transform.interpolation != self.transform.interpolation and not made.transform.shows_parts:
+            raise InputError(f"interpolation {interpolation}: has no effect on whole scenes (expected parts below 1)")
+        return made
 
     def length(self, split: str) -> int | None:
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
@@ -136,4 +146,9 @@ class Scenes(Source):
             whole = drawn(large, None if unit is None else times * unit)
             return self.shown(whole, split, index, image_size, seed=seed, epoch=epoch)
         example = drawn(image_size, unit)
+        if split == "train" and not self.still and self.transform.flip:
+            mirrored = self.transform.train_crop(image_size, image_size, seed=seed, epoch=epoch, index=index).mirrored
+            crop = Crop((0, 0, *image_size), image_size, mirrored)
+            image, target = self.transform.cut(example.image, crop), example.target.moved(crop)
+            example = replace(example, image=image, target=target)
         return replace(example, slices=group | {"size": scene.size})

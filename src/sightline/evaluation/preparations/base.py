@@ -33,7 +33,7 @@ class Preparation(ImageTransform):
         Raises:
             InputError: the model's own preparation is not known here.
         """
-        return cls(interpolation=config.interpolation, crop=config.crop, careful=careful)
+        return cls(interpolation=config.interpolation, crop=config.crop, crop_mode=config.crop_mode, careful=careful)
 
     @classmethod
     def view(cls, resolution: int | View, patch_size: int) -> int | View:
@@ -47,28 +47,6 @@ class Whole(ImageTransform):
 
     def measured(self, size: tuple[int, int], image_size: tuple[int, int]) -> Crop:
         return whole_crop(size, image_size)
-
-
-def centre(size: tuple[int, int], scaled: tuple[int, int], image_size: tuple[int, int]) -> Crop:
-    """The middle of an image that is scaled as a whole: of a side in pixels, value by value, torchvision's `Resize` and
-    `CenterCrop` of Pillow images.
-
-    Args:
-        size: (height, width) in pixels of the image; scaled: of the whole once it is scaled, no smaller than
-            `image_size`, that of what is cut out.
-    """
-    top, left = (round((whole - part) / 2) for whole, part in zip(scaled, image_size, strict=True))
-    y, x = size[0] / scaled[0], size[1] / scaled[1]
-    # What reflects is scaled as a whole; nothing of this reaches beyond the picture.
-    return Crop((top * y, left * x, (top + image_size[0]) * y, (left + image_size[1]) * x), image_size, reflects=True)
-
-
-def covering(size: tuple[int, int], shorter: int) -> tuple[int, int]:
-    """(height, width) of an image whose shorter side becomes so many pixels, as torchvision's `Resize` rounds."""
-    height, width = size
-    if height <= width:
-        return shorter, int(shorter * width / height)
-    return int(shorter * height / width), shorter
 
 
 def preparation_class(name: str) -> type[Preparation]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sightline.data.transforms import whole_crop
-from sightline.evaluation.preparations.base import Preparation, centre, covering
+from sightline.data.transforms import eval_crop, whole_crop
+from sightline.evaluation.preparations.base import Preparation
 from sightline.targets import Crop
 
 
@@ -23,6 +22,5 @@ class BaselinePreparation(Preparation):
         if self.crop is None:
             return whole_crop(size, image_size)
         if self.careful:
-            return centre(size, covering(size, math.floor(min(image_size) / 0.75)), image_size)
-        height, width = (math.floor(side / 0.875) for side in image_size)
-        return centre(size, (height, width), image_size)
+            return eval_crop(size, image_size, 0.75)
+        return eval_crop(size, image_size, 0.875, "squash")

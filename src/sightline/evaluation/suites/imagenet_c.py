@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from sightline.data.transforms import cut, size_of
+from sightline.data.transforms import cut, eval_crop, size_of
 from sightline.errors import InputError
 from sightline.evaluation.corruptions import CORRUPTIONS, SEVERITIES, SIDE, corrupted
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.imagenet_files import VALIDATION, validation
-from sightline.evaluation.preparations.base import Whole, centre, covering
+from sightline.evaluation.preparations.base import Whole
 from sightline.evaluation.scoring import Scoring
 from sightline.evaluation.suite_images import SuiteImages
 from sightline.evaluation.suites.base import (
@@ -80,7 +80,7 @@ class _Corrupted(SuiteImages):
         self, image: np.ndarray | Image.Image, target: Target, split: str, index: int, *shown: Any, **drawn: Any
     ) -> tuple[np.ndarray, Target]:
         size = size_of(image)
-        middle = cut(image, centre(size, covering(size, _RESIZED), (SIDE, SIDE)), "bilinear")
+        middle = cut(image, eval_crop(size, (SIDE, SIDE), SIDE / _RESIZED), "bilinear")
         # By the name of the file alone: the same wherever the data set stands.
         name = self.example_name(split, index).rpartition("/")[2]
         made = corrupted(middle, self._kind, self._level, name)

@@ -1,0 +1,62 @@
+"""What is asked for beside a recipe has its effect, and nothing of the recipe stays that goes with another choice."""
+
+from __future__ import annotations
+
+import pytest
+
+from sightline.cli.run_config import training_config
+from sightline.errors import InputError
+
+
+def asked(*settings, recipe, **flags):
+    return training_config(None, flags, settings, recipe, summarise=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "side", "sides", "share"),
+    [("navit_imagefolder", 64, (32, 64), (64 / 224) ** 2), ("navit_pretrain", 112, (32, 128), 1 / 4)],
+)
+def test_the_sizes_of_packs_follow_the_resolution(recipe, side, sides, share):
+    usual, changed = asked(recipe=recipe), asked(recipe=recipe, resolution=side)
+    assert changed.resolution == side
+    assert changed.packing.resolutions == sides
+    assert changed.packing.tokens == pytest.approx(usual.packing.tokens * share, abs=1)
+    if usual.packing.most_tokens:
+        assert changed.packing.most_tokens == round(usual.packing.most_tokens * share)
+
+
+def test_the_sizes_of_packs_follow_the_model():
+    """64 px in patches of 8 have as many tokens as 128 px in patches of 16."""
+    usual = asked(recipe="navit_imagefolder")
+    changed = asked(recipe="navit_imagefolder", model="vit_tiny_patch8")
+    assert changed.packing.resolutions == (112, 224)
+    assert changed.packing.tokens == 4 * usual.packing.tokens
+    small = asked(recipe="navit_imagefolder", model="vit_micro_patch4")
+    assert small.packing.resolutions == (16, 32)
+    assert small.packing.tokens == pytest.approx(usual.packing.tokens * (8 / 14) ** 2, abs=1)
+
+
+def test_what_is_said_of_packing_goes_before():
+    changed = asked("packing.resolutions=[8,16]", "packing.tokens=99", recipe="navit_imagefolder", resolution=64)
+    assert (changed.packing.resolutions, changed.packing.tokens) == ((8, 16), 99)
+
+
+def test_a_batch_size_is_refused_where_tokens_say_it():
+    with pytest.raises(InputError, match=r"packing\.tokens"):
+        asked("batch_size=16", recipe="navit_imagefolder")
+    assert asked("packing=null", "batch_size=16", recipe="navit_imagefolder").batch_size == 16
+
+
+@pytest.mark.parametrize("task", ["segmentation", "detection", "masked_patches"])
+def test_a_loss_goes_with_its_task(task):
+    config = asked(recipe="lookhere_150ep", task=task)
+    assert (config.loss, config.label_smoothing) == (None, None)
+
+
+def test_moments_go_with_their_optimizer():
+    other = asked("optimizer.name=sgd", recipe="vit_imagenet").optimizer
+    assert (other.betas, other.eps, other.momentum) == (None, None, 0.9)
+    with pytest.raises(InputError, match=r"optimizer\.momentum"):
+        asked("optimizer.momentum=0.5", recipe="vit_imagenet")
+    linear = asked("optimizer.schedule=linear", recipe="navit_pretrain").optimizer
+    assert linear.timescale is None
