@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +20,33 @@ os.environ["SIGHTLINE_CACHE"] = ""
 # The same examples every time, and no time limit for one: other work may share the machine.
 settings.register_profile("sightline", deadline=None, derandomize=True)
 settings.load_profile("sightline")
+
+
+# What /proc/cpuinfo says of each, where tests are to see another processor than there is (`pytest --processor amd`).
+PROCESSORS = {
+    "amd": {"vendor_id": "AuthenticAMD", "cpu family": "26", "model": "2", "model name": "AMD EPYC"},
+    "intel": {"vendor_id": "GenuineIntel", "cpu family": "6", "model": "207", "model name": "Intel(R) Xeon(R)"},
+    "unknown": {"vendor_id": "Unknown", "cpu family": "1", "model": "1", "model name": "unknown"},
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--processor", choices=PROCESSORS, help="report this maker's processor to the code under test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    name = config.getoption("--processor")
+    if name is None:
+        return
+    from sightline import runtime
+
+    told = runtime._told
+
+    def reported(file: Path, mark: str = ":") -> dict[str, str]:
+        flags = {"flags": "avx2 avx512f avx512_bf16" if name != "unknown" else "avx2"}
+        return told(file, mark) | (PROCESSORS[name] | flags if file == Path("/proc/cpuinfo") else {})
+
+    runtime._told = reported
 
 
 @pytest.fixture(autouse=True)
