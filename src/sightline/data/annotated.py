@@ -77,9 +77,6 @@ class AnnotatedImages(StoredImages):
             listing.digests[row] = said.digest
         self._places = {own: said.path for own, (said, _) in parts.items()}
 
-    def _place(self, folder: str) -> Path:
-        return self._places[folder]
-
     def boxes_alone(self) -> Self:
         """The same data set, of whose objects no masks are worked out: for what needs boxes, they take time."""
         made = copy.copy(self)

@@ -16,27 +16,33 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.encoded import Encoded
 from sightline.data.file_listing import FileListing
-from sightline.errors import InputError, UnreadableDataError
+from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
+from sightline.data.splits import split_called, splits_among
+from sightline.errors import InputError
 from sightline.reading import ROWS
 
 STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-SPLIT_FOLDERS = ("train", "minival", "val", "validation", "test")
+NO_LABEL, NO_CLASS = -1, "?"
+"""The label of an image that has none, and what stands for its class in the image's name."""
 _NOT_A_FILE = (-1, -1, -1)
 
 
-def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str | Encoded | Unreadable]:
+def list_images(
+    given: Iterable[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+) -> list[str | Encoded | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
     A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
-    hidden ones are passed over and links to folders not followed. A word with `*`, `?` or `[` that is no path itself
-    stands for the files that match, in natural order, whatever they end in; `**` stands for any folders, links not
-    followed. `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
+    hidden ones are passed over, and links to folders followed (`folders.walk`). A word with `*`, `?` or `[` that is no
+    path itself stands for the files that match, in natural order, whatever they end in; `**` stands for any folders.
+    `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
     `wds:SHARDS`, stands for all its images in the order of its listing. Any other word is a file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
+        skipped: what is passed over in folders and data sets is added.
 
     Returns:
         The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
@@ -46,7 +52,8 @@ def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str
     """
     words = list(given)
     check_stdin(words)
-    return [image for word in words for image in _images_of(word, stdin)]
+    passed_over = [] if skipped is None else skipped
+    return [image for word in words for image in _images_of(word, stdin, passed_over)]
 
 
 def check_stdin(words: Sequence[str]) -> None:
@@ -55,15 +62,15 @@ def check_stdin(words: Sequence[str]) -> None:
         raise InputError(f"{STDIN}: stands for standard input, which can be read once, not {words.count(STDIN)} times")
 
 
-def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Unreadable]:
+def _images_of(word: str, stdin: BinaryIO | None, skipped: list[Unreadable]) -> Sequence[str | Encoded | Unreadable]:
     if not word:
         raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
         return _listed(stdin)
-    if images := images_of_set(word):
+    if images := images_of_set(word, skipped):
         return images
     if os.path.isdir(word):
-        return _below(word)
+        return _below(word, skipped)
     if (found := matches(word)) is not None:
         files = [path for path in found if not os.path.isdir(path)]
         if not files:
@@ -72,8 +79,9 @@ def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Un
     return [word]
 
 
-def images_of_set(word: str) -> list[str | Encoded]:
-    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none.
+def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | Encoded]:
+    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
+    set passed over is added to `skipped`.
 
     Raises:
         InputError: its images are no files, or as it is opened.
@@ -88,6 +96,8 @@ def images_of_set(word: str) -> list[str | Encoded]:
     source = open_source(word)
     if not isinstance(source, StoredImages):
         raise InputError(f"{word}: its images are drawn, and are no files (expected a data set of files, or files)")
+    if skipped is not None:
+        skipped += source.skipped
     found: list[str | Encoded] = []
     for row in source.images:
         image = source.listing.image(row)
@@ -108,15 +118,13 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def _below(folder: str) -> list[str | Unreadable]:
+def _below(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
     closed: list[OSError] = []
     found: dict[str, str | Unreadable] = {}
     named_so: list[str] = []
-    for parent, folders, files in os.walk(folder, onerror=closed.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")]
-        found |= {path: path for path in (os.path.join(parent, name) for name in images)}
-        named_so += [os.path.join(parent, name) for name in folders if name.lower().endswith(IMAGE_SUFFIXES)]
+    for _, folders, files in walk(folder, skipped, closed):
+        found |= {entry.path: entry.path for entry in _ending(files, IMAGE_SUFFIXES, skipped)}
+        named_so += [entry.path for entry in _ending(folders, IMAGE_SUFFIXES)]
     for path in named_so:
         # With images in it, it is a folder like others.
         if not any(image.startswith(os.path.join(path, "")) for image in found):
@@ -134,15 +142,14 @@ def matches(word: str) -> set[str] | None:
 
 
 def _found(pattern: str) -> set[str]:
-    """As glob.glob, which for `**` also follows links to folders, and in a ring of them never ends."""
-    walk = re.search(r"(^|/)\*\*(/|$)", pattern)
-    if walk is None:
+    """As glob.glob, which in a ring of links never ends for `**`."""
+    deep = re.search(r"(^|/)\*\*(/|$)", pattern)
+    if deep is None:
         return set(glob.glob(pattern))
-    head, rest = pattern[: walk.end(1)], pattern[walk.end() :] or "*"
+    head, rest = pattern[: deep.end(1)], pattern[deep.end() :] or "*"
     found: set[str] = set()
     for root in glob.glob(head) if head else [os.curdir]:
-        for parent, folders, _ in os.walk(root):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+        for parent, _, _ in walk(root, [], []):
             inside = parent if head else os.path.relpath(parent).removeprefix(os.curdir)
             found |= _found(os.path.join(glob.escape(inside), rest))
     return found
@@ -161,45 +168,41 @@ class Listed(NamedTuple):
     stamp: tuple[int, int, int]
 
 
-Entry = os.DirEntry[str] | Listed
+Example = Entry | Listed
 
 
 def scan(
-    root: Path, below: Callable[[Path, list[Unreadable]], Iterable[Entry]] | None = None, things: str = "images"
-) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...]]:
+    root: Path,
+    below: Callable[[Path, list[Unreadable]], Iterable[Example]] | None = None,
+    things: str = "images",
+    holds: Callable[[Path], bool] | None = None,
+) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
-    The classes are those of `train`, or where there is no `train` those of all splits together.
+    The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
+    that holds images and no class folders, beside one that has class folders, has no labels.
 
     Args:
         below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
-            they are called.
+            they are called; holds: whether they stand in a folder directly.
 
     Returns:
         The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
-        class folders directly), sorted by path; the label of each; and what was passed over: hidden files, unknown
-        extensions, what is not in a class or split folder.
+        class folders directly), sorted by path; the label of each, `NO_LABEL` where it has none; what was passed over:
+        hidden files, unknown extensions, what is not in a class or split folder; and split -> its folder.
 
     Raises:
-        InputError: no such folder, no class folder, a class folder without an image, or a class that `train` lacks.
+        InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
+            names that may mean splits and classes alike.
         UnreadableDataError: a folder may not be read.
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
-    top = _folders(root)
-    splits = {name: root / name for name in SPLIT_FOLDERS if name in top} or {"test": root}
-    skipped = []
-    if root not in splits.values():
-        skipped += [Unreadable(str(root / name), "not a split") for name in top if name not in splits]
-    below = below or images_below
-    found: dict[str, dict[str, list[Entry]]] = {}
+    below, holds = below or images_below, holds or holds_images
+    splits, skipped = _split_folders(root, holds)
+    found: dict[str, dict[str, list[Example]]] = {}
     for split, folder in splits.items():
-        skipped += [
-            Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not entry.is_dir()
-        ]
-        part = {name: list(below(folder / name, skipped)) for name in _folders(folder)}
-        if not part:
-            raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things})")
+        part = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
         empty = [name for name, entries in part.items() if not entries]
         if empty:
             raise InputError(
@@ -207,19 +210,30 @@ def scan(
                 f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
             )
         found[split] = part
-    classes = tuple(sorted(found["train"] if "train" in found else {name for part in found.values() for name in part}))
-    labels = {name: label for label, name in enumerate(classes)}
+    for split, folder in splits.items():
+        if found[split]:
+            skipped += [
+                Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not is_folder(entry)
+            ]
+        elif split != "train" and any(found.values()) and holds(folder):
+            found[split] = {NO_CLASS: list(below(folder, skipped))}
+        else:
+            hint = f"; images without labels are images:{root}" if holds(folder) else ""
+            raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
+    named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
+    classes = tuple(sorted(named.get("train") or set().union(*named.values())))
+    labels = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
     files = []
     for split, part in found.items():
         unknown = sorted(set(part) - set(labels))
         if unknown:
             raise InputError(
-                f"{splits[split]}: class folders that {root / 'train'} lacks: {', '.join(unknown[:5])} "
+                f"{splits[split]}: class folders that {splits['train']} lacks: {', '.join(unknown[:5])} "
                 f"({len(unknown)} in all; expected: the same names or fewer)"
             )
         listed = []
         for name, entries in part.items():
-            above = len(str(splits[split] / name))
+            above = len(str(splits[split] if name == NO_CLASS else splits[split] / name))
             listed += [
                 (
                     entry.path,
@@ -231,10 +245,47 @@ def scan(
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
-    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped)
+    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
 
 
-def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
+def _split_folders(root: Path, holds: Callable[[Path], bool]) -> tuple[dict[str, Path], list[Unreadable]]:
+    """Split -> its folder, and what is in none; `test` is the whole where class folders stand in it directly.
+
+    A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
+    that do, is a class.
+
+    Raises:
+        InputError: there are both, or two of one split.
+    """
+    names = folders_in(root)
+    known = [name for name in names if split_called(name) is not None]
+    others = [name for name in names if name not in known] if known else []
+    classes = [name for name in known if holds(root / name)] if any(holds(root / name) for name in others) else []
+    if (of_splits := [name for name in known if folders_in(root / name)]) and classes:
+        # A clip may be a folder, and stands in a class folder as that does in a split.
+        of_splits = [name for name in of_splits if name not in classes or holds is holds_images]
+        if of_splits:
+            raise InputError(
+                f"{root}: {of_splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, "
+                f"as the class folder {next(name for name in others if holds(root / name))} does (expected: splits "
+                f"that hold class folders, with {classes[0]} made one or moved away; or class folders alone, with "
+                f"{of_splits[0]} renamed)"
+            )
+    if classes or not known:
+        return {"test": root}, []
+    splits = {split: root / name for split, name in splits_among(known, root).items()}
+    return splits, [Unreadable(str(root / name), "not a split") for name in others]
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether image files stand in a folder directly."""
+    return any(
+        entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "." and not is_folder(entry)
+        for entry in entries_of(folder)
+    )
+
+
+def stamp_of(entry: Entry | Path) -> tuple[int, int, int]:
     """What a `FileListing` keeps in `stamps`."""
     try:
         status = entry.stat()
@@ -245,37 +296,29 @@ def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else _NOT_A_FILE
 
 
-def entries_of(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, sorted by name; raises UnreadableDataError where it may not be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        raise UnreadableDataError(f"{folder}: {error.strerror}") from None
-
-
-def _folders(folder: Path) -> list[str]:
-    return [entry.name for entry in entries_of(folder) if entry.is_dir() and not entry.name.startswith(".")]
-
-
 def images_below(
     folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES
-) -> Iterator[os.DirEntry[str]]:
-    """The images in a folder and the folders in it; links to folders are not followed, since they may form a ring.
+) -> Iterator[Entry]:
+    """The images in a folder and the folders in it, as `folders.walk` finds them.
 
     Args:
-        skipped: what is passed over is added: hidden files, and those that end in none of `suffixes`.
+        skipped: what is passed over is added, also files that end in none of `suffixes`.
 
     Raises:
         UnreadableDataError: a folder may not be read.
     """
-    for entry in entries_of(folder):
-        if entry.name.startswith("."):
-            skipped.append(Unreadable(entry.path, "hidden"))
+    for _, folders, files in walk(folder, skipped):
+        yield from _ending(files, suffixes, skipped)
         # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
-        elif entry.name.lower().endswith(suffixes):
-            yield entry
-        elif entry.is_dir(follow_symlinks=False):
-            yield from images_below(Path(entry.path), skipped, suffixes)
-        else:
-            skipped.append(Unreadable(entry.path, "unknown extension"))
+        yield from _ending(folders, suffixes)
+        folders[:] = [entry for entry in folders if not entry.name.lower().endswith(suffixes)]
+
+
+def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[Entry]:
+    """Those that end in one of `suffixes`; the others are added to `skipped`."""
+    found = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
+    if skipped is not None and len(found) < len(entries):
+        others = [entry for entry in entries if not entry.name.lower().endswith(suffixes)]
+        kinds = {True: "unknown extension", False: "a link to what is not there"}
+        skipped += [Unreadable(entry.path, kinds[os.path.exists(entry.path)]) for entry in others]
+    return found

@@ -11,13 +11,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS
+from sightline.data.image_list import NO_CLASS
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError, UnreadableDataError, choose
 from sightline.targets import Label
 
-NO_CLASS = "?"
-"""What stands for the class in the name of an image whose label is none."""
 MOST_CLASSES = 1 << 20
 """A label beyond is no number of a class."""
 
@@ -62,7 +60,8 @@ class LabelledImages(StoredImages):
         folders = np.array(listing.splits)
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
-            raise InputError(f"{root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
+            place = self._places.get("train", root / "train")
+            raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
         super().__init__(root, listing, rows, roles(rows))
         self._leave_out_twins()
 
@@ -117,12 +116,6 @@ def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:
 def class_part(classes: Sequence[str], label: int) -> str:
     """What names an image's class in a listing, where a name is SPLIT/CLASS/IMAGE."""
     return classes[label].replace("/", "_") if 0 <= label < len(classes) else NO_CLASS
-
-
-def split_in(name: str) -> str | None:
-    """The split that the name of a file says, as `train-0001.tar` or `pets-validation-00.tar`; None for none."""
-    found = [word for word in re.split(r"[^a-z]+", name.lower()) if word in SPLIT_FOLDERS]
-    return found[0] if found else None
 
 
 def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:

@@ -125,9 +125,6 @@ class ImagesWithMaps(StoredImages):
         super().__init__(root, listing, rows, folder_of)
         self._places = {folder: next(iter(images.values()))[0].parent for folder, (images, _) in parts.items()}
 
-    def _place(self, folder: str) -> Path:
-        return self._places[folder]
-
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""
         return self.listing.paths[self._map_of[row]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
+from sightline.data.folders import walk
 from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
+from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import ImageTransform, Picture, size_of
 from sightline.errors import InputError, UnreadableDataError, choose
@@ -44,6 +47,7 @@ class StoredImages(Source):
     transform: ImageTransform
     reduced: ClassVar[bool] = False
     cleaned: bool = False
+    _places: Mapping[str, Path] = {}
 
     def __init__(self, root: Path, listing: FileListing, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
         """A data set of these files.
@@ -73,17 +77,12 @@ class StoredImages(Source):
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
-        """The folder, and those that links up to two levels below it lead to."""
+        """The folder, and those that links below it lead to."""
         root = Path(argument)
         if not argument or not root.is_dir():
             return ()
-        links = (link for pattern in cls._links() for link in root.glob(pattern) if link.is_symlink())
-        return (root, *(link.resolve() for link in links if link.is_dir()))
-
-    @classmethod
-    def _links(cls) -> Iterable[str]:
-        """Patterns of the folders that may be links."""
-        return ("*", "*/*")
+        links = (entry for _, folders, _ in walk(root, [], []) for entry in folders if entry.is_symlink())
+        return (root, *(Path(os.path.realpath(link.path)) for link in links))
 
     @abstractmethod
     def target_of(self, row: int, size: tuple[int, int]) -> Target:
@@ -103,7 +102,7 @@ class StoredImages(Source):
 
     def _place(self, folder: str) -> Path:
         """Where the images of a split are, for messages."""
-        return self.root / folder
+        return self._places.get(folder, self.root / folder)
 
     def _hint(self, split: str) -> str:
         """What to do about a split that is not there, at the end of a message."""
@@ -138,6 +137,8 @@ class StoredImages(Source):
             keep(self._remembered_as, self.listing)
 
     def _folder(self, split: str) -> str:
+        if split not in self._folder_of:
+            split = next((one for one in self._folder_of if is_same_split(one, split)), split)
         if split not in self._folder_of:
             raise InputError(f"{self.root}: {choose('split', split, self.splits)}{self._hint(split)}")
         return self._folder_of[split]

@@ -14,10 +14,12 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS, stamp_of
+from sightline.data.image_list import natural_order, stamp_of
 from sightline.data.labelled import LabelledImages, class_part, numbered, options_of
+from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
+from sightline.reading import RECORD, read_text
 
 _OPTIONS = ("image", "label", "config", "streaming")
 _STREAMING = (
@@ -64,7 +66,7 @@ class HuggingFace(LabelledImages):
         if streamed := [split for split, part in parts.items() if not hasattr(part, "data")]:
             raise InputError(f"hf:{place}: {streamed[0]} {_STREAMING}")
         self.skipped = skipped
-        known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts and len(parts[split])}
+        known = {split: parts[split] for split in SPLITS if split in parts and len(parts[split])}
         if not known:
             raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
         first = next(iter(known.values()))
@@ -141,13 +143,14 @@ def _load(place: str, config: str | None) -> Any:
         raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
     else:
         saved = False
+    files = _parquet_by_split(folder.absolute()) if folder.is_dir() and not saved and config is None else None
     # An absolute one is no name on the Hub.
     where = os.path.abspath(place) if folder.is_dir() else place
     loud = datasets.logging.get_verbosity()
     try:
         # What it logs as an error it raises as well.
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-        return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config)
+        return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config, data_files=files)
     # The library raises nearly anything: of a network, of a cache, of files.
     except Exception as error:
         # Of an error while it converts files it says no more than that there was one; the cause says which.
@@ -165,13 +168,24 @@ def _shortened(said: str) -> str:
 
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
     if not isinstance(loaded, Mapping):
-        split = str(getattr(loaded, "split", None))
-        return {split if split in SPLIT_FOLDERS else "test": loaded}, ()
-    others = tuple(Unreadable(f"{place}:{split}", "not a split") for split in loaded if split not in SPLIT_FOLDERS)
-    parts = {split: part for split, part in loaded.items() if split in SPLIT_FOLDERS}
-    if not parts:
-        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLIT_FOLDERS)})")
-    return parts, others
+        return {split_called(str(getattr(loaded, "split", None))) or "test": loaded}, ()
+    named = splits_among(map(str, loaded), f"hf:{place}")
+    if not named:
+        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLITS)})")
+    others = tuple(Unreadable(f"{place}:{name}", "not a split") for name in loaded if name not in named.values())
+    return {split: loaded[name] for split, name in named.items()}, others
+
+
+def _parquet_by_split(folder: Path) -> dict[str, list[str]] | None:
+    """Split -> the Parquet files in a folder and those in it; None where its README.md says which they are.
+
+    `datasets` would take one file's word for all, and leave the others out.
+    """
+    card = folder / "README.md"
+    if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
+        return None
+    files = [str(file) for pattern in ("*.parquet", "*/*.parquet") for file in folder.glob(pattern)]
+    return files_by_split(sorted(files, key=natural_order), "train")
 
 
 def _column(place: str, table: Any, kind: str, asked: str | None) -> str:

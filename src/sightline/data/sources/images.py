@@ -9,7 +9,9 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import IMAGE_SUFFIXES, SPLIT_FOLDERS, images_below, stamp_of
+from sightline.data.folders import entries_of, folders_in
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
+from sightline.data.splits import splits_among
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError
 from sightline.targets import Target
@@ -38,26 +40,24 @@ class Images(StoredImages):
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
         self.task, self.classes = "images", ()
-        folders = {one: root / one for one in SPLIT_FOLDERS if (root / one).is_dir()} or {"train": root}
-        if root not in folders.values():
-            others = sorted(one for one in root.iterdir() if one.name not in folders)
-            skipped += [Unreadable(str(one), "not a split") for one in others]
+        found = splits_among(folders_in(root), root)
+        self._places = folders = {split: root / name for split, name in found.items()} or {"train": root}
+        if found:
+            others = [one for one in entries_of(root) if one.name not in found.values()]
+            skipped += [Unreadable(one.path, "not a split") for one in others]
         paths, names, stamps = list[str](), list[str](), list[tuple[int, int, int]]()
         rows: dict[str, np.ndarray] = {}
         for split, folder in folders.items():
-            found = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
-            if not found:
+            images = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
+            if not images:
                 raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-            rows[split] = np.arange(len(paths), len(paths) + len(found))
-            paths += [entry.path for entry in found]
-            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in found]
-            stamps += [stamp_of(entry) for entry in found]
+            rows[split] = np.arange(len(paths), len(paths) + len(images))
+            paths += [entry.path for entry in images]
+            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in images]
+            stamps += [stamp_of(entry) for entry in images]
         super().__init__(root, FileListing(names, paths, np.array(stamps, np.int64)), rows, roles(rows))
         self.skipped = tuple(skipped)
         self._leave_out_twins()
 
     def target_of(self, row: int, size: tuple[int, int]) -> Target:
         return Target()
-
-    def _place(self, folder: str) -> Path:
-        return self.root / folder if (self.root / folder).is_dir() else self.root

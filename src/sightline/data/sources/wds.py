@@ -15,11 +15,13 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS, natural_order
-from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, numbered, options_of, split_in
+from sightline.data.folders import folders_in
+from sightline.data.image_list import natural_order
+from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, numbered, options_of
 from sightline.data.paired import names_in
 from sightline.data.shard_images import InShards
 from sightline.data.shards import Shard, Wanted, read_shards
+from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.errors import InputError
 
 _OPTIONS = ("image", "label", "streaming")
@@ -38,12 +40,12 @@ class WebDataset(LabelledImages):
     `classes.txt` or `classnames.txt` beside the shards says, one a line; else by their numbers, up to the highest that
     is trained on.
 
-    The split is the folder of a shard (`DIR/train/0.tar`) or a word of its name (`train-0.tar`, `pets-val-0.tar`), and
-    is called as `imagefolder` calls it; shards without any are one split, `test`. Archives are plain: in a compressed
-    one nothing can be sought. The members are listed once, which is remembered, and asked for again where a shard's
-    size or times changed; images are then read where they begin: passes are exact, the shuffle is of all images, and a
-    run goes on where it was. A sample without an image or a label, with two, or of a shard that was cut off, is an
-    image that cannot be read.
+    The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
+    shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. Archives
+    are plain: in a compressed one nothing can be sought. The members are listed once, which is remembered, and asked
+    for again where a shard's size or times changed; images are then read where they begin: passes are exact, the
+    shuffle is of all images, and a run goes on where it was. A sample without an image or a label, with two, or of a
+    shard that was cut off, is an image that cannot be read.
     """
 
     name: ClassVar[str] = "wds"
@@ -64,7 +66,8 @@ class WebDataset(LabelledImages):
         found = _find(shards)
         root = _root(shards, found)
         self._argument = argument
-        parts, self.skipped = _by_split(found)
+        parts = files_by_split(found, "test")
+        self.skipped = tuple(Unreadable(path, "not a split") for path in _other_folders(shards))
         wanted = Wanted(options.get("image"), options.get("label"))
         listed = read_shards([path for paths in parts.values() for path in paths], wanted, self._place_of(root, "tar"))
         self.skipped += tuple(one for shard in listed for one in shard.passed_over())
@@ -105,13 +108,17 @@ class WebDataset(LabelledImages):
             return ()
 
     def _hint(self, split: str) -> str:
-        return "; to train, call shards train-0000.tar" if split == "train" else ""
+        if split != "train":
+            return ""
+        names = map(os.path.basename, _find(options_of(self._argument, _OPTIONS)[0]))
+        unnamed = [f" (of {name} no word is a split's)" for name in names if split_in(name) is None]
+        return f"; to train, call shards train-0000.tar, all of them{''.join(unnamed[:1])}"
 
 
 def _find(shards: str) -> list[str]:
     """The archives that are meant, in natural order."""
     if os.path.isdir(shards):
-        inside = [path for name in SPLIT_FOLDERS if os.path.isdir(path := os.path.join(shards, name))]
+        inside = [os.path.join(shards, name) for name in folders_in(shards) if split_called(name)]
         files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
         found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
         if not found:
@@ -135,6 +142,13 @@ def _find(shards: str) -> list[str]:
             f"compressed already)"
         )
     return sorted(dict.fromkeys(found), key=natural_order)
+
+
+def _other_folders(shards: str) -> list[str]:
+    """Folders with archives in them, in the folder that is meant, which are no split's."""
+    names = folders_in(shards) if os.path.isdir(shards) else []
+    others = [os.path.join(shards, name) for name in names if split_called(name) is None]
+    return [folder for folder in others if glob.glob(os.path.join(glob.escape(folder), "*.tar"))]
 
 
 def _expanded(word: str) -> Iterator[str]:
@@ -163,21 +177,7 @@ def _root(shards: str, found: list[str]) -> Path:
         return Path(shards)
     folders = {os.path.dirname(path) or os.curdir for path in found}
     root = Path(os.path.commonpath(folders))
-    return root.parent if root.name in SPLIT_FOLDERS else root
-
-
-def _by_split(found: list[str]) -> tuple[dict[str, list[str]], tuple[Unreadable, ...]]:
-    """Split -> its shards, and those that are of none while others are of one."""
-    parts: dict[str | None, list[str]] = {}
-    for path in found:
-        folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-        split = split_in(os.path.basename(path)) or (folder if folder in SPLIT_FOLDERS else None)
-        parts.setdefault(split, []).append(path)
-    known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts}
-    unknown = parts.get(None, [])
-    if not known:
-        return {"test": unknown}, ()
-    return known, tuple(Unreadable(path, "not of a split") for path in unknown)
+    return root.parent if split_called(root.name) else root
 
 
 def _listing(root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...]) -> FileListing:
