@@ -10,12 +10,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import NO_CLASS
+from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError, UnreadableDataError, choose
-from sightline.targets import Label
+from sightline.targets import Label, Target
 
+BAD_LABEL = -2
+"""The label of an image whose label cannot be read, or is none of the classes."""
 MOST_CLASSES = 1 << 20
 """A label beyond is no number of a class."""
 
@@ -23,8 +26,9 @@ MOST_CLASSES = 1 << 20
 class LabelledImages(StoredImages):
     """Images of one class each.
 
-    An image whose label cannot be read, or is none of the classes, is one that cannot be read. What `train` holds too
-    is left out of the splits that measure. `train` shows random parts of the images (`train_crop`), the others their
+    An image whose label cannot be read, or is none of the classes, is one that cannot be read. A split none of whose
+    images has a label, as a test set whose labels are withheld, is not measured. What `train` holds too is left out of
+    the splits that measure. `train` shows random parts of the images (`train_crop`), the others their
     centre (`eval_crop`).
 
     Attributes:
@@ -45,7 +49,7 @@ class LabelledImages(StoredImages):
 
         Args:
             root: the folder.
-            labels: of each row.
+            labels: of each row; `NO_LABEL` where it has none.
             faults: row -> why its label cannot be read.
 
         Raises:
@@ -55,25 +59,35 @@ class LabelledImages(StoredImages):
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
         if not self.classes:
             first = min(self._faults, default=0)
-            said = self._faults.get(first, f"label {labels[first]} is no number of a class")
+            said = self._faults.get(first, "no label")
             raise UnreadableDataError(f"{listing.paths[first]}: {said}; no label of {root} can be read")
         folders = np.array(listing.splits)
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
             raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        super().__init__(root, listing, rows, roles(rows))
+        absent = np.asarray(labels) == NO_LABEL
+        without = [folder for folder, own in rows.items() if folder != "train" and absent[own].all()]
+        self.unlabelled = frozenset(without if len(without) < len(rows) else ())
+        super().__init__(root, listing, rows, roles(folder for folder in rows if folder not in self.unlabelled))
+        for folder in self.unlabelled:
+            instead = self._folder_of.get("test")
+            measured = f"; {instead} is the test" if folder == "test" and instead else ""
+            reason = f"no labels, so it is not measured{measured}"
+            self.skipped = (Unreadable(str(self._place(folder)), reason), *self.skipped)
         self._leave_out_twins()
 
     def counted_as(self, row: int) -> str:
         """As `StoredImages.counted_as`."""
-        return self.classes[self.labels[row]]
+        return "no label" if self.listing.splits[row] in self.unlabelled else self.classes[self.labels[row]]
 
     def header_fault(self, row: int) -> str | None:
         """As `StoredImages.header_fault`; what is wrong with its label is the image's too."""
         return super().header_fault(row) or self._label_fault(row)
 
     def _label_fault(self, row: int) -> str | None:
+        if self.listing.splits[row] in self.unlabelled:
+            return None
         if row in self._faults:
             return self._faults[row]
         if 0 <= self.labels[row] < len(self.classes):
@@ -81,10 +95,10 @@ class LabelledImages(StoredImages):
         last = len(self.classes) - 1
         return f"label {self.labels[row]} is none of the {last + 1} classes (expected: 0 to {last})"
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Label:
+    def target_of(self, row: int, size: tuple[int, int]) -> Target:
         if (reason := self._label_fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
-        return Label(self.labels[row])
+        return Target() if self.labels[row] == NO_LABEL else Label(self.labels[row])
 
     def rows_of(self, split: str) -> list[int]:
         """The row of the listing of each image of a split, in the order of the indices."""
@@ -111,6 +125,38 @@ def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:
     trained = labels[splits == "train"] if "train" in splits else labels
     known = trained[(trained >= 0) & (trained < MOST_CLASSES)]
     return tuple(map(str, range(int(known.max(initial=-1)) + 1)))
+
+
+def spoken(
+    words: Sequence[str | None], splits: np.ndarray, where: str, names: Sequence[str] = ()
+) -> tuple[tuple[str, ...], np.ndarray, dict[int, str]]:
+    """The classes that are called by words, and the label of each image.
+
+    Args:
+        words: of each image; None where it has none.
+        splits: the split of each.
+        where: what says the words, for messages.
+        names: of the classes; else the words of `train`, or of all splits where there is none, by code points.
+
+    Returns:
+        The names of the classes, int64 labels, and row -> why it has none of them.
+
+    Raises:
+        InputError: there are more words than half of the images: they are no labels.
+    """
+    within = (splits == "train") | ("train" not in splits)
+    trained = [word for word, counts in zip(words, within.tolist(), strict=True) if counts and word is not None]
+    classes = tuple(names or sorted(set(trained)))
+    if not names and 2 * len(classes) > len(trained):
+        raise InputError(
+            f"{where}: {len(classes)} words for {len(trained)} images are no labels (expected: at most half as many; "
+            "label=NAME chooses another)"
+        )
+    numbers = {word: number for number, word in enumerate(classes)} | {None: NO_LABEL}
+    shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+    unknown = {row: f"label {word!r} is none of the {len(classes)} classes ({shown})"
+               for row, word in enumerate(words) if word not in numbers}  # fmt: skip
+    return classes, np.array([numbers.get(word, BAD_LABEL) for word in words], np.int64), unknown
 
 
 def class_part(classes: Sequence[str], label: int) -> str:

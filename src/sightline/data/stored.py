@@ -41,12 +41,14 @@ class StoredImages(Source):
             the folder of their split; images: the rows of all images among them.
         max_pixels: of the largest image that is read.
         cleaned: whether what stands in two splits was left out of one.
+        unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
     transform: ImageTransform
     reduced: ClassVar[bool] = False
     cleaned: bool = False
+    unlabelled: frozenset[str] = frozenset()
     _places: Mapping[str, Path] = {}
 
     def __init__(self, root: Path, listing: FileListing, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
@@ -113,7 +115,8 @@ class StoredImages(Source):
         self.cleaned = True
         paths, folders = self.listing.paths, self.listing.splits
         twins: dict[int, int] = {}
-        for group in self.listing.twins(across=True, rows=self.images):
+        measured = [row for row in self.images if folders[row] not in self.unlabelled]
+        for group in self.listing.twins(across=True, rows=measured):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
@@ -140,7 +143,8 @@ class StoredImages(Source):
         if split not in self._folder_of:
             split = next((one for one in self._folder_of if is_same_split(one, split)), split)
         if split not in self._folder_of:
-            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{self._hint(split)}")
+            hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
+            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{hint}")
         return self._folder_of[split]
 
     def length(self, split: str) -> int:

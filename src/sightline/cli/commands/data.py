@@ -100,8 +100,8 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
 
     from sightline.reports.tables import print_bars, print_table
 
-    classes = list(next(iter(found.counts.values())))
-    rows = [(name, *(found.counts[split][name] for split in found.counts)) for name in classes]
+    classes = list(dict.fromkeys(name for counts in found.counts.values() for name in counts))
+    rows = [(name, *(counts.get(name, 0) for counts in found.counts.values())) for name in classes]
     if len(rows) > _SHOWN:
         by_count = sorted(rows, key=lambda row: row[1])
         rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
@@ -112,7 +112,7 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     if len(classes) > 1:
         extremes = f"; {most} has {counts[most]:,} images, {least} {counts[least]:,}"
         each = f" of {_counted(counts[most], 'image')} each"
-        print(f"\n{first}: {len(classes)} classes{each if counts[most] == counts[least] else extremes}")
+        print(f"\n{first}: {len(counts)} classes{each if counts[most] == counts[least] else extremes}")
     if len(found.sizes):
         sides = np.sqrt(found.sizes.prod(axis=1))
         print("\nside in pixels (root of width x height), from {} to {}".format(*_extremes(found)))

@@ -14,8 +14,8 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import natural_order, stamp_of
-from sightline.data.labelled import LabelledImages, class_part, numbered, options_of
+from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
+from sightline.data.labelled import LabelledImages, class_part, numbered, options_of, spoken
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
@@ -27,7 +27,6 @@ _STREAMING = (
     "set by index, without streaming)"
 )
 _TABLES = (".arrow", ".parquet")
-NO_LABEL = -1
 
 
 class HuggingFace(LabelledImages):
@@ -36,9 +35,10 @@ class HuggingFace(LabelledImages):
 
     The image is the only column of images, the label the only one of classes (`ClassLabel`); `hf:DIR,image=a,label=b`
     names others: an image may also be a column of bytes, a label one of whole numbers, whose classes are called by
-    them. `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls
-    them: `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but
-    as files are. A row without an image or a label is one that cannot be read.
+    them, of words (`spoken`), or of true and false. Such a column needs no naming where it is called label.
+    `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls them:
+    `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but as
+    files are. A row without an image or a label is one that cannot be read.
     """
 
     name: ClassVar[str] = "hf"
@@ -73,18 +73,25 @@ class HuggingFace(LabelledImages):
         self._columns = image, label = _column(place, first, "image", image), _column(place, first, "label", label)
         tables = {}
         for split, part in known.items():
-            if missing := [one for one in self._columns if one not in part.column_names]:
+            # Where labels are withheld the column may be, too.
+            missing = [one for one in self._columns if one not in part.column_names]
+            if missing and (split == "train" or image in missing):
                 raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
             tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
-        columns = {split: _labels(table, label) for split, table in tables.items()}
-        labels = np.concatenate([numbers for numbers, _ in columns.values()])
-        empty = np.concatenate([there for _, there in columns.values()])
         splits = np.repeat(list(tables), [len(table) for table in tables.values()])
-        names = _class_names(place, known, label)
-        classes = names or numbered(labels, splits)
+        of_words = _is_of_words(first.features[label])
+        said = [_labels(table, label, of_words) for table in tables.values()]
+        if of_words:
+            words = [word for column in said for word in column]
+            classes, labels, faults = spoken(words, splits, f"hf:{place}: column {label}")
+            empty = [row for row, word in enumerate(words) if word is None]
+        else:
+            labels = np.concatenate([np.nan_to_num(column, nan=NO_LABEL).astype(np.int64) for column in said])
+            classes, faults = _class_names(place, known, label) or numbered(labels, splits), {}
+            empty = np.flatnonzero(np.concatenate([np.isnan(column) for column in said])).tolist()
+        faults |= dict.fromkeys(empty, f"no label in column {label}")
         listing = _listing(place, tables, image, labels.tolist(), classes)
-        faults = dict.fromkeys(np.flatnonzero(empty).tolist(), f"no label in column {label}")
         super().__init__(Path(place), classes, listing, labels.tolist(), faults)
 
     @property
@@ -200,7 +207,11 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
     else:
         own = [name for name, found in stored.items() if found == "ClassLabel"]
         others = [name for name in features if re.fullmatch(r"u?int\d+", dtype[name]) and name not in own]
-        expected = "a column of ClassLabel, or of whole numbers"
+        others += [name for name in features if _is_of_words(features[name])]
+        # One that says what it is needs not be named.
+        called = [name for name in others if name.lower() == "label"]
+        own = own or (called if len(called) == 1 else [])
+        expected = "a column of ClassLabel, of whole numbers, of words or of true and false"
     if asked is None:
         if len(own) == 1:
             return own[0]
@@ -220,7 +231,9 @@ def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str
     Raises:
         InputError: another table calls one of them otherwise.
     """
-    (first, names), *others = ((split, getattr(one.features[label], "names", None)) for split, one in tables.items())
+    (first, names), *others = (
+        (split, getattr(one.features[label], "names", None)) for split, one in tables.items() if label in one.features
+    )
     for split, called in others:
         for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
             if one != other:
@@ -236,13 +249,20 @@ def _has_bytes(feature: Any) -> bool:
     return isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
 
 
-def _labels(table: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """int64 labels of a table's rows, and bool, whether there is none."""
+def _is_of_words(feature: Any) -> bool:
+    """Whether a column says classes by words: text, or true and false."""
+    return str(getattr(feature, "dtype", "")) in ("string", "large_string", "string_view", "bool")
+
+
+def _labels(table: Any, column: str, of_words: bool) -> Any:
+    """Of a table's rows their numbers, float64, nan where there is none; or their words, None where there is none."""
     import pyarrow as pa
 
-    values = table.data.column(column)
-    numbers = values.cast(pa.int64(), safe=False).fill_null(NO_LABEL)
-    return numbers.to_numpy(), values.is_null().to_numpy()
+    absent = pa.nulls(len(table), pa.null())
+    values = table.data.column(column) if column in table.column_names else pa.chunked_array([absent])
+    if of_words:
+        return [(word or "").strip() or None for word in values.cast(pa.string()).to_pylist()]
+    return values.cast(pa.float64(), safe=False).to_numpy()
 
 
 def _listing(

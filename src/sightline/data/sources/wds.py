@@ -17,7 +17,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.folders import folders_in
 from sightline.data.image_list import natural_order
-from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, numbered, options_of
+from sightline.data.labelled import BAD_LABEL, MOST_CLASSES, LabelledImages, class_part, numbered, options_of, spoken
 from sightline.data.paired import names_in
 from sightline.data.shard_images import InShards
 from sightline.data.shards import Shard, Wanted, read_shards
@@ -36,9 +36,10 @@ class WebDataset(LabelledImages):
 
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
     number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
-    chooses others: NAME is the extension of a member with a number, or a field of `json`. The classes are called as
-    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by their numbers, up to the highest that
-    is trained on.
+    chooses others: NAME is the extension of a member with a number, or a field of `json`. What NAME names, and the
+    field `label`, may be words too, or true and false, where most labels are (`spoken`). The classes are called as
+    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by those words, or by their numbers, up
+    to the highest that is trained on.
 
     The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
     shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. Archives
@@ -69,7 +70,9 @@ class WebDataset(LabelledImages):
         parts = files_by_split(found, "test")
         self.skipped = tuple(Unreadable(path, "not a split") for path in _other_folders(shards))
         wanted = Wanted(options.get("image"), options.get("label"))
-        listed = read_shards([path for paths in parts.values() for path in paths], wanted, self._place_of(root, "tar"))
+        listed = read_shards(
+            [path for paths in parts.values() for path in paths], wanted, self._place_of(root, "labels")
+        )
         self.skipped += tuple(one for shard in listed for one in shard.passed_over())
         split_of = {path: split for split, paths in parts.items() for path in paths}
         labels = np.array(list(itertools.chain.from_iterable(shard.labels for shard in listed)), np.int64)
@@ -77,11 +80,16 @@ class WebDataset(LabelledImages):
             raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
         splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
         file = next((root / name for name in _CLASSES if os.path.lexists(root / name)), None)
-        if file is not None:
-            classes = names_in(file, "the name of a class a line", MOST_CLASSES)
-        else:
-            classes = numbered(labels, splits)
-        super().__init__(root, classes, _listing(root, listed, split_of, classes), labels.tolist(), _unlabelled(listed))
+        classes = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
+        faults, bad = _faults(listed), labels == BAD_LABEL
+        if (labels < BAD_LABEL).sum() > (labels >= 0).sum():
+            words = [word for shard in listed for word in shard.said()]
+            classes, labels, unknown = spoken(words, splits, f"wds:{argument}", classes)
+            faults = {row: reason for row, reason in faults.items() if labels[row] < 0} | unknown
+            labels[bad] = BAD_LABEL
+        labels = np.maximum(labels, BAD_LABEL)
+        classes = classes or numbered(labels, splits)
+        super().__init__(root, classes, _listing(root, listed, split_of, classes, labels), labels.tolist(), faults)
 
     def _place_of(self, root: Path, what: str) -> Path:
         # A name of no file; other options see other things in the same shards.
@@ -180,21 +188,25 @@ def _root(shards: str, found: list[str]) -> Path:
     return root.parent if split_called(root.name) else root
 
 
-def _listing(root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...]) -> FileListing:
+def _listing(
+    root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...], labels: np.ndarray
+) -> FileListing:
     names, paths, stamps = [], [], []
+    told = iter(labels.tolist())
     for shard in shards:
         split, where = split_of[shard.path], os.path.relpath(shard.path, root)
-        for name, size, label in zip(shard.names, shard.sizes, shard.labels, strict=True):
-            names.append(f"{split}/{class_part(classes, label)}/{where}:{name}")
+        for name, size in zip(shard.names, shard.sizes, strict=True):
+            names.append(f"{split}/{class_part(classes, next(told))}/{where}:{name}")
             paths.append(f"{shard.path}:{name}")
             stamps.append((size, *shard.stamp[1:]))
     return FileListing(names, paths, np.array(stamps, np.int64), InShards(shards))
 
 
-def _unlabelled(shards: list[Shard]) -> dict[int, str]:
+def _faults(shards: list[Shard]) -> dict[int, str]:
+    """Row -> why its label, or its image, cannot be read."""
     starts = itertools.accumulate((len(shard.names) for shard in shards), initial=0)
     return {
         start + row: reason
         for shard, start in zip(shards, starts, strict=False)
-        for row, reason in shard.unlabelled.items()
+        for row, reason in (shard.lost | shard.unlabelled).items()
     }
