@@ -54,11 +54,11 @@ def test_found_34_each_line_can_be_pasted(cli, tmp_path, monkeypatch):
 def test_what_was_trained_is_never_offered_to_be_trained_over(tmp_path):
     """`train --overwrite` would delete it."""
     run = tmp_path / "runs" / "digits"
-    assert next_step.to_new_run(run) == ("--out", str(run))
+    assert next_step.free(run) == run
     run.mkdir(parents=True)
-    assert next_step.to_new_run(run) == ("--out", f"{run}_2")
+    assert next_step.free(run) == run.with_name("digits_2")
     run.with_name("digits_2").mkdir()
-    assert next_step.to_new_run(run) == ("--out", f"{run}_3")
+    assert next_step.free(run) == run.with_name("digits_3")
 
 
 def test_no_export_is_offered_of_what_is_not_exported(cli, tmp_path):
@@ -134,7 +134,9 @@ def test_the_packed_training_and_the_comparison_are_offered(cli, tmp_path, monke
     assert cli(*following(out), *short, "--resolution", "16")[0] == 0
     code, out, err = cli("evaluate", "runs/my pictures", "--resolutions", "16")
     assert code == 0, err
-    assert others(out, "train packed, each at its own aspect") == [*packed[:-2], "--images", "8", *packed[-2:]]
+    asked = 'packing={"tokens": 640, "resolutions": [8, 16]}'
+    same = ["train", "--config", "runs/my pictures/config.yaml", "--set", asked, *packed[-2:]]
+    assert others(out, "train packed, each at its own aspect") == same
     native = others(out, "each at its own size")
     assert native == ["evaluate", "runs/my pictures", "--resolutions", "native"]
     code, out, err = cli(*native)

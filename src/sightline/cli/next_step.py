@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import shlex
 import shutil
 import sys
@@ -106,10 +107,8 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         if not any(isinstance(one, View) and one.kind == "native" for one in shown):
             given = ("--data", data) if data else ()
             print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
-        if run.config.get("packing") is None and run.data == run.config.get("data") and not packed.exists():
-            rest = run.skip_unreadable, run.max_pixels, run.config.get("images")
-            words = to_train(run.data, packed, *rest, recipe=PACKED)
-            print(f"or train packed, each at its own aspect: {command(*words)}")
+        if run.data == run.config.get("data") and not packed.exists() and (words := _to_train_packed(run, home)):
+            print(f"or train packed, each at its own aspect: {command(*words, '--out', packed)}")
     cascade = beside(home, "_cascade")
     if task_class(run.model.config.task).confidence is Task.confidence:
         # A cascade asks how sure a model is of its one answer.
@@ -118,6 +117,24 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         say_report(run)
     else:
         say_next("cascade", run.path, data, *writing("--out", cascade))
+
+
+def _to_train_packed(run: Run, home: Path) -> tuple[object, ...]:
+    """The words that train the same model as long, on images at their own aspect up to the size that it saw; none
+    where that is not offered."""
+    from sightline.cli.config import check_config
+    from sightline.recipes.folders import packing_up_to
+    from sightline.training.config import TrainConfig
+
+    if not (home / CONFIG).exists() or run.model.config.architecture != "vit" or run.config.get("packing") is not None:
+        return ()
+    packing = packing_up_to(run.side, run.model.config.patch_size, run.config["batch_size"])
+    asked = {"tokens": packing.tokens, "resolutions": list(packing.resolutions or ())}
+    try:
+        check_config(TrainConfig, {**run.config, "packing": asked})
+    except InputError:
+        return ()
+    return "train", "--config", home / CONFIG, "--set", f"packing={json.dumps(asked)}"
 
 
 def say_report(run: Run) -> None:
@@ -134,10 +151,10 @@ def writing(option: str, out: Path) -> tuple[str, ...]:
     return (option, str(out), *(("--overwrite",) if out.exists() else ()))
 
 
-def to_new_run(out: Path) -> tuple[str, ...]:
-    """The words for a run to train: under the next free name, since what was trained is not made again in minutes."""
+def free(out: Path) -> Path:
+    """The next free name for a run to train, since what was trained is not made again in minutes."""
     names = itertools.chain([out], (out.with_name(f"{out.name}_{number}") for number in itertools.count(2)))
-    return "--out", str(next(one for one in names if not one.exists()))
+    return next(one for one in names if not one.exists())
 
 
 def run_of(model: str | Path) -> Path:
@@ -210,7 +227,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        say_next("train", "--data", _labelled(model), "--init-from", model, *to_new_run(tuned), stream=stream)
+        say_next("train", "--data", _labelled(model), "--init-from", model, "--out", free(tuned), stream=stream)
         return
     if record and never_exported(config_of(record)):
         return
