@@ -8,7 +8,6 @@ import shutil
 import pytest
 
 import sightline
-from sightline.cli.yaml_text import read_yaml
 from tests.clips import make
 from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc
 from tests.data.three_kinds import images, saved, shards
@@ -76,24 +75,18 @@ def test_pack_stats_names_a_training_that_is_taken(cli, tmp_path, monkeypatch):
     assert code == 0, err
 
 
-def test_a_packed_training_is_offered_of_the_same_model(cli, tmp_path, monkeypatch):
+def test_no_training_of_another_model_is_offered(cli, tmp_path, monkeypatch):
+    """The recipe of packed images has a model, sizes and a length of its own."""
     monkeypatch.chdir(tmp_path)
-    data = pictures(tmp_path / "data")
     words = ["--model", "vit_micro_patch4", "--encoding", "rope_axial", "--resolution", "16", "--images", "12"]
-    words += ["--set", "model_options.depth=1", "--set", "batch_size=4", "--seed", "3", "--threads", "1"]
-    code, _, err = cli("train", "--data", data, *words, "--out", "mine")
+    words += ["--set", "model_options.depth=1", "--threads", "1"]
+    code, _, err = cli("train", "--data", pictures(tmp_path / "data"), *words, "--out", "mine")
     assert code == 0, err
     code, out, err = cli("evaluate", "mine", "--resolutions", "16")
     assert code == 0, err
-    [packed] = [words for words in printed(out) if "packing" in shlex.join(words)]
-    code, _, err = cli(*packed, "--threads", "1")
-    assert code == 0, err
-    before, now = (read_yaml(tmp_path / run / "config.yaml") for run in ("mine", "mine_packed"))
-    assert now.pop("packing")["resolutions"] == [8, 16]
-    assert before.pop("packing") is None
-    assert now == before
-    assert "train packed" not in cli("evaluate", "mine_packed", "--resolutions", "16")[1]
-    sightline.save_model(sightline.load_model("mine"), tmp_path / "alone")
-    code, out, err = cli("evaluate", "alone", "--data", data, "--resolutions", "16")
-    assert code == 0, err
-    assert "packing" not in out
+    native, cascade = printed(out)
+    assert native == ["evaluate", "mine", "--resolutions", "native"]
+    assert cascade[:2] == ["cascade", "mine"]
+    for words in (native, [*cascade, "--tokens", "4,9"]):
+        code, out, err = cli(*words)
+        assert code == 0, err

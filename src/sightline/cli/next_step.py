@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import json
 import shlex
 import shutil
 import sys
@@ -92,7 +91,7 @@ def command(*words: object) -> str:
 
 
 def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *, again: bool) -> None:
-    """After an evaluation: the other ways to measure and train on a folder; the cascade, or the report behind it.
+    """After an evaluation: another way to measure on a folder; the cascade, or the report behind it.
 
     Args:
         data: as it was given; shown: at which sizes and views.
@@ -101,15 +100,10 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
     from sightline.recipes import is_for
     from sightline.tasks.base import Task, task_class
 
-    home = run_of(run.path)
-    packed = beside(home, PACKED_ENDING)
-    if is_for(PACKED, run.data):
-        if not any(isinstance(one, View) and one.kind == "native" for one in shown):
-            given = ("--data", data) if data else ()
-            print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
-        if run.data == run.config.get("data") and not packed.exists() and (words := _to_train_packed(run, home)):
-            print(f"or train packed, each at its own aspect: {command(*words, '--out', packed)}")
-    cascade = beside(home, "_cascade")
+    if is_for(PACKED, run.data) and not any(isinstance(one, View) and one.kind == "native" for one in shown):
+        given = ("--data", data) if data else ()
+        print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
+    cascade = beside(run_of(run.path), "_cascade")
     if task_class(run.model.config.task).confidence is Task.confidence:
         # A cascade asks how sure a model is of its one answer.
         say_report(run)
@@ -117,24 +111,6 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
         say_report(run)
     else:
         say_next("cascade", run.path, data, *writing("--out", cascade))
-
-
-def _to_train_packed(run: Run, home: Path) -> tuple[object, ...]:
-    """The words that train the same model as long, on images at their own aspect up to the size that it saw; none
-    where that is not offered."""
-    from sightline.cli.config import check_config
-    from sightline.recipes.folders import packing_up_to
-    from sightline.training.config import TrainConfig
-
-    if not (home / CONFIG).exists() or run.model.config.architecture != "vit" or run.config.get("packing") is not None:
-        return ()
-    packing = packing_up_to(run.side, run.model.config.patch_size, run.config["batch_size"])
-    asked = {"tokens": packing.tokens, "resolutions": list(packing.resolutions or ())}
-    try:
-        check_config(TrainConfig, {**run.config, "packing": asked})
-    except InputError:
-        return ()
-    return "train", "--config", home / CONFIG, "--set", f"packing={json.dumps(asked)}"
 
 
 def say_report(run: Run) -> None:

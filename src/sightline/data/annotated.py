@@ -103,7 +103,7 @@ class AnnotatedImages(StoredImages):
             return None
         here, there = (f"{height} x {width}" for height, width in (size, said.sizes[number]))
         turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
-        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says{turned})"
+        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
 
     def target_of(self, row: int, size: tuple[int, int]) -> Objects:
         if (reason := self._fault(row, size)) is not None:

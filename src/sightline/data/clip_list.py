@@ -15,6 +15,7 @@ from sightline.data.image_list import (
     Example,
     Listed,
     check_stdin,
+    found_below,
     holds_images,
     list_images,
     matches,
@@ -127,19 +128,8 @@ def _matched(paths: Collection[str], skipped: list[Unreadable]) -> list[str | Un
 
 
 def _clips_in(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
-    closed: list[OSError] = []
-    clips: dict[str, str | Unreadable] = {}
-    named_so: list[str] = []
-    for parent, folders, files in walk(folder, skipped, closed):
-        named_so += [entry.path for entry in folders if is_frame(entry.name)]
-        images = [entry.path for entry in files if is_frame(entry.name)]
-        skipped += [Unreadable(entry.path, "unknown extension") for entry in files if not is_frame(entry.name)]
+    def clips(place: str, images: list[str]) -> list[str]:
         moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
-        found = moving if len(moving) == len(images) else [parent]
-        clips |= {path: path for path in found}
-    for path in named_so:
-        if not any(clip.startswith((os.path.join(path, ""), path)) for clip in clips):
-            clips[path] = Unreadable(path, "a folder, not an image file")
-    for error in closed:
-        clips[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
-    return [clips[path] for path in sorted(clips, key=natural_order)]
+        return moving if len(moving) == len(images) else [place]
+
+    return found_below(folder, skipped, clips)

@@ -17,7 +17,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.encoded import Encoded
 from sightline.data.file_listing import FileListing
 from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
-from sightline.data.splits import split_called, splits_among
+from sightline.data.splits import split_called, split_folders
 from sightline.errors import InputError
 from sightline.reading import ROWS
 
@@ -70,7 +70,11 @@ def _images_of(word: str, stdin: BinaryIO | None, skipped: list[Unreadable]) -> 
     if images := images_of_set(word, skipped):
         return images
     if os.path.isdir(word):
-        return _below(word, skipped)
+        if not (below := found_below(word, skipped)):
+            raise InputError(
+                f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
+            )
+        return below
     if (found := matches(word)) is not None:
         files = [path for path in found if not os.path.isdir(path)]
         if not files:
@@ -118,21 +122,28 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def _below(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
+def found_below(
+    folder: str, skipped: list[Unreadable], chosen: Callable[[str, list[str]], list[str]] = lambda _, images: images
+) -> list[str | Unreadable]:
+    """What a folder and those below it hold, in natural order, and in their place those that cannot be read.
+
+    Args:
+        skipped: what is passed over is added.
+        chosen: given a folder and the images in it: what is taken of them; all unless given.
+    """
     closed: list[OSError] = []
     found: dict[str, str | Unreadable] = {}
     named_so: list[str] = []
-    for _, folders, files in walk(folder, skipped, closed):
-        found |= {entry.path: entry.path for entry in _ending(files, IMAGE_SUFFIXES, skipped)}
+    for place, folders, files in walk(folder, skipped, closed):
+        images = [entry.path for entry in _ending(files, IMAGE_SUFFIXES, skipped)]
+        found |= {path: path for path in chosen(place, images)}
         named_so += [entry.path for entry in _ending(folders, IMAGE_SUFFIXES)]
     for path in named_so:
         # With images in it, it is a folder like others.
-        if not any(image.startswith(os.path.join(path, "")) for image in found):
+        if not any(one.startswith((os.path.join(path, ""), path)) for one in found):
             found[path] = Unreadable(path, "a folder, not an image file")
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
-    if not found:
-        raise InputError(f"{folder}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
     return [found[path] for path in sorted(found, key=natural_order)]
 
 
@@ -199,7 +210,8 @@ def scan(
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
     below, holds = below or images_below, holds or holds_images
-    splits, skipped = _split_folders(root, holds)
+    skipped: list[Unreadable] = []
+    splits = _class_folders(root, holds, skipped)
     found: dict[str, dict[str, list[Example]]] = {}
     for split, folder in splits.items():
         part = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
@@ -235,21 +247,15 @@ def scan(
         for name, entries in part.items():
             above = len(str(splits[split] if name == NO_CLASS else splits[split] / name))
             listed += [
-                (
-                    entry.path,
-                    f"{split}/{name}{entry.path[above:]}",
-                    labels[name],
-                    entry.stamp if isinstance(entry, Listed) else stamp_of(entry),
-                )
-                for entry in entries
+                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], stamp_of(entry)) for entry in entries
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
     return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
 
 
-def _split_folders(root: Path, holds: Callable[[Path], bool]) -> tuple[dict[str, Path], list[Unreadable]]:
-    """Split -> its folder, and what is in none; `test` is the whole where class folders stand in it directly.
+def _class_folders(root: Path, holds: Callable[[Path], bool], skipped: list[Unreadable]) -> dict[str, Path]:
+    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly.
 
     A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
     that do, is a class.
@@ -259,22 +265,16 @@ def _split_folders(root: Path, holds: Callable[[Path], bool]) -> tuple[dict[str,
     """
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
-    others = [name for name in names if name not in known] if known else []
-    classes = [name for name in known if holds(root / name)] if any(holds(root / name) for name in others) else []
-    if (of_splits := [name for name in known if folders_in(root / name)]) and classes:
-        # A clip may be a folder, and stands in a class folder as that does in a split.
-        of_splits = [name for name in of_splits if name not in classes or holds is holds_images]
-        if of_splits:
-            raise InputError(
-                f"{root}: {of_splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, "
-                f"as the class folder {next(name for name in others if holds(root / name))} does (expected: splits "
-                f"that hold class folders, with {classes[0]} made one or moved away; or class folders alone, with "
-                f"{of_splits[0]} renamed)"
-            )
-    if classes or not known:
-        return {"test": root}, []
-    splits = {split: root / name for split, name in splits_among(known, root).items()}
-    return splits, [Unreadable(str(root / name), "not a split") for name in others]
+    flat = next((name for name in names if known and name not in known and holds(root / name)), None)
+    classes = [name for name in known if flat and holds(root / name)]
+    # A clip may be a folder, and stands in a class folder as that does in a split.
+    splits = [n for n in known if folders_in(root / n) and (n not in classes or holds is holds_images)]
+    if classes and splits:
+        raise InputError(
+            f"{root}: {splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, as the "
+            f"class {flat} does (expected: splits that hold class folders, or class folders alone; rename or move one)"
+        )
+    return {"test": root} if classes else split_folders(root, "test", skipped)
 
 
 def holds_images(folder: Path) -> bool:
@@ -285,8 +285,10 @@ def holds_images(folder: Path) -> bool:
     )
 
 
-def stamp_of(entry: Entry | Path) -> tuple[int, int, int]:
+def stamp_of(entry: Example | Path) -> tuple[int, int, int]:
     """What a `FileListing` keeps in `stamps`."""
+    if isinstance(entry, Listed):
+        return entry.stamp
     try:
         status = entry.stat()
     # The name of a table's image may be none for the system.
@@ -316,9 +318,8 @@ def images_below(
 
 def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[Entry]:
     """Those that end in one of `suffixes`; the others are added to `skipped`."""
-    found = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
-    if skipped is not None and len(found) < len(entries):
-        others = [entry for entry in entries if not entry.name.lower().endswith(suffixes)]
+    if skipped is not None:
+        others = (entry for entry in entries if not entry.name.lower().endswith(suffixes))
         kinds = {True: "unknown extension", False: "a link to what is not there"}
         skipped += [Unreadable(entry.path, kinds[os.path.exists(entry.path)]) for entry in others]
-    return found
+    return [entry for entry in entries if entry.name.lower().endswith(suffixes)]

@@ -115,48 +115,42 @@ class LabelledImages(StoredImages):
         return made
 
 
-def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:
-    """The names of classes that have none: "0" to the highest label of `train`, or of all splits where there is none.
+def understood(
+    said: Sequence[int | str], splits: np.ndarray, where: str, names: Sequence[str] = ()
+) -> tuple[tuple[str, ...], list[int], dict[int, str]]:
+    """The names of the classes, the label of each image, and row -> why its word is no class.
+
+    Where most labels are words, classes without names are called by those of `train`, or of all splits where there is
+    none, sorted by code point; else by their numbers, up to the highest.
 
     Args:
-        labels: int64, of each image; below 0, or `MOST_CLASSES` and more, where there is none.
+        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
         splits: the split of each.
-    """
-    trained = labels[splits == "train"] if "train" in splits else labels
-    known = trained[(trained >= 0) & (trained < MOST_CLASSES)]
-    return tuple(map(str, range(int(known.max(initial=-1)) + 1)))
-
-
-def spoken(
-    words: Sequence[str | None], splits: np.ndarray, where: str, names: Sequence[str] = ()
-) -> tuple[tuple[str, ...], np.ndarray, dict[int, str]]:
-    """The classes that are called by words, and the label of each image.
-
-    Args:
-        words: of each image; None where it has none.
-        splits: the split of each.
-        where: what says the words, for messages.
-        names: of the classes; else the words of `train`, or of all splits where there is none, by code points.
-
-    Returns:
-        The names of the classes, int64 labels, and row -> why it has none of them.
+        where: what says it, for messages.
+        names: of the classes, where they have some.
 
     Raises:
         InputError: there are more words than half of the images: they are no labels.
     """
-    within = (splits == "train") | ("train" not in splits)
-    trained = [word for word, counts in zip(words, within.tolist(), strict=True) if counts and word is not None]
-    classes = tuple(names or sorted(set(trained)))
+    within = ((splits == "train") | ("train" not in splits)).tolist()
+    trained = [one for one, counts in zip(said, within, strict=True) if counts and one not in (NO_LABEL, BAD_LABEL)]
+    if 2 * sum(isinstance(one, str) for one in trained) <= len(trained):
+        highest = max((one for one in trained if isinstance(one, int) and 0 <= one < MOST_CLASSES), default=-1)
+        classes = tuple(names or map(str, range(highest + 1)))
+        return classes, [BAD_LABEL if isinstance(one, str) else one for one in said], {}
+    classes = tuple(names or sorted(set(map(str, trained))))
     if not names and 2 * len(classes) > len(trained):
         raise InputError(
-            f"{where}: {len(classes)} words for {len(trained)} images are no labels (expected: at most half as many; "
-            "label=NAME chooses another)"
+            f"{where}: {len(classes)} words for {len(trained)} images are no labels (at most half as many)"
         )
-    numbers = {word: number for number, word in enumerate(classes)} | {None: NO_LABEL}
-    shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-    unknown = {row: f"label {word!r} is none of the {len(classes)} classes ({shown})"
-               for row, word in enumerate(words) if word not in numbers}  # fmt: skip
-    return classes, np.array([numbers.get(word, BAD_LABEL) for word in words], np.int64), unknown
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = [one if one in (NO_LABEL, BAD_LABEL) else numbers.get(str(one), BAD_LABEL) for one in said]
+    reason = f"is none of the {len(classes)} classes ({', '.join(classes[:5])}{', ...' * (len(classes) > 5)})"
+    return (
+        classes,
+        labels,
+        {row: f"label {one!r} {reason}" for row, one in enumerate(said) if one != BAD_LABEL == labels[row]},
+    )
 
 
 def class_part(classes: Sequence[str], label: int) -> str:

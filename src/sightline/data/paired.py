@@ -161,7 +161,7 @@ class ImagesWithMaps(StoredImages):
         turned = said_if_turned(self.listing.image(row), expected, size)
         return (
             f"its map of labels {self.map_path(row)} is {said} pixels (expected: {upright}, height x width of the "
-            f"upright image{turned})"
+            f"upright image){turned}"
         )
 
 

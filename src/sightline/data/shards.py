@@ -28,7 +28,6 @@ _COMPRESSED = {
 _BLOCK = tarfile.BLOCKSIZE
 _THREADS = 4
 _COLUMNS = ("offsets", "sizes", "labels")
-_WORD = BAD_LABEL - 1
 Stamp = tuple[int, int, int]
 
 
@@ -63,10 +62,8 @@ class Shard:
     Attributes:
         path: of the archive; stamp: its size and times, as `FileListing.stamps`.
         names: of the images in it; offsets, sizes: of their bytes.
-        labels: `NO_LABEL` where there is none, `BAD_LABEL` where it is not what one may be, and for a word the place
-            of that in `words`, counted down from below.
-        words: those that are labels.
-        lost: row -> why its image cannot be read; unlabelled: row -> why its label cannot.
+        labels: `NO_LABEL` where there is none, `BAD_LABEL` where it is no number; words: row -> the word that it is.
+        lost: row -> why its image cannot be read; unlabelled: row -> why its label is no number.
         skipped: what is no part of a sample.
     """
 
@@ -76,7 +73,7 @@ class Shard:
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
-    words: dict[str, int] = field(default_factory=dict)
+    words: dict[int, str] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     unlabelled: dict[int, str] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -87,16 +84,17 @@ class Shard:
         self.names.append(name)
         self.offsets.append(place[0])
         self.sizes.append(place[1])
-        self.labels.append(self.words.setdefault(label, _WORD - len(self.words)) if isinstance(label, str) else label)
+        self.labels.append(BAD_LABEL if isinstance(label, str) else label)
+        if isinstance(label, str):
+            self.words[row] = label
         if lost:
             self.lost[row] = lost
         elif unlabelled:
             self.unlabelled[row] = unlabelled
 
-    def said(self) -> list[str | None]:
-        """The label of each sample as a word, numbers too; None where there is none."""
-        words = {number: word for word, number in self.words.items()}
-        return [words.get(label, str(label) if label >= 0 else None) for label in self.labels]
+    def said(self) -> list[int | str]:
+        """The label of each sample, a number or a word."""
+        return [self.words.get(row, label) for row, label in enumerate(self.labels)]
 
     def passed_over(self) -> Iterator[Unreadable]:
         """What is no part of a sample, as messages name it."""
@@ -304,13 +302,12 @@ def _recall(remembered_as: Path) -> dict[str, Shard]:
         start = 0
         for path, stamp, count, words, lost, unlabelled, skipped in about["shards"]:
             part = slice(start, start + count)
-            faults = [{int(row): str(reason) for row, reason in one.items()} for one in (lost, unlabelled)]
+            told = [{int(row): str(said) for row, said in one.items()} for one in (words, lost, unlabelled)]
             passed_over = [(str(name), str(reason)) for name, reason in skipped]
             size, modified, changed = map(int, stamp)
             found[str(path)] = Shard(
                 str(path), (size, modified, changed), names[part], offsets[part], sizes[part], labels[part],
-                words={str(word): int(number) for word, number in words.items()}, lost=faults[0],
-                unlabelled=faults[1], skipped=passed_over,
+                words=told[0], lost=told[1], unlabelled=told[2], skipped=passed_over,
             )  # fmt: skip
             start += count
         return found if start == len(names) else {}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from sightline.data.allowance import Unreadable
+from sightline.data.folders import entries_of, folders_in
 from sightline.errors import InputError
 
 SPLITS = ("train", "minival", "val", "validation", "test")
@@ -41,6 +44,20 @@ def splits_among(names: Iterable[str], where: object) -> dict[str, str]:
                 raise InputError(f"{where}: {twice[0]} and {name} mean the same split (expected: one of them)")
             found[split] = name
     return {split: found[split] for split in SPLITS if split in found}
+
+
+def split_folders(root: Path, otherwise: str, skipped: list[Unreadable]) -> dict[str, Path]:
+    """Split -> the folder of its name; `otherwise` is the whole where there is none. What stands beside them is added
+    to `skipped`.
+
+    Raises:
+        InputError: two are of one split.
+    """
+    found = splits_among(folders_in(root), root)
+    if found:
+        others = (entry for entry in entries_of(root) if entry.name not in found.values())
+        skipped += [Unreadable(entry.path, "not a split") for entry in others]
+    return {split: root / name for split, name in found.items()} or {otherwise: root}
 
 
 def split_in(name: str) -> str | None:

@@ -51,12 +51,9 @@ def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) 
     fixed = imagefolder(data, seen)
     assert fixed.model is not None
     assert fixed.resolution is not None
-    packing = packing_up_to(fixed.resolution, model_config(fixed.model).patch_size, fixed.batch_size)
-    return dataclasses.replace(fixed, packing=packing)
-
-
-def packing_up_to(side: int, patch_size: int, images: int) -> PackingConfig:
-    """Sides from half of one in pixels to all of it, and the tokens of about so many images a step."""
     # The mean of the squares of sides from 1/2 to 1 is 7/12; and one token for the class.
-    tokens = images * ((side // patch_size) ** 2 * 7 // 12 + 1)
-    return PackingConfig(tokens=tokens, resolutions=(side // 2, side))
+    patches = (fixed.resolution // model_config(fixed.model).patch_size) ** 2
+    packing = PackingConfig(
+        tokens=fixed.batch_size * (patches * 7 // 12 + 1), resolutions=(fixed.resolution // 2, fixed.resolution)
+    )
+    return dataclasses.replace(fixed, packing=packing)

@@ -15,7 +15,7 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
-from sightline.data.labelled import LabelledImages, class_part, numbered, options_of, spoken
+from sightline.data.labelled import LabelledImages, class_part, options_of, understood
 from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
@@ -35,7 +35,7 @@ class HuggingFace(LabelledImages):
 
     The image is the only column of images, the label the only one of classes (`ClassLabel`); `hf:DIR,image=a,label=b`
     names others: an image may also be a column of bytes, a label one of whole numbers, whose classes are called by
-    them, of words (`spoken`), or of true and false. Such a column needs no naming where it is called label.
+    them, of words (`understood`), or of true and false. Such a column needs no naming where it is called label.
     `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls them:
     `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but as
     files are. A row without an image or a label is one that cannot be read.
@@ -80,19 +80,16 @@ class HuggingFace(LabelledImages):
             # Rows in another order than they are stored in are written out once.
             tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
         splits = np.repeat(list(tables), [len(table) for table in tables.values()])
-        of_words = _is_of_words(first.features[label])
-        said = [_labels(table, label, of_words) for table in tables.values()]
-        if of_words:
-            words = [word for column in said for word in column]
-            classes, labels, faults = spoken(words, splits, f"hf:{place}: column {label}")
-            empty = [row for row, word in enumerate(words) if word is None]
-        else:
-            labels = np.concatenate([np.nan_to_num(column, nan=NO_LABEL).astype(np.int64) for column in said])
-            classes, faults = _class_names(place, known, label) or numbered(labels, splits), {}
-            empty = np.flatnonzero(np.concatenate([np.isnan(column) for column in said])).tolist()
-        faults |= dict.fromkeys(empty, f"no label in column {label}")
-        listing = _listing(place, tables, image, labels.tolist(), classes)
-        super().__init__(Path(place), classes, listing, labels.tolist(), faults)
+        said = [one for table in tables.values() for one in _labels(table, label)]
+        faults = {row: f"no label in column {label}" for row, one in enumerate(said) if one is None}
+        classes, labels, unknown = understood(
+            [NO_LABEL if one is None else one for one in said],
+            splits,
+            f"hf:{place}: column {label}",
+            _class_names(place, known, label),
+        )
+        listing = _listing(place, tables, image, labels, classes)
+        super().__init__(Path(place), classes, listing, labels, faults | unknown)
 
     @property
     def _remembered_as(self) -> Path:
@@ -206,8 +203,8 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
         expected = "a column of Image, or of bytes"
     else:
         own = [name for name, found in stored.items() if found == "ClassLabel"]
-        others = [name for name in features if re.fullmatch(r"u?int\d+", dtype[name]) and name not in own]
-        others += [name for name in features if _is_of_words(features[name])]
+        kinds = r"u?int\d+|(large_)?string|string_view|bool"
+        others = [name for name in features if re.fullmatch(kinds, dtype[name]) and name not in own]
         # One that says what it is needs not be named.
         called = [name for name in others if name.lower() == "label"]
         own = own or (called if len(called) == 1 else [])
@@ -249,20 +246,15 @@ def _has_bytes(feature: Any) -> bool:
     return isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
 
 
-def _is_of_words(feature: Any) -> bool:
-    """Whether a column says classes by words: text, or true and false."""
-    return str(getattr(feature, "dtype", "")) in ("string", "large_string", "string_view", "bool")
-
-
-def _labels(table: Any, column: str, of_words: bool) -> Any:
-    """Of a table's rows their numbers, float64, nan where there is none; or their words, None where there is none."""
+def _labels(table: Any, column: str) -> list[int | str | None]:
+    """What a column says of each row: a number, or a word; None where it says nothing."""
     import pyarrow as pa
 
-    absent = pa.nulls(len(table), pa.null())
-    values = table.data.column(column) if column in table.column_names else pa.chunked_array([absent])
-    if of_words:
-        return [(word or "").strip() or None for word in values.cast(pa.string()).to_pylist()]
-    return values.cast(pa.float64(), safe=False).to_numpy()
+    if column not in table.column_names:
+        return [None] * len(table)
+    values = table.data.column(column)
+    values = values.cast(pa.string()) if pa.types.is_boolean(values.type) else values
+    return [one if isinstance(one, int) else (one or "").strip() or None for one in values.to_pylist()]
 
 
 def _listing(

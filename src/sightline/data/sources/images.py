@@ -9,9 +9,8 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.folders import entries_of, folders_in
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
-from sightline.data.splits import splits_among
+from sightline.data.splits import split_folders
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError
 from sightline.targets import Target
@@ -40,21 +39,17 @@ class Images(StoredImages):
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
         self.task, self.classes = "images", ()
-        found = splits_among(folders_in(root), root)
-        self._places = folders = {split: root / name for split, name in found.items()} or {"train": root}
-        if found:
-            others = [one for one in entries_of(root) if one.name not in found.values()]
-            skipped += [Unreadable(one.path, "not a split") for one in others]
+        self._places = folders = split_folders(root, "train", skipped)
         paths, names, stamps = list[str](), list[str](), list[tuple[int, int, int]]()
         rows: dict[str, np.ndarray] = {}
         for split, folder in folders.items():
-            images = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
-            if not images:
+            found = sorted(images_below(folder, skipped), key=lambda entry: entry.path)
+            if not found:
                 raise InputError(f"{folder}: no images in it (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
-            rows[split] = np.arange(len(paths), len(paths) + len(images))
-            paths += [entry.path for entry in images]
-            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in images]
-            stamps += [stamp_of(entry) for entry in images]
+            rows[split] = np.arange(len(paths), len(paths) + len(found))
+            paths += [entry.path for entry in found]
+            names += [f"{split}/{Path(entry.path).relative_to(folder).as_posix()}" for entry in found]
+            stamps += [stamp_of(entry) for entry in found]
         super().__init__(root, FileListing(names, paths, np.array(stamps, np.int64)), rows, roles(rows))
         self.skipped = tuple(skipped)
         self._leave_out_twins()

@@ -10,11 +10,10 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import side_by_side
-from sightline.data.folders import entries_of, folders_in
 from sightline.data.image_file import read_numbers
 from sightline.data.label_map import MOST_CLASSES, Legend
 from sightline.data.paired import ImagesWithMaps, images_and_maps, names_in
-from sightline.data.splits import splits_among
+from sightline.data.splits import split_folders
 from sightline.data.stored import roles
 from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import IGNORE
@@ -41,11 +40,7 @@ class Masks(ImagesWithMaps):
         """
         root, skipped = Path(root), list[Unreadable]()
         images, maps, names = root / "images", root / "masks", root / "classes.txt"
-        found = splits_among(folders_in(images), images) if images.is_dir() else {}
-        splits = {split: images / name for split, name in found.items()} or {"test": images}
-        if found:
-            others = [one for one in entries_of(images) if one.name not in found.values()]
-            skipped += [Unreadable(one.path, "not a split") for one in others]
+        splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
             split: images_and_maps(folder, maps / folder.relative_to(images), skipped)
             for split, folder in splits.items()

@@ -17,7 +17,7 @@ from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
 from sightline.data.folders import folders_in
 from sightline.data.image_list import natural_order
-from sightline.data.labelled import BAD_LABEL, MOST_CLASSES, LabelledImages, class_part, numbered, options_of, spoken
+from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, options_of, understood
 from sightline.data.paired import names_in
 from sightline.data.shard_images import InShards
 from sightline.data.shards import Shard, Wanted, read_shards
@@ -37,7 +37,7 @@ class WebDataset(LabelledImages):
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
     number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
     chooses others: NAME is the extension of a member with a number, or a field of `json`. What NAME names, and the
-    field `label`, may be words too, or true and false, where most labels are (`spoken`). The classes are called as
+    field `label`, may be words too, or true and false, where most labels are (`understood`). The classes are called as
     `classes.txt` or `classnames.txt` beside the shards says, one a line; else by those words, or by their numbers, up
     to the highest that is trained on.
 
@@ -68,28 +68,24 @@ class WebDataset(LabelledImages):
         root = _root(shards, found)
         self._argument = argument
         parts = files_by_split(found, "test")
-        self.skipped = tuple(Unreadable(path, "not a split") for path in _other_folders(shards))
+        inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(shards), "*", "*.tar"))))
+        others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
+        self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         wanted = Wanted(options.get("image"), options.get("label"))
         listed = read_shards(
             [path for paths in parts.values() for path in paths], wanted, self._place_of(root, "labels")
         )
         self.skipped += tuple(one for shard in listed for one in shard.passed_over())
         split_of = {path: split for split, paths in parts.items() for path in paths}
-        labels = np.array(list(itertools.chain.from_iterable(shard.labels for shard in listed)), np.int64)
-        if not len(labels):
+        said = [label for shard in listed for label in shard.said()]
+        if not said:
             raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
         splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
         file = next((root / name for name in _CLASSES if os.path.lexists(root / name)), None)
-        classes = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
-        faults, bad = _faults(listed), labels == BAD_LABEL
-        if (labels < BAD_LABEL).sum() > (labels >= 0).sum():
-            words = [word for shard in listed for word in shard.said()]
-            classes, labels, unknown = spoken(words, splits, f"wds:{argument}", classes)
-            faults = {row: reason for row, reason in faults.items() if labels[row] < 0} | unknown
-            labels[bad] = BAD_LABEL
-        labels = np.maximum(labels, BAD_LABEL)
-        classes = classes or numbered(labels, splits)
-        super().__init__(root, classes, _listing(root, listed, split_of, classes, labels), labels.tolist(), faults)
+        names = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
+        classes, labels, unknown = understood(said, splits, f"wds:{argument}", names)
+        faults = {row: reason for row, reason in _faults(listed).items() if labels[row] < 0}
+        super().__init__(root, classes, _listing(root, listed, split_of, classes, labels), labels, faults | unknown)
 
     def _place_of(self, root: Path, what: str) -> Path:
         # A name of no file; other options see other things in the same shards.
@@ -152,13 +148,6 @@ def _find(shards: str) -> list[str]:
     return sorted(dict.fromkeys(found), key=natural_order)
 
 
-def _other_folders(shards: str) -> list[str]:
-    """Folders with archives in them, in the folder that is meant, which are no split's."""
-    names = folders_in(shards) if os.path.isdir(shards) else []
-    others = [os.path.join(shards, name) for name in names if split_called(name) is None]
-    return [folder for folder in others if glob.glob(os.path.join(glob.escape(folder), "*.tar"))]
-
-
 def _expanded(word: str) -> Iterator[str]:
     """The words that braces stand for, as a shell makes them."""
     parts: list[list[str]] = []
@@ -189,10 +178,10 @@ def _root(shards: str, found: list[str]) -> Path:
 
 
 def _listing(
-    root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...], labels: np.ndarray
+    root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...], labels: list[int]
 ) -> FileListing:
     names, paths, stamps = [], [], []
-    told = iter(labels.tolist())
+    told = iter(labels)
     for shard in shards:
         split, where = split_of[shard.path], os.path.relpath(shard.path, root)
         for name, size in zip(shard.names, shard.sizes, strict=True):
