@@ -15,6 +15,7 @@ from sightline.data.sources.hf import HuggingFace
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError, UnreadableDataError
 from sightline.predictions import read_predictions
+from tests.clips import frames_of, save_folder
 from tests.data.test_image_folder import save
 from tests.data.three_kinds import encoded, write_tar
 
@@ -99,6 +100,15 @@ def test_a_missing_column_and_a_folder_without_class_folders(tmp_path, cli):
     assert code == 0, err
     assert "no label" in out
     assert f"{tmp_path}/test: no labels" in out
+
+
+def test_folders_of_frames_without_class_folders(tmp_path):
+    for number, name in enumerate(("train/a/c", "train/b/c", "val/a/c", "test/c", "test/d")):
+        save_folder(tmp_path / name, frames_of(number, 2))
+    source = open_source(f"clips:{tmp_path}")
+    assert (source.splits, source.classes, source.length("test")) == (("train", "test"), ("a", "b"), 1)
+    assert [one.path for one in source.skipped] == [f"{tmp_path}/test"]
+    assert [str(one) for one in list_images([f"clips:{tmp_path}"])[3:]] == [f"{tmp_path}/test/{one}" for one in "cd"]
 
 
 @pytest.mark.parametrize("reader", ["cls", "json", "hf"])

@@ -62,8 +62,12 @@ def test_a_class_may_be_called_as_a_split(name, tmp_path):
     clips = tmp_path / "clips"
     for number, one in enumerate(("bus", name)):
         save_folder(clips / one / "a", frames_of(number, 2))
-    save_gif(clips / "bus" / "b.gif", frames_of(7, 2))
     assert opened(clips, "clips")[:2] == (("test",), tuple(sorted(("bus", name))))
+    save_gif(clips / "car" / "b.gif", frames_of(7, 2))
+    assert opened(clips, "clips")[:2] == (("test",), tuple(sorted(("bus", "car", name))))
+    # Of stills, one a clip, these are class folders, and not folders of frames.
+    stills = write(tmp_path / "stills", "train/a/0.png", "train/b/0.png", "val/a/0.png", "extra/0.png")
+    assert opened(stills, "clips") == (("train", "test"), ("a", "b"), {"extra": "not a split"})
 
 
 def test_what_is_no_split_is_left_out_and_said(tmp_path, cli):

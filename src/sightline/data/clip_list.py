@@ -59,12 +59,14 @@ def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Example]:
         skipped += [Unreadable(entry.path, reason) for entry in others]
 
 
-def holds_clips(folder: Path) -> bool:
-    """Whether clips stand in a folder directly: image files, or folders of frames."""
-    return holds_images(folder) or any(
-        holds_images(inside) and not any(entry.name.lower().endswith(ANIMATIONS) for entry in entries_of(inside))
-        for inside in (folder / name for name in folders_in(folder))
+def holds_clips(folder: Path) -> str:
+    """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
+    inside = [folder / name for name in folders_in(folder)]
+    framed = inside and all(
+        holds_images(one) and not any(entry.name.lower().endswith(ANIMATIONS) for entry in entries_of(one))
+        for one in inside
     )
+    return holds_images(folder) or ("folders" if framed else "")
 
 
 def _stamp(folder: Path, frames: Sequence[Entry]) -> tuple[int, int, int]:

@@ -186,7 +186,7 @@ def scan(
     root: Path,
     below: Callable[[Path, list[Unreadable]], Iterable[Example]] | None = None,
     things: str = "images",
-    holds: Callable[[Path], bool] | None = None,
+    holds: Callable[[Path], str] | None = None,
 ) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
@@ -195,7 +195,7 @@ def scan(
 
     Args:
         below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
-            they are called; holds: whether they stand in a folder directly.
+            they are called; holds: as what they stand in a folder directly, as `holds_images`.
 
     Returns:
         The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
@@ -222,15 +222,18 @@ def scan(
                 f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
             )
         found[split] = part
+    held = {split: holds(folder) for split, folder in splits.items()}
     for split, folder in splits.items():
-        if found[split]:
+        # A clip may be a folder: where others hold class folders of such, this one holds clips.
+        loose = held[split] == "folders" and "" in held.values()
+        if split != "train" and held[split] and any(found.values()) and (loose or not found[split]):
+            found[split] = {NO_CLASS: list(below(folder, skipped))}
+        elif found[split]:
             skipped += [
                 Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not is_folder(entry)
             ]
-        elif split != "train" and any(found.values()) and holds(folder):
-            found[split] = {NO_CLASS: list(below(folder, skipped))}
         else:
-            hint = f"; images without labels are images:{root}" if holds(folder) else ""
+            hint = f"; images without labels are images:{root}" if held[split] else ""
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
     named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
     classes = tuple(sorted(named.get("train") or set().union(*named.values())))
@@ -254,7 +257,7 @@ def scan(
     return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
 
 
-def _class_folders(root: Path, holds: Callable[[Path], bool], skipped: list[Unreadable]) -> dict[str, Path]:
+def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
     """Split -> the folder of its class folders; `test` is the whole where they stand in it directly.
 
     A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
@@ -265,24 +268,23 @@ def _class_folders(root: Path, holds: Callable[[Path], bool], skipped: list[Unre
     """
     names = folders_in(root)
     known = [name for name in names if split_called(name) is not None]
-    flat = next((name for name in names if known and name not in known and holds(root / name)), None)
-    classes = [name for name in known if flat and holds(root / name)]
+    flat = {kind: name for name in reversed(names) if known and name not in known and (kind := holds(root / name))}
     # A clip may be a folder, and stands in a class folder as that does in a split.
-    splits = [n for n in known if folders_in(root / n) and (n not in classes or holds is holds_images)]
+    classes = [name for name in known if flat and holds(root / name) in ("files", *flat)]
+    splits = [name for name in known if folders_in(root / name) and (name not in classes or holds is holds_images)]
     if classes and splits:
         raise InputError(
             f"{root}: {splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, as the "
-            f"class {flat} does (expected: splits that hold class folders, or class folders alone; rename or move one)"
+            f"class {next(iter(flat.values()))} does (expected: splits that hold class folders, or class folders "
+            "alone; rename or move one)"
         )
     return {"test": root} if classes else split_folders(root, "test", skipped)
 
 
-def holds_images(folder: Path) -> bool:
-    """Whether image files stand in a folder directly."""
-    return any(
-        entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.name[0] != "." and not is_folder(entry)
-        for entry in entries_of(folder)
-    )
+def holds_images(folder: Path) -> str:
+    """As what images stand in a folder directly: "files", or "" where none does."""
+    found = (entry for entry in entries_of(folder) if entry.name.lower().endswith(IMAGE_SUFFIXES))
+    return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
 
 
 def stamp_of(entry: Example | Path) -> tuple[int, int, int]:
