@@ -229,7 +229,7 @@ def test_a_rate_beyond_all_bounds_ends_with_4(cli):
         (["--encoding", "lookher_90"], ["'lookher_90' is not known; did you mean 'lookhere_90'?"]),
         (
             ["--model", "vit_micro"],
-            ["'vit_micro' is not known; did you mean 'vit_micro_patch4' or 'vit_micro_patch8'?"],
+            ["'vit_micro' is not known", "'vit_micro_patch4' or 'vit_micro_patch8'?"],
         ),
         (["--device", "gpu"], ["device 'gpu'", "cpu"]),
         (["--config", "missing.yaml"], ["missing.yaml: no such file"]),

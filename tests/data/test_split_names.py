@@ -187,10 +187,14 @@ def test_predict_says_what_is_left_out(tmp_path, cli):
         tmp_path / "m",
     )
     data = pictures(tmp_path / "data")
-    write(tmp_path / "data", "extra/0.png")
+    write(tmp_path / "data", "extra/0.png", "val/a/7.png")
+    (tmp_path / "data" / "test" / "a" / "9.png").write_bytes((tmp_path / "data" / "train" / "a" / "0.png").read_bytes())
     code, out, err = cli("predict", tmp_path / "m", data)
     assert code == 0, err
-    assert f"{tmp_path / 'data' / 'extra'}: not a split" in err
+    assert [line for line in err.splitlines() if "left out" in line] == [
+        f"left out: {tmp_path / 'data' / 'extra'}: not a split"
+    ]
+    assert "test/a/9.png" in out
     (tmp_path / "data" / "notes.txt").write_text("x")
     code, out, err = cli("predict", tmp_path / "m", tmp_path / "data")
     assert code == 0, err

@@ -100,14 +100,16 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
     source = open_source(word)
     if not isinstance(source, StoredImages):
         raise InputError(f"{word}: its images are drawn, and are no files (expected a data set of files, or files)")
-    if skipped is not None:
-        skipped += source.skipped
     found: list[str | Encoded] = []
     for row in source.images:
         image = source.listing.image(row)
         if isinstance(image, Encoded):
             image.stamp = tuple(source.listing.stamps[row].tolist())
         found.append(image if isinstance(image, Encoded) else os.fspath(image))
+    if skipped is not None:
+        # What is only not measured is among them.
+        shown = {*map(str, found), *(str(source.place_of(split)) for split in source.unlabelled)}
+        skipped += [one for one in source.skipped if one.path not in shown]
     return found
 
 

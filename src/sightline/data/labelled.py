@@ -74,7 +74,7 @@ class LabelledImages(StoredImages):
             instead = self._folder_of.get("test")
             measured = f"; {instead} is the test" if folder == "test" and instead else ""
             reason = f"no labels, so it is not measured{measured}"
-            self.skipped = (Unreadable(str(self._place(folder)), reason), *self.skipped)
+            self.skipped = (Unreadable(str(self.place_of(folder)), reason), *self.skipped)
         self._leave_out_twins()
 
     def counted_as(self, row: int) -> str:

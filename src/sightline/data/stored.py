@@ -102,7 +102,7 @@ class StoredImages(Source):
         """The rows of the files that say something of these images, whose headers count too."""
         return []
 
-    def _place(self, folder: str) -> Path:
+    def place_of(self, folder: str) -> Path:
         """Where the images of a split are, for messages."""
         return self._places.get(folder, self.root / folder)
 
@@ -311,7 +311,7 @@ class StoredImages(Source):
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         found = {} if self.allowance is None else self.allowance.found
         allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        place = self._place(self._folder_of["train"] if folder == _HELD_OUT else folder)
+        place = self.place_of(self._folder_of["train"] if folder == _HELD_OUT else folder)
         allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")

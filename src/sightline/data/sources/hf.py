@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
@@ -188,7 +189,7 @@ def _parquet_by_split(folder: Path) -> dict[str, list[str]] | None:
     card = folder / "README.md"
     if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
         return None
-    files = [str(file) for pattern in ("*.parquet", "*/*.parquet") for file in folder.glob(pattern)]
+    files = glob.glob(f"{glob.escape(str(folder))}/*.parquet") + glob.glob(f"{glob.escape(str(folder))}/*/*.parquet")
     return files_by_split(sorted(files, key=natural_order), "train")
 
 
