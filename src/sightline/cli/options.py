@@ -69,10 +69,8 @@ MaxPixels = Annotated[
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
 Data = Annotated[str, Parameter(converter=_spelled)]
-DataToTrain = Annotated[str | None, Parameter(converter=_spelled)]
-DataToMeasure = Annotated[
-    str | None, Parameter(help="The data set; the one that it was trained on unless given.", converter=_spelled)
-]
+AnyData = Annotated[str | None, Parameter(converter=_spelled)]
+DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
 PatchSize = Annotated[
     int | None,
     Parameter(

@@ -272,7 +272,10 @@ def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
     told = next((one for one in (wanted.number, "json") if one in sample.said), None)
     members = ", ".join(sample.places)
     if told is None:
-        label, unlabelled = NO_LABEL, f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json)"
+        label, unlabelled = (
+            NO_LABEL,
+            f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json); label=EXT chooses",
+        )
     else:
         label, reason = sample.said[told]
         unlabelled = reason and f"{key}.{told}: {reason}"

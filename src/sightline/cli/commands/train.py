@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from sightline.cli.options import DataToTrain, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
+from sightline.cli.options import AnyData, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 
 def train(
-    data: DataToTrain = None,
+    data: AnyData = None,
     *,
     recipe: str | None = None,
     task: str | None = None,
