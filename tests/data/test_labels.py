@@ -131,13 +131,13 @@ def test_an_image_is_not_left_out_for_one_without_a_label(tmp_path):
 
 @pytest.mark.parametrize("reader", ["json", "txt", "hf", "parquet"])
 def test_classes_are_the_words_of_train_by_code_point(reader, tmp_path):
-    source = opened(reader, tmp_path, {"train": WORDS, "val": ("dog", "bee", None, "cat")})
+    source = opened(reader, tmp_path, {"train": WORDS, "val": ("dog", "bee", None, "cat", "-1", "")})
     assert source.classes == ("Ant", "cat", "dog")
     assert [source.example("train", index, (8, 8)).target.label for index in range(6)] == [1, 2, 0, 1, 2, 0]
     left, lost = source.check_readable("val", skip_unreadable="all")
     assert [left.example("val", index, (8, 8)).target.label for index in range(2)] == [2, 1]
     assert "'bee'" in lost[0].reason
-    assert len(lost) == 2
+    assert len(lost) == 4
     # Seen from its own words the classes are others; a run maps them by their names.
     assert opened(reader, tmp_path / "alone", {"val": ("dog", "cat", "dog", "cat")}).classes == ("cat", "dog")
 

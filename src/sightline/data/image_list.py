@@ -235,7 +235,7 @@ def scan(
                 Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not is_folder(entry)
             ]
         else:
-            hint = f"; images without labels are images:{root}" if held[split] else ""
+            hint = f"; images without labels are images:{root}" if held[split] and things == "images" else ""
             raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
     named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
     classes = tuple(sorted(named.get("train") or set().union(*named.values())))

@@ -132,6 +132,7 @@ def understood(
     Raises:
         InputError: there are more words than half of the images: they are no labels.
     """
+    said = [NO_LABEL if one in ("", "-1") else one for one in said]
     within = ((splits == "train") | ("train" not in splits)).tolist()
     trained = [one for one, counts in zip(said, within, strict=True) if counts and one not in (NO_LABEL, BAD_LABEL)]
     if 2 * sum(isinstance(one, str) for one in trained) <= len(trained):
@@ -146,11 +147,8 @@ def understood(
     numbers = {name: number for number, name in enumerate(classes)}
     labels = [one if one in (NO_LABEL, BAD_LABEL) else numbers.get(str(one), BAD_LABEL) for one in said]
     reason = f"is none of the {len(classes)} classes ({', '.join(classes[:5])}{', ...' * (len(classes) > 5)})"
-    return (
-        classes,
-        labels,
-        {row: f"label {one!r} {reason}" for row, one in enumerate(said) if one != BAD_LABEL == labels[row]},
-    )
+    unknown = {row: f"label {one!r} {reason}" for row, one in enumerate(said) if one != BAD_LABEL == labels[row]}
+    return classes, labels, unknown
 
 
 def class_part(classes: Sequence[str], label: int) -> str:

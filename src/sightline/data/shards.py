@@ -260,8 +260,7 @@ def _field(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
     label = value[name]
     reason = f"{name} {str(label)[:20]!r} (expected: the number of a class)"
     if isinstance(label, bool | str) and (wanted.label or name == "label"):
-        word = label.strip() if isinstance(label, str) else str(label).lower()
-        return word or NO_LABEL, reason
+        return label.strip() if isinstance(label, str) else str(label).lower(), reason
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < MOST_CLASSES:
         return label, ""
     return NO_LABEL if label in (None, -1) else BAD_LABEL, reason
@@ -272,10 +271,8 @@ def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
     told = next((one for one in (wanted.number, "json") if one in sample.said), None)
     members = ", ".join(sample.places)
     if told is None:
-        label, unlabelled = (
-            NO_LABEL,
-            f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json); label=EXT chooses",
-        )
+        label, expected = NO_LABEL, f"{key}.{wanted.number} or {key}.json); label=EXT chooses"
+        unlabelled = f"no label (members: {members}; expected: {expected}"
     else:
         label, reason = sample.said[told]
         unlabelled = reason and f"{key}.{told}: {reason}"

@@ -255,7 +255,7 @@ def _labels(table: Any, column: str) -> list[int | str | None]:
         return [None] * len(table)
     values = table.data.column(column)
     values = values.cast(pa.string()) if pa.types.is_boolean(values.type) else values
-    return [one if isinstance(one, int) else (one or "").strip() or None for one in values.to_pylist()]
+    return [one.strip() if isinstance(one, str) else one for one in values.to_pylist()]
 
 
 def _listing(
