@@ -69,9 +69,12 @@ class StoppedError(SightlineError):
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str:
-    """The end of a message that names what was probably meant, "; did you mean 'lr'?", or nothing."""
-    close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """The end of a message that names what was probably meant, "; did you mean 'lr'?", or nothing; of a family, as
+    `rope`, some of its members."""
+    names = list(allowed)
+    begun = [one for one in names if one.startswith(f"{str(name).lower().replace('-', '_')}_")]
+    close = begun[:4] or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def choose(kind: str, name: object, allowed: Iterable[str], *, limit: int = 40) -> InputError:

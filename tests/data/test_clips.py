@@ -297,7 +297,7 @@ def test_what_is_passed_over_is_said(folder: Path) -> None:
         ("more", "no frame, in a folder of frames"),
         ("nothing", "a folder without frames"),
         (".cache", "hidden"),
-        ("ring", "unknown extension"),
+        ("ring", "a link to a folder that it stands below"),
     }
     assert source.length("test") == 9
     assert source.stored_frames("test", 4) == 2

@@ -56,7 +56,7 @@ def test_the_only_columns_are_found_and_others_by_name(tmp_path):
         "mask": ([{"bytes": one, "path": None} for one in PNGS[1:5]], datasets.Image()),
         "raw": (PNGS[2:6], datasets.Value("binary")),
         "number": ([4, 0, 2, 2], datasets.Value("int16")),
-        "text": (["a"] * 4, datasets.Value("string")),
+        "score": ([0.5] * 4, datasets.Value("float32")),
     }
     spec = write(tmp_path / "c", train=table(**more))
     with pytest.raises(InputError, match=r"2 columns of Image, give one: .*,image=NAME \(candidates: img, mask\)"):
@@ -70,8 +70,8 @@ def test_the_only_columns_are_found_and_others_by_name(tmp_path):
     source = open_source(f"{spec},image=img,label=number")
     assert (source.classes, source.labels) == (("0", "1", "2", "3", "4"), [4, 0, 2, 2])
     for options, says in (
-        ("image=text,label=fine", "column text is .* \\(expected: a column of Image"),
-        ("image=img,label=text", "column text is .* \\(expected: a column of ClassLabel"),
+        ("image=score,label=fine", "column score is .* \\(expected: a column of Image"),
+        ("image=img,label=score", "column score is .* \\(expected: a column of ClassLabel"),
         ("image=imgs,label=fine", "column 'imgs' is not known; did you mean 'img'"),
     ):
         with pytest.raises(InputError, match=says):
@@ -83,7 +83,7 @@ def test_without_a_column_of_classes_the_candidates_are_named(tmp_path):
     spec = write(tmp_path / "a", train=other)
     with pytest.raises(InputError, match=r"0 columns of Image, give one: .* \(candidates: raw\)"):
         open_source(spec)
-    with pytest.raises(InputError, match=r"0 columns of ClassLabel, give one: .* \(candidates: n\)"):
+    with pytest.raises(InputError, match=r"0 columns of ClassLabel, give one: .* \(candidates: n, text\)"):
         open_source(f"{spec},image=raw")
     bare = write(tmp_path / "b", train=other.remove_columns(["raw", "n"]))
     with pytest.raises(InputError, match=r"candidates: none; columns: text"):

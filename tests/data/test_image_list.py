@@ -34,7 +34,7 @@ BELOW = [
 
 
 def test_a_folder_gives_its_images_in_natural_order(photos):
-    """Those below it as well; neither hidden ones, nor other endings, nor what a link to a folder leads to."""
+    """Those below it as well; neither hidden ones, nor other endings, nor a folder again by a link in it."""
     assert list_images(["photos"]) == BELOW
     assert list_images(["photos/"]) == BELOW
 
@@ -67,7 +67,7 @@ def test_patterns_that_no_shell_expanded(photos):
 
 
 def test_patterns_that_walk(photos):
-    """Into folders of any depth, not by links, each file once; from here, from above, and from the top."""
+    """Into folders of any depth, each file once though a link is a ring; from here, from above, and from the top."""
     webp = ["photos/deep/er/a.webp"]
     assert list_images(["photos/**/*.webp"]) == list_images(["ph*/**/er/*.webp"]) == list_images(["**/*.webp"]) == webp
     assert list_images(["**/**/*.webp"]) == list_images(["**/deep/**/a.*"]) == webp

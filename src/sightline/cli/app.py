@@ -167,7 +167,7 @@ def _open_standard_streams() -> None:
 
 
 def _call(app: App, arguments: list[str]) -> Any:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnknownOptionError
 
     try:
         with watched(_listing_bar):
@@ -176,7 +176,12 @@ def _call(app: App, arguments: list[str]) -> Any:
         if isinstance(error.__cause__, InputError):
             raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))
-        raise InputError(f"{error} See: {chain} --help") from None
+        hint = ""
+        if isinstance(error, UnknownOptionError) and error.command_chain == ("train",):
+            from sightline.cli.options import said_as_setting
+
+            hint = "" if "Did you mean" in str(error) else said_as_setting(error.token.keyword or error.token.value)
+        raise InputError(f"{error}{hint} See: {chain} --help") from None
 
 
 def _listing_bar(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

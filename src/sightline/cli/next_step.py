@@ -91,7 +91,7 @@ def command(*words: object) -> str:
 
 
 def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *, again: bool) -> None:
-    """After an evaluation: the other ways to measure and train on a folder; the cascade, or the report behind it.
+    """After an evaluation: another way to measure on a folder; the cascade, or the report behind it.
 
     Args:
         data: as it was given; shown: at which sizes and views.
@@ -100,17 +100,10 @@ def say_after_evaluation(run: Run, data: str | None, shown: Sequence[object], *,
     from sightline.recipes import is_for
     from sightline.tasks.base import Task, task_class
 
-    home = run_of(run.path)
-    packed = beside(home, PACKED_ENDING)
-    if is_for(PACKED, run.data):
-        if not any(isinstance(one, View) and one.kind == "native" for one in shown):
-            given = ("--data", data) if data else ()
-            print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
-        if run.config.get("packing") is None and run.data == run.config.get("data") and not packed.exists():
-            rest = run.skip_unreadable, run.max_pixels, run.config.get("images")
-            words = to_train(run.data, packed, *rest, recipe=PACKED)
-            print(f"or train packed, each at its own aspect: {command(*words)}")
-    cascade = beside(home, "_cascade")
+    if is_for(PACKED, run.data) and not any(isinstance(one, View) and one.kind == "native" for one in shown):
+        given = ("--data", data) if data else ()
+        print(f"or each at its own size: {command('evaluate', run.path, *given, '--resolutions', 'native')}")
+    cascade = beside(run_of(run.path), "_cascade")
     if task_class(run.model.config.task).confidence is Task.confidence:
         # A cascade asks how sure a model is of its one answer.
         say_report(run)
@@ -134,10 +127,10 @@ def writing(option: str, out: Path) -> tuple[str, ...]:
     return (option, str(out), *(("--overwrite",) if out.exists() else ()))
 
 
-def to_new_run(out: Path) -> tuple[str, ...]:
-    """The words for a run to train: under the next free name, since what was trained is not made again in minutes."""
+def free(out: Path) -> Path:
+    """The next free name for a run to train, since what was trained is not made again in minutes."""
     names = itertools.chain([out], (out.with_name(f"{out.name}_{number}") for number in itertools.count(2)))
-    return "--out", str(next(one for one in names if not one.exists()))
+    return next(one for one in names if not one.exists())
 
 
 def run_of(model: str | Path) -> Path:
@@ -210,7 +203,7 @@ def say_export(model: str | Path, stream: TextIO | None = None) -> None:
     record = _record(model)
     if record.get("architecture", {}).get("task") == "masked_patches":
         tuned = beside(run_of(model), "_tuned")
-        say_next("train", "--data", _labelled(model), "--init-from", model, *to_new_run(tuned), stream=stream)
+        say_next("train", "--data", _labelled(model), "--init-from", model, "--out", free(tuned), stream=stream)
         return
     if record and never_exported(config_of(record)):
         return

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, convert
 
 from sightline.checks import require_whole
+from sightline.errors import nearest
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -35,6 +37,24 @@ def _pixels(_: object, tokens: Sequence[Token]) -> int:
     return pixels
 
 
+def _spelled(_: object, tokens: Sequence[Token]) -> str:
+    from sightline.data.discovery import spelled
+
+    return spelled(tokens[0].value)
+
+
+def said_as_setting(option: str) -> str:
+    """The end of a message for an option that `--set` has, " Did you mean --set optimizer.lr=...?", or nothing."""
+    from sightline.training.config import OptimizerConfig, TrainConfig
+
+    name = option.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("optimizer.")
+    name = {"learning_rate": "lr", "num_workers": "workers"}.get(name, name)
+    keys = {one.name: f"optimizer.{one.name}" for one in fields(OptimizerConfig)}
+    keys |= {one.name: one.name for one in fields(TrainConfig)}
+    close = name if name in keys else nearest(name, keys).rpartition("'")[0].rpartition("'")[2]
+    return f" Did you mean --set {keys[close]}=...?" if close else ""
+
+
 _SKIP = Parameter(
     help="Images of a split that may be left out because they cannot be read: a number, or all.",
     allow_leading_hyphen=True,
@@ -48,7 +68,9 @@ MaxPixels = Annotated[
 ]
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
-DataToMeasure = Annotated[str | None, Parameter(help="The data set; the one that it was trained on unless given.")]
+Data = Annotated[str, Parameter(converter=_spelled)]
+AnyData = Annotated[str | None, Parameter(converter=_spelled)]
+DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
 PatchSize = Annotated[
     int | None,
     Parameter(

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sightline.data.allowance import SkipUnreadable
+from sightline.data.allowance import SkipUnreadable, Unreadable
 from sightline.data.source import Source
 
 _QUIET_SECONDS = 15.0
@@ -154,6 +154,10 @@ class Bars(AbstractContextManager["Bars"]):
         images = list(source.skipped)
         if source.allowance is not None:
             images += [image for split in source.allowance.found for image in source.allowance.left_out(split)]
+        self.say(images)
+
+    def say(self, images: Iterable[Unreadable]) -> None:
+        """As `say_left_out`, of these."""
         fresh = {image.path: image.reason for image in images if image.path not in self._left_out}
         self._left_out |= set(fresh)
         for path, reason in list(fresh.items())[:_SHOWN]:

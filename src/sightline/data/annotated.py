@@ -14,6 +14,7 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.annotations import Annotations
 from sightline.data.file_listing import FileListing
+from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.stored import StoredImages
 from sightline.errors import InputError, UnreadableDataError
@@ -77,9 +78,6 @@ class AnnotatedImages(StoredImages):
             listing.digests[row] = said.digest
         self._places = {own: said.path for own, (said, _) in parts.items()}
 
-    def _place(self, folder: str) -> Path:
-        return self._places[folder]
-
     def boxes_alone(self) -> Self:
         """The same data set, of whose objects no masks are worked out: for what needs boxes, they take time."""
         made = copy.copy(self)
@@ -104,7 +102,8 @@ class AnnotatedImages(StoredImages):
         if size == said.sizes[number]:
             return None
         here, there = (f"{height} x {width}" for height, width in (size, said.sizes[number]))
-        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says)"
+        turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
+        return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
 
     def target_of(self, row: int, size: tuple[int, int]) -> Objects:
         if (reason := self._fault(row, size)) is not None:

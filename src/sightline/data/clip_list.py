@@ -10,11 +10,13 @@ from typing import BinaryIO
 from sightline.data.allowance import Unreadable
 from sightline.data.clip_file import ANIMATIONS, Clip, clip_at, is_frame
 from sightline.data.encoded import Contents, Encoded
+from sightline.data.folders import Entry, entries_of, folders_in, walk
 from sightline.data.image_list import (
-    Entry,
+    Example,
     Listed,
     check_stdin,
-    entries_of,
+    found_below,
+    holds_images,
     list_images,
     matches,
     natural_order,
@@ -30,9 +32,9 @@ class ClipContents(Contents):
         return clip_at(name)
 
 
-def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Entry]:
+def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Example]:
     """The clips of a class folder: its own image files, one each, and every folder below it that holds image files,
-    which are that one's frames. Links to folders are not followed, since they may form a ring.
+    which are that one's frames. Links to folders are followed (`folders.walk`).
 
     Args:
         skipped: what is passed over is added: hidden ones, files of other kinds, folders without frames, and what is
@@ -41,34 +43,33 @@ def clips_below(folder: Path, skipped: list[Unreadable]) -> Iterator[Entry]:
     Raises:
         UnreadableDataError: a folder may not be read.
     """
-    for entry in entries_of(folder):
-        if entry.name.startswith("."):
-            skipped.append(Unreadable(entry.path, "hidden"))
-        elif entry.is_dir(follow_symlinks=False):
-            yield from _in_folder(Path(entry.path), skipped)
-        elif is_frame(entry.name):
-            yield entry
-        else:
-            skipped.append(Unreadable(entry.path, "unknown extension"))
+    for place, folders, files in walk(folder, skipped):
+        own = place == str(folder)
+        frames = [entry for entry in (files if own else (*files, *folders)) if is_frame(entry.name)]
+        others = [entry for entry in files if not is_frame(entry.name)]
+        if own:
+            yield from frames
+        elif frames:
+            others += [entry for entry in folders if not is_frame(entry.name)]
+            folders.clear()
+            yield Listed(place, _stamp(Path(place), frames))
+        elif not folders:
+            skipped.append(Unreadable(place, "a folder without frames"))
+        reason = "no frame, in a folder of frames" if frames and not own else "unknown extension"
+        skipped += [Unreadable(entry.path, reason) for entry in others]
 
 
-def _in_folder(folder: Path, skipped: list[Unreadable]) -> Iterator[Entry]:
-    entries = entries_of(folder)
-    frames = [entry for entry in entries if is_frame(entry.name)]
-    others = [entry for entry in entries if not is_frame(entry.name)]
-    if frames:
-        skipped += [Unreadable(entry.path, "no frame, in a folder of frames") for entry in others]
-        yield Listed(str(folder), _stamp(folder, frames))
-        return
-    inside = [entry for entry in others if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
-    skipped += [Unreadable(entry.path, "unknown extension") for entry in others if entry not in inside]
-    if not inside:
-        skipped.append(Unreadable(str(folder), "a folder without frames"))
-    for entry in inside:
-        yield from _in_folder(Path(entry.path), skipped)
+def holds_clips(folder: Path) -> str:
+    """As what clips stand in a folder directly: "files", "folders" of frames, or "" where none does."""
+    inside = [folder / name for name in folders_in(folder)]
+    framed = inside and all(
+        holds_images(one) and not any(entry.name.lower().endswith(ANIMATIONS) for entry in entries_of(one))
+        for one in inside
+    )
+    return holds_images(folder) or ("folders" if framed else "")
 
 
-def _stamp(folder: Path, frames: Sequence[os.DirEntry[str]]) -> tuple[int, int, int]:
+def _stamp(folder: Path, frames: Sequence[Entry]) -> tuple[int, int, int]:
     """All bytes of a folder's frames, and when they, or their names, last changed; as `image_list.stamp_of`."""
     size, modified, changed = 0, 0, 0
     try:
@@ -89,7 +90,9 @@ def clip_stamp(path: str) -> tuple[int, int, int]:
     return _stamp(Path(path), [entry for entry in entries_of(Path(path)) if is_frame(entry.name)])
 
 
-def list_clips(given: Sequence[str], stdin: BinaryIO | None = None) -> list[str | Encoded | Unreadable]:
+def list_clips(
+    given: Sequence[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+) -> list[str | Encoded | Unreadable]:
     """What words name to a model of clips: as `list_images`, but a folder of frames is one clip.
 
     A folder that holds image files other than GIF and WebP is one of frames, and so is each such folder in another one;
@@ -100,45 +103,35 @@ def list_clips(given: Sequence[str], stdin: BinaryIO | None = None) -> list[str 
         InputError: as `list_images`.
     """
     check_stdin(given)
+    passed_over = [] if skipped is None else skipped
     found: list[str | Encoded | Unreadable] = []
     for word in given:
         if os.path.isdir(word):
-            clips = _clips_in(word)
+            clips = _clips_in(word, passed_over)
             if not clips:
                 wanted = "frames, or files ending in .gif or .webp"
                 raise InputError(f"{word}: no clips in this folder (expected: {wanted})")
             found += clips
         elif any(map(os.path.isdir, matched := matches(word) or ())):
-            found += _matched(matched)
+            found += _matched(matched, passed_over)
         else:
-            found += list_images([word], stdin)
+            found += list_images([word], stdin, passed_over)
     return [clip_at(one) if isinstance(one, str) else one for one in found]
 
 
-def _matched(paths: Collection[str]) -> list[str | Unreadable]:
+def _matched(paths: Collection[str], skipped: list[Unreadable]) -> list[str | Unreadable]:
     """The clips that a pattern matched; a folder without one is told when it is read."""
     folders = tuple(os.path.join(path, "") for path in paths if os.path.isdir(path))
     outer = sorted((path for path in paths if not path.startswith(folders)), key=natural_order)
     clips: list[str | Unreadable] = []
     for path in outer:
-        clips += (_clips_in(path) or [path]) if os.path.isdir(path) else [path]
+        clips += (_clips_in(path, skipped) or [path]) if os.path.isdir(path) else [path]
     return clips
 
 
-def _clips_in(folder: str) -> list[str | Unreadable]:
-    closed: list[OSError] = []
-    clips: dict[str, str | Unreadable] = {}
-    named_so: list[str] = []
-    for parent, folders, files in os.walk(folder, onerror=closed.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        named_so += [os.path.join(parent, name) for name in folders if is_frame(name)]
-        images = [name for name in files if is_frame(name)]
-        moving = [name for name in images if name.lower().endswith(ANIMATIONS)]
-        found = [os.path.join(parent, name) for name in moving] if len(moving) == len(images) else [parent]
-        clips |= {path: path for path in found}
-    for path in named_so:
-        if not any(clip.startswith((os.path.join(path, ""), path)) for clip in clips):
-            clips[path] = Unreadable(path, "a folder, not an image file")
-    for error in closed:
-        clips[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
-    return [clips[path] for path in sorted(clips, key=natural_order)]
+def _clips_in(folder: str, skipped: list[Unreadable]) -> list[str | Unreadable]:
+    def clips(place: str, images: list[str]) -> list[str]:
+        moving = [path for path in images if path.lower().endswith(ANIMATIONS)]
+        return moving if len(moving) == len(images) else [place]
+
+    return found_below(folder, skipped, clips)

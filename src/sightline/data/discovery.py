@@ -49,8 +49,8 @@ def open_source(spec: str) -> Source:
         InputError: the name or the argument is not known, or nothing can be held out.
     """
     name, argument, share = taken_apart(spec)
-    if name not in list_sources() and Path(spec).exists():
-        raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(Path(spec))}:{spec}?")
+    if name not in list_sources() and (place := Path(_HELD_OUT.sub("", spec))).exists():
+        raise InputError(f"data {spec}: a path alone; did you mean {_kind_of(place)}:{spec}?")
     source = source_class(name).open(argument)
     if share is None:
         return source
@@ -63,9 +63,21 @@ def open_source(spec: str) -> Source:
     return source.holding_out(part)
 
 
+def spelled(spec: str) -> str:
+    """A data set as `open_source` takes it: a path alone is `imagefolder:` where it looks so."""
+    place = Path(_HELD_OUT.sub("", spec))
+    alone = taken_apart(spec)[0] not in list_sources() and place.is_dir()
+    return f"imagefolder:{spec}" if alone and _kind_of(place) == "imagefolder" else spec
+
+
+# Data set -> what is in its folders; the first that fits is meant.
+_LAYOUTS = {
+    "wds": ("*.tar",), "hf": ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet"),
+    "coco": ("annotations/instances_*.json",), "masks": ("masks/*",), "imagefolder": ("*/*",),
+}  # fmt: skip
+
+
 def _kind_of(path: Path) -> str:
     """The data set that a path looks like."""
-    if path.suffix == ".tar" or any(path.glob("*.tar")):
-        return "wds"
-    saved = ("dataset_dict.json", "state.json", "*.parquet", "data/*.parquet")
-    return "hf" if any(any(path.glob(pattern)) for pattern in saved) else "imagefolder"
+    found = (kind for kind, patterns in _LAYOUTS.items() if any(any(path.glob(one)) for one in patterns))
+    return "wds" if path.suffix == ".tar" else next(found, "images")

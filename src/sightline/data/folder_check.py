@@ -102,10 +102,12 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
     files.changed = True
     summary = source.summary()
     source.remember()
-    counts = {split: dict.fromkeys(source.classes or ("images",), 0) for split in dict.fromkeys(splits)}
+    labelled = {split: split not in source.unlabelled for split in dict.fromkeys(splits)}
+    counts = {split: dict.fromkeys(source.classes or ("images",), 0) if has else {} for split, has in labelled.items()}
     good = [row for row in source.images if row not in said]
     for row in good:
-        counts[splits[row]][source.counted_as(row)] += 1
+        count, name = counts[splits[row]], source.counted_as(row)
+        count[name] = count.get(name, 0) + 1
 
     def told_apart(groups: Iterable[list[int]], by: Callable[[int], object]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(paths[row] for row in group) for group in groups if len({by(row) for row in group}) > 1)
@@ -120,6 +122,8 @@ def check_folder(source: StoredImages, *, progress: Callable[[str, int, int], No
         duplicates=tuple(tuple(paths[row] for row in group) for group in twins),
         across=told_apart(twins, lambda row: splits[row]),
         # One whose label is none of the classes has no class.
-        disputed=told_apart(([row for row in group if row not in said] for group in twins), source.counted_as),
+        disputed=told_apart(
+            ([row for row in group if row not in said and labelled[splits[row]]] for group in twins), source.counted_as
+        ),
         summary=summary,
     )

@@ -236,6 +236,15 @@ def rgb_pixels(image: Image.Image, name: Stored = "image") -> np.ndarray:
     return upright
 
 
+def said_if_turned(path: Stored, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
+    if size == expected or tuple(size) != tuple(expected)[::-1]:
+        return ""
+    with opened(path) as file, Image.open(file) as image:
+        turned = _orientation(image) >= 5
+    return "; its EXIF orientation turns it on its side, which was left out of account there" if turned else ""
+
+
 def _orientation(image: Image.Image) -> int:
     """The EXIF orientation, 1 to 8; 1 where there is none or the metadata is damaged, and of a TIFF, which Pillow turns
     itself."""

@@ -16,27 +16,33 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.encoded import Encoded
 from sightline.data.file_listing import FileListing
-from sightline.errors import InputError, UnreadableDataError
+from sightline.data.folders import Entry, entries_of, folders_in, is_folder, walk
+from sightline.data.splits import split_called, split_folders
+from sightline.errors import InputError
 from sightline.reading import ROWS
 
 STDIN = "-"
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-SPLIT_FOLDERS = ("train", "minival", "val", "validation", "test")
+NO_LABEL, NO_CLASS = -1, "?"
+"""The label of an image that has none, and what stands for its class in the image's name."""
 _NOT_A_FILE = (-1, -1, -1)
 
 
-def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str | Encoded | Unreadable]:
+def list_images(
+    given: Iterable[str], stdin: BinaryIO | None = None, skipped: list[Unreadable] | None = None
+) -> list[str | Encoded | Unreadable]:
     """The image files that words name, in the order of the words; a file named twice is there twice.
 
     A folder stands for the files in it and below it that end in `IMAGE_SUFFIXES`, in natural order (2 before 10);
-    hidden ones are passed over and links to folders not followed. A word with `*`, `?` or `[` that is no path itself
-    stands for the files that match, in natural order, whatever they end in; `**` stands for any folders, links not
-    followed. `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
+    hidden ones are passed over, and links to folders followed (`folders.walk`). A word with `*`, `?` or `[` that is no
+    path itself stands for the files that match, in natural order, whatever they end in; `**` stands for any folders.
+    `-` stands for a list on standard input, a path a line, each taken as it is. A data set of files, as
     `wds:SHARDS`, stands for all its images in the order of its listing. Any other word is a file, there or not.
 
     Args:
         given: the words; paths that are not UTF-8 hold surrogates, as `os.fsdecode` makes them.
         stdin: where the list of `-` comes from, as bytes.
+        skipped: what is passed over in folders and data sets is added.
 
     Returns:
         The paths, or where the bytes are, and in their place the folders inside a folder that could not be read.
@@ -46,7 +52,8 @@ def list_images(given: Iterable[str], stdin: BinaryIO | None = None) -> list[str
     """
     words = list(given)
     check_stdin(words)
-    return [image for word in words for image in _images_of(word, stdin)]
+    passed_over = [] if skipped is None else skipped
+    return [image for word in words for image in _images_of(word, stdin, passed_over)]
 
 
 def check_stdin(words: Sequence[str]) -> None:
@@ -55,15 +62,19 @@ def check_stdin(words: Sequence[str]) -> None:
         raise InputError(f"{STDIN}: stands for standard input, which can be read once, not {words.count(STDIN)} times")
 
 
-def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Unreadable]:
+def _images_of(word: str, stdin: BinaryIO | None, skipped: list[Unreadable]) -> Sequence[str | Encoded | Unreadable]:
     if not word:
         raise InputError("an empty word among the images (expected: a file, a folder, a pattern, or - for a list)")
     if word == STDIN:
         return _listed(stdin)
-    if images := images_of_set(word):
+    if images := images_of_set(word, skipped):
         return images
     if os.path.isdir(word):
-        return _below(word)
+        if not (below := found_below(word, skipped)):
+            raise InputError(
+                f"{word}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
+            )
+        return below
     if (found := matches(word)) is not None:
         files = [path for path in found if not os.path.isdir(path)]
         if not files:
@@ -72,8 +83,9 @@ def _images_of(word: str, stdin: BinaryIO | None) -> Sequence[str | Encoded | Un
     return [word]
 
 
-def images_of_set(word: str) -> list[str | Encoded]:
-    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none.
+def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[str | Encoded]:
+    """All images of the data set of files that a word names, as `wds:SHARDS`; none where it names none. What the data
+    set passed over is added to `skipped`.
 
     Raises:
         InputError: its images are no files, or as it is opened.
@@ -94,6 +106,10 @@ def images_of_set(word: str) -> list[str | Encoded]:
         if isinstance(image, Encoded):
             image.stamp = tuple(source.listing.stamps[row].tolist())
         found.append(image if isinstance(image, Encoded) else os.fspath(image))
+    if skipped is not None:
+        # What is only not measured is among them.
+        shown = {*map(str, found), *(str(source.place_of(split)) for split in source.unlabelled)}
+        skipped += [one for one in source.skipped if one.path not in shown]
     return found
 
 
@@ -108,23 +124,28 @@ def _listed(stdin: BinaryIO | None) -> list[str]:
     return paths
 
 
-def _below(folder: str) -> list[str | Unreadable]:
+def found_below(
+    folder: str, skipped: list[Unreadable], chosen: Callable[[str, list[str]], list[str]] = lambda _, images: images
+) -> list[str | Unreadable]:
+    """What a folder and those below it hold, in natural order, and in their place those that cannot be read.
+
+    Args:
+        skipped: what is passed over is added.
+        chosen: given a folder and the images in it: what is taken of them; all unless given.
+    """
     closed: list[OSError] = []
     found: dict[str, str | Unreadable] = {}
     named_so: list[str] = []
-    for parent, folders, files in os.walk(folder, onerror=closed.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")]
-        found |= {path: path for path in (os.path.join(parent, name) for name in images)}
-        named_so += [os.path.join(parent, name) for name in folders if name.lower().endswith(IMAGE_SUFFIXES)]
+    for place, folders, files in walk(folder, skipped, closed):
+        images = [entry.path for entry in _ending(files, IMAGE_SUFFIXES, skipped)]
+        found |= {path: path for path in chosen(place, images)}
+        named_so += [entry.path for entry in _ending(folders, IMAGE_SUFFIXES)]
     for path in named_so:
         # With images in it, it is a folder like others.
-        if not any(image.startswith(os.path.join(path, "")) for image in found):
+        if not any(one.startswith((os.path.join(path, ""), path)) for one in found):
             found[path] = Unreadable(path, "a folder, not an image file")
     for error in closed:
         found[str(error.filename)] = Unreadable(str(error.filename), error.strerror or type(error).__name__)
-    if not found:
-        raise InputError(f"{folder}: no images in this folder (expected: files ending in {', '.join(IMAGE_SUFFIXES)})")
     return [found[path] for path in sorted(found, key=natural_order)]
 
 
@@ -134,15 +155,14 @@ def matches(word: str) -> set[str] | None:
 
 
 def _found(pattern: str) -> set[str]:
-    """As glob.glob, which for `**` also follows links to folders, and in a ring of them never ends."""
-    walk = re.search(r"(^|/)\*\*(/|$)", pattern)
-    if walk is None:
+    """As glob.glob, which in a ring of links never ends for `**`."""
+    deep = re.search(r"(^|/)\*\*(/|$)", pattern)
+    if deep is None:
         return set(glob.glob(pattern))
-    head, rest = pattern[: walk.end(1)], pattern[walk.end() :] or "*"
+    head, rest = pattern[: deep.end(1)], pattern[deep.end() :] or "*"
     found: set[str] = set()
     for root in glob.glob(head) if head else [os.curdir]:
-        for parent, folders, _ in os.walk(root):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+        for parent, _, _ in walk(root, [], []):
             inside = parent if head else os.path.relpath(parent).removeprefix(os.curdir)
             found |= _found(os.path.join(glob.escape(inside), rest))
     return found
@@ -161,45 +181,42 @@ class Listed(NamedTuple):
     stamp: tuple[int, int, int]
 
 
-Entry = os.DirEntry[str] | Listed
+Example = Entry | Listed
 
 
 def scan(
-    root: Path, below: Callable[[Path, list[Unreadable]], Iterable[Entry]] | None = None, things: str = "images"
-) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...]]:
+    root: Path,
+    below: Callable[[Path, list[Unreadable]], Iterable[Example]] | None = None,
+    things: str = "images",
+    holds: Callable[[Path], str] | None = None,
+) -> tuple[tuple[str, ...], FileListing, list[int], tuple[Unreadable, ...], dict[str, Path]]:
     """Find the images of `root/SPLIT/CLASS/**` or of `root/CLASS/**`, by their extensions; no image is opened.
 
-    The classes are those of `train`, or where there is no `train` those of all splits together.
+    The classes are those of `train`, or where there is no `train` those of all splits together. A split to measure on
+    that holds images and no class folders, beside one that has class folders, has no labels.
 
     Args:
         below: what finds the examples of a class folder, as `images_below` does, which is the default; things: what
-            they are called.
+            they are called; holds: as what they stand in a folder directly, as `holds_images`.
 
     Returns:
         The names of the classes, sorted; the images of all splits, split by split ("test" alone where the folder holds
-        class folders directly), sorted by path; the label of each; and what was passed over: hidden files, unknown
-        extensions, what is not in a class or split folder.
+        class folders directly), sorted by path; the label of each, `NO_LABEL` where it has none; what was passed over:
+        hidden files, unknown extensions, what is not in a class or split folder; and split -> its folder.
 
     Raises:
-        InputError: no such folder, no class folder, a class folder without an image, or a class that `train` lacks.
+        InputError: no such folder, no class folder, a class folder without an image, a class that `train` lacks, or
+            names that may mean splits and classes alike.
         UnreadableDataError: a folder may not be read.
     """
     if not root.is_dir():
         raise InputError(f"{root}: no such folder (expected: SPLIT/CLASS/{things} or CLASS/{things} in it)")
-    top = _folders(root)
-    splits = {name: root / name for name in SPLIT_FOLDERS if name in top} or {"test": root}
-    skipped = []
-    if root not in splits.values():
-        skipped += [Unreadable(str(root / name), "not a split") for name in top if name not in splits]
-    below = below or images_below
-    found: dict[str, dict[str, list[Entry]]] = {}
+    below, holds = below or images_below, holds or holds_images
+    skipped: list[Unreadable] = []
+    splits = _class_folders(root, holds, skipped)
+    found: dict[str, dict[str, list[Example]]] = {}
     for split, folder in splits.items():
-        skipped += [
-            Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not entry.is_dir()
-        ]
-        part = {name: list(below(folder / name, skipped)) for name in _folders(folder)}
-        if not part:
-            raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things})")
+        part = {name: list(below(folder / name, skipped)) for name in folders_in(folder)}
         empty = [name for name, entries in part.items() if not entries]
         if empty:
             raise InputError(
@@ -207,35 +224,75 @@ def scan(
                 f"empty; expected: files ending in {', '.join(IMAGE_SUFFIXES)})"
             )
         found[split] = part
-    classes = tuple(sorted(found["train"] if "train" in found else {name for part in found.values() for name in part}))
-    labels = {name: label for label, name in enumerate(classes)}
+    held = {split: holds(folder) for split, folder in splits.items()}
+    for split, folder in splits.items():
+        # A clip may be a folder: where others hold class folders of such, this one holds clips.
+        loose = held[split] == "folders" and "" in held.values()
+        if split != "train" and held[split] and any(found.values()) and (loose or not found[split]):
+            found[split] = {NO_CLASS: list(below(folder, skipped))}
+        elif found[split]:
+            skipped += [
+                Unreadable(entry.path, "not in a class folder") for entry in entries_of(folder) if not is_folder(entry)
+            ]
+        else:
+            hint = f"; images without labels are images:{root}" if held[split] and things == "images" else ""
+            raise InputError(f"{folder}: no class folders in it (expected: CLASS/{things}{hint})")
+    named = {split: set(part) - {NO_CLASS} for split, part in found.items()}
+    classes = tuple(sorted(named.get("train") or set().union(*named.values())))
+    labels = {NO_CLASS: NO_LABEL} | {name: label for label, name in enumerate(classes)}
     files = []
     for split, part in found.items():
         unknown = sorted(set(part) - set(labels))
         if unknown:
             raise InputError(
-                f"{splits[split]}: class folders that {root / 'train'} lacks: {', '.join(unknown[:5])} "
+                f"{splits[split]}: class folders that {splits['train']} lacks: {', '.join(unknown[:5])} "
                 f"({len(unknown)} in all; expected: the same names or fewer)"
             )
         listed = []
         for name, entries in part.items():
-            above = len(str(splits[split] / name))
+            above = len(str(splits[split] if name == NO_CLASS else splits[split] / name))
             listed += [
-                (
-                    entry.path,
-                    f"{split}/{name}{entry.path[above:]}",
-                    labels[name],
-                    entry.stamp if isinstance(entry, Listed) else stamp_of(entry),
-                )
-                for entry in entries
+                (entry.path, f"{split}/{name}{entry.path[above:]}", labels[name], stamp_of(entry)) for entry in entries
             ]
         files += sorted(listed)
     paths, names, numbers, stamps = map(list, zip(*files, strict=True))
-    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped)
+    return classes, FileListing(names, paths, np.array(stamps, np.int64)), numbers, tuple(skipped), splits
 
 
-def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
+def _class_folders(root: Path, holds: Callable[[Path], str], skipped: list[Unreadable]) -> dict[str, Path]:
+    """Split -> the folder of its class folders; `test` is the whole where they stand in it directly.
+
+    A folder of a split's name that holds class folders is that split; one that holds images directly, beside others
+    that do, is a class.
+
+    Raises:
+        InputError: there are both, or two of one split.
+    """
+    names = folders_in(root)
+    known = [name for name in names if split_called(name) is not None]
+    flat = {kind: name for name in reversed(names) if known and name not in known and (kind := holds(root / name))}
+    # A clip may be a folder, and stands in a class folder as that does in a split.
+    classes = [name for name in known if flat and holds(root / name) in ("files", *flat)]
+    splits = [name for name in known if folders_in(root / name) and (name not in classes or holds is holds_images)]
+    if classes and splits:
+        raise InputError(
+            f"{root}: {splits[0]} holds folders, as a split does, and {classes[0]} holds what it has directly, as the "
+            f"class {next(iter(flat.values()))} does (expected: splits that hold class folders, or class folders "
+            "alone; rename or move one)"
+        )
+    return {"test": root} if classes else split_folders(root, "test", skipped)
+
+
+def holds_images(folder: Path) -> str:
+    """As what images stand in a folder directly: "files", or "" where none does."""
+    found = (entry for entry in entries_of(folder) if entry.name.lower().endswith(IMAGE_SUFFIXES))
+    return "files" if any(entry.name[0] != "." and not is_folder(entry) for entry in found) else ""
+
+
+def stamp_of(entry: Example | Path) -> tuple[int, int, int]:
     """What a `FileListing` keeps in `stamps`."""
+    if isinstance(entry, Listed):
+        return entry.stamp
     try:
         status = entry.stat()
     # The name of a table's image may be none for the system.
@@ -245,37 +302,28 @@ def stamp_of(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if regular else _NOT_A_FILE
 
 
-def entries_of(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, sorted by name; raises UnreadableDataError where it may not be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        raise UnreadableDataError(f"{folder}: {error.strerror}") from None
-
-
-def _folders(folder: Path) -> list[str]:
-    return [entry.name for entry in entries_of(folder) if entry.is_dir() and not entry.name.startswith(".")]
-
-
 def images_below(
     folder: Path, skipped: list[Unreadable], suffixes: tuple[str, ...] = IMAGE_SUFFIXES
-) -> Iterator[os.DirEntry[str]]:
-    """The images in a folder and the folders in it; links to folders are not followed, since they may form a ring.
+) -> Iterator[Entry]:
+    """The images in a folder and the folders in it, as `folders.walk` finds them.
 
     Args:
-        skipped: what is passed over is added: hidden files, and those that end in none of `suffixes`.
+        skipped: what is passed over is added, also files that end in none of `suffixes`.
 
     Raises:
         UnreadableDataError: a folder may not be read.
     """
-    for entry in entries_of(folder):
-        if entry.name.startswith("."):
-            skipped.append(Unreadable(entry.path, "hidden"))
+    for _, folders, files in walk(folder, skipped):
+        yield from _ending(files, suffixes, skipped)
         # A folder or a broken link with an image's name is kept: to pass it over would hide a fault.
-        elif entry.name.lower().endswith(suffixes):
-            yield entry
-        elif entry.is_dir(follow_symlinks=False):
-            yield from images_below(Path(entry.path), skipped, suffixes)
-        else:
-            skipped.append(Unreadable(entry.path, "unknown extension"))
+        yield from _ending(folders, suffixes)
+        folders[:] = [entry for entry in folders if not entry.name.lower().endswith(suffixes)]
+
+
+def _ending(entries: list[Entry], suffixes: tuple[str, ...], skipped: list[Unreadable] | None = None) -> list[Entry]:
+    """Those that end in one of `suffixes`; the others are added to `skipped`."""
+    if skipped is not None:
+        others = (entry for entry in entries if not entry.name.lower().endswith(suffixes))
+        kinds = {True: "unknown extension", False: "a link to what is not there"}
+        skipped += [Unreadable(entry.path, kinds[os.path.exists(entry.path)]) for entry in others]
+    return [entry for entry in entries if entry.name.lower().endswith(suffixes)]

@@ -10,14 +10,15 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS
+from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError, UnreadableDataError, choose
-from sightline.targets import Label
+from sightline.targets import Label, Target
 
-NO_CLASS = "?"
-"""What stands for the class in the name of an image whose label is none."""
+BAD_LABEL = -2
+"""The label of an image whose label cannot be read, or is none of the classes."""
 MOST_CLASSES = 1 << 20
 """A label beyond is no number of a class."""
 
@@ -25,8 +26,9 @@ MOST_CLASSES = 1 << 20
 class LabelledImages(StoredImages):
     """Images of one class each.
 
-    An image whose label cannot be read, or is none of the classes, is one that cannot be read. What `train` holds too
-    is left out of the splits that measure. `train` shows random parts of the images (`train_crop`), the others their
+    An image whose label cannot be read, or is none of the classes, is one that cannot be read. A split none of whose
+    images has a label, as a test set whose labels are withheld, is not measured. What `train` holds too is left out of
+    the splits that measure. `train` shows random parts of the images (`train_crop`), the others their
     centre (`eval_crop`).
 
     Attributes:
@@ -47,7 +49,7 @@ class LabelledImages(StoredImages):
 
         Args:
             root: the folder.
-            labels: of each row.
+            labels: of each row; `NO_LABEL` where it has none.
             faults: row -> why its label cannot be read.
 
         Raises:
@@ -57,24 +59,35 @@ class LabelledImages(StoredImages):
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
         if not self.classes:
             first = min(self._faults, default=0)
-            said = self._faults.get(first, f"label {labels[first]} is no number of a class")
+            said = self._faults.get(first, "no label")
             raise UnreadableDataError(f"{listing.paths[first]}: {said}; no label of {root} can be read")
         folders = np.array(listing.splits)
         rows = {folder: np.flatnonzero(folders == folder) for folder in dict.fromkeys(listing.splits)}
         if "train" in rows and len(self.classes) == 1:
-            raise InputError(f"{root / 'train'}: one class only, {self.classes[0]!r} (expected: at least 2)")
-        super().__init__(root, listing, rows, roles(rows))
+            place = self._places.get("train", root / "train")
+            raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
+        absent = np.asarray(labels) == NO_LABEL
+        without = [folder for folder, own in rows.items() if folder != "train" and absent[own].all()]
+        self.unlabelled = frozenset(without if len(without) < len(rows) else ())
+        super().__init__(root, listing, rows, roles(folder for folder in rows if folder not in self.unlabelled))
+        for folder in self.unlabelled:
+            instead = self._folder_of.get("test")
+            measured = f"; {instead} is the test" if folder == "test" and instead else ""
+            reason = f"no labels, so it is not measured{measured}"
+            self.skipped = (Unreadable(str(self.place_of(folder)), reason), *self.skipped)
         self._leave_out_twins()
 
     def counted_as(self, row: int) -> str:
         """As `StoredImages.counted_as`."""
-        return self.classes[self.labels[row]]
+        return "no label" if self.listing.splits[row] in self.unlabelled else self.classes[self.labels[row]]
 
     def header_fault(self, row: int) -> str | None:
         """As `StoredImages.header_fault`; what is wrong with its label is the image's too."""
         return super().header_fault(row) or self._label_fault(row)
 
     def _label_fault(self, row: int) -> str | None:
+        if self.listing.splits[row] in self.unlabelled:
+            return None
         if row in self._faults:
             return self._faults[row]
         if 0 <= self.labels[row] < len(self.classes):
@@ -82,10 +95,10 @@ class LabelledImages(StoredImages):
         last = len(self.classes) - 1
         return f"label {self.labels[row]} is none of the {last + 1} classes (expected: 0 to {last})"
 
-    def target_of(self, row: int, size: tuple[int, int]) -> Label:
+    def target_of(self, row: int, size: tuple[int, int]) -> Target:
         if (reason := self._label_fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
-        return Label(self.labels[row])
+        return Target() if self.labels[row] == NO_LABEL else Label(self.labels[row])
 
     def rows_of(self, split: str) -> list[int]:
         """The row of the listing of each image of a split, in the order of the indices."""
@@ -102,27 +115,45 @@ class LabelledImages(StoredImages):
         return made
 
 
-def numbered(labels: np.ndarray, splits: np.ndarray) -> tuple[str, ...]:
-    """The names of classes that have none: "0" to the highest label of `train`, or of all splits where there is none.
+def understood(
+    said: Sequence[int | str], splits: np.ndarray, where: str, names: Sequence[str] = ()
+) -> tuple[tuple[str, ...], list[int], dict[int, str]]:
+    """The names of the classes, the label of each image, and row -> why its word is no class.
+
+    Where most labels are words, classes without names are called by those of `train`, or of all splits where there is
+    none, sorted by code point; else by their numbers, up to the highest.
 
     Args:
-        labels: int64, of each image; below 0, or `MOST_CLASSES` and more, where there is none.
+        said: of each image its number or its word, `NO_LABEL` or `BAD_LABEL`.
         splits: the split of each.
+        where: what says it, for messages.
+        names: of the classes, where they have some.
+
+    Raises:
+        InputError: there are more words than half of the images: they are no labels.
     """
-    trained = labels[splits == "train"] if "train" in splits else labels
-    known = trained[(trained >= 0) & (trained < MOST_CLASSES)]
-    return tuple(map(str, range(int(known.max(initial=-1)) + 1)))
+    said = [NO_LABEL if one in ("", "-1") else one for one in said]
+    within = ((splits == "train") | ("train" not in splits)).tolist()
+    trained = [one for one, counts in zip(said, within, strict=True) if counts and one not in (NO_LABEL, BAD_LABEL)]
+    if 2 * sum(isinstance(one, str) for one in trained) <= len(trained):
+        highest = max((one for one in trained if isinstance(one, int) and 0 <= one < MOST_CLASSES), default=-1)
+        classes = tuple(names or map(str, range(highest + 1)))
+        return classes, [BAD_LABEL if isinstance(one, str) else one for one in said], {}
+    classes = tuple(names or sorted(set(map(str, trained))))
+    if not names and 2 * len(classes) > len(trained):
+        raise InputError(
+            f"{where}: {len(classes)} words for {len(trained)} images are no labels (at most half as many)"
+        )
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = [one if one in (NO_LABEL, BAD_LABEL) else numbers.get(str(one), BAD_LABEL) for one in said]
+    reason = f"is none of the {len(classes)} classes ({', '.join(classes[:5])}{', ...' * (len(classes) > 5)})"
+    unknown = {row: f"label {one!r} {reason}" for row, one in enumerate(said) if one != BAD_LABEL == labels[row]}
+    return classes, labels, unknown
 
 
 def class_part(classes: Sequence[str], label: int) -> str:
     """What names an image's class in a listing, where a name is SPLIT/CLASS/IMAGE."""
     return classes[label].replace("/", "_") if 0 <= label < len(classes) else NO_CLASS
-
-
-def split_in(name: str) -> str | None:
-    """The split that the name of a file says, as `train-0001.tar` or `pets-validation-00.tar`; None for none."""
-    found = [word for word in re.split(r"[^a-z]+", name.lower()) if word in SPLIT_FOLDERS]
-    return found[0] if found else None
 
 
 def options_of(argument: str, allowed: Collection[str]) -> tuple[str, dict[str, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
+from sightline.data.image_file import said_if_turned
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
 from sightline.data.label_map import Legend
 from sightline.data.stored import StoredImages
@@ -125,9 +126,6 @@ class ImagesWithMaps(StoredImages):
         super().__init__(root, listing, rows, folder_of)
         self._places = {folder: next(iter(images.values()))[0].parent for folder, (images, _) in parts.items()}
 
-    def _place(self, folder: str) -> Path:
-        return self._places[folder]
-
     def map_path(self, row: int) -> str:
         """Where the map of labels of an image is."""
         return self.listing.paths[self._map_of[row]]
@@ -149,19 +147,22 @@ class ImagesWithMaps(StoredImages):
         if (reason := super().header_fault(beside)) is not None:
             return f"its map of labels {self.listing.paths[beside]}: {reason}"
         size, other = (tuple(self.listing.sizes[one].tolist()) for one in (row, beside))
-        return None if size == other else _other_size(self.listing.paths[beside], other, size)
+        return None if size == other else self._other_size(row, other, size)
 
     def target_of(self, row: int, size: tuple[int, int]) -> Pixels:
         path = self.map_path(row)
         classes = self.legend_of(path).read(path, max_pixels=self.max_pixels)
         if classes.shape != size:
-            raise UnreadableDataError(f"{self.listing.paths[row]}: {_other_size(path, classes.shape, size)}")
+            raise UnreadableDataError(f"{self.listing.paths[row]}: {self._other_size(row, classes.shape, size)}")
         return Pixels(classes)
 
-
-def _other_size(path: str, size: Sequence[int], expected: Sequence[int]) -> str:
-    said, upright = (" x ".join(map(str, one)) for one in (size, expected))
-    return f"its map of labels {path} is {said} pixels (expected: {upright}, height x width of the upright image)"
+    def _other_size(self, row: int, size: tuple[int, ...], expected: tuple[int, ...]) -> str:
+        said, upright = (" x ".join(map(str, one)) for one in (size, expected))
+        turned = said_if_turned(self.listing.image(row), expected, size)
+        return (
+            f"its map of labels {self.map_path(row)} is {said} pixels (expected: {upright}, height x width of the "
+            f"upright image){turned}"
+        )
 
 
 def names_in(path: Path, expected: str, most: int) -> tuple[str, ...]:

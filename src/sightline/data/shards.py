@@ -14,13 +14,12 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import keep_columns, recall_columns, side_by_side
-from sightline.data.image_list import IMAGE_SUFFIXES, stamp_of
-from sightline.data.labelled import MOST_CLASSES
+from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL, stamp_of
+from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
 from sightline.data.scanning import scanning
 from sightline.errors import InaccessibleDataError, InputError
 from sightline.reading import CONFIGURATION, parse_json
 
-NO_LABEL = -1
 _IMAGES = tuple(suffix[1:] for suffix in IMAGE_SUFFIXES)
 # What a compressed file begins with: nothing can be sought in it.
 _COMPRESSED = {
@@ -38,8 +37,8 @@ class Wanted:
 
     Attributes:
         image: the extension of its image; None: the only one that is an image's.
-        label: the extension of a member that holds a whole number, or the field of its `json` that does; None: `cls`,
-            else the field `label` or `cls`.
+        label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
+            None: `cls`, a number, else the field `label`, or `cls` with a number.
     """
 
     image: str | None = None
@@ -47,8 +46,8 @@ class Wanted:
 
     @property
     def number(self) -> str:
-        """The extension of what holds nothing but the label."""
-        return self.label or "cls"
+        """The extension of what holds nothing but the label; of members these are in lower case."""
+        return (self.label or "cls").lower()
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -62,8 +61,9 @@ class Shard:
 
     Attributes:
         path: of the archive; stamp: its size and times, as `FileListing.stamps`.
-        names: of the images in it; offsets, sizes: of their bytes; labels: `NO_LABEL` where there is none.
-        lost: row -> why its image cannot be read; unlabelled: row -> why its label cannot.
+        names: of the images in it; offsets, sizes: of their bytes.
+        labels: `NO_LABEL` where there is none, `BAD_LABEL` where it is no number; words: row -> the word that it is.
+        lost: row -> why its image cannot be read; unlabelled: row -> why its label is no number.
         skipped: what is no part of a sample.
     """
 
@@ -73,21 +73,28 @@ class Shard:
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
+    words: dict[int, str] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     unlabelled: dict[int, str] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, name: str, place: tuple[int, int], label: int, *, lost: str = "", unlabelled: str = "") -> None:
+    def add(self, name: str, place: tuple[int, int], label: int | str, *, lost: str = "", unlabelled: str = "") -> None:
         """One more sample."""
         row = len(self.names)
         self.names.append(name)
         self.offsets.append(place[0])
         self.sizes.append(place[1])
-        self.labels.append(label)
+        self.labels.append(BAD_LABEL if isinstance(label, str) else label)
+        if isinstance(label, str):
+            self.words[row] = label
         if lost:
             self.lost[row] = lost
         elif unlabelled:
             self.unlabelled[row] = unlabelled
+
+    def said(self) -> list[int | str]:
+        """The label of each sample, a number or a word."""
+        return [self.words.get(row, label) for row, label in enumerate(self.labels)]
 
     def passed_over(self) -> Iterator[Unreadable]:
         """What is no part of a sample, as messages name it."""
@@ -96,10 +103,11 @@ class Shard:
 
 @dataclass(eq=False)
 class _Sample:
-    """The members of one key: by extension where their bytes are, and of those that may say the label what they say."""
+    """The members of one key: by extension where their bytes are, and of those that may say the label what they say and
+    why that is no number."""
 
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    said: dict[str, int | str] = field(default_factory=dict)
+    said: dict[str, tuple[int | str, str]] = field(default_factory=dict)
     fault: str = ""
 
 
@@ -214,25 +222,31 @@ def _add(
         sample.fault = f"the shard ends inside of {base}: what stood behind is lost"
     elif extension == wanted.number or (extension == "json" and wanted.number not in sample.said):
         if member.size > CONFIGURATION:
-            sample.said[extension] = f"has {member.size} bytes (expected: at most {CONFIGURATION})"
+            sample.said[extension] = BAD_LABEL, f"has {member.size} bytes (expected: at most {CONFIGURATION})"
             return
         file.seek(member.offset_data)
         content = file.read(member.size)
-        read = _number if extension == wanted.number else _field
         try:
-            sample.said[extension] = read(content, wanted)
+            said = _text(content, wanted) if extension == wanted.number else _field(content, wanted)
         except ValueError as error:
-            sample.said[extension] = " ".join(str(error).split())
+            said = BAD_LABEL, " ".join(str(error).split())
+        sample.said[extension] = said
 
 
-def _number(content: bytes, wanted: Wanted) -> int:
-    if re.fullmatch(rb"\s*[0-9]{1,18}\s*", content) and int(content) < MOST_CLASSES:
-        return int(content)
-    shown = repr(content[:20])[1:]
-    raise ValueError(f"{shown} (expected: the number of a class, in ASCII)")
+def _text(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
+    """The label that a member of text says, and why that is no number."""
+    said = content.strip()
+    if re.fullmatch(rb"[0-9]{1,18}", said) and int(said) < MOST_CLASSES:
+        return int(said), ""
+    expected = "of a class, in ASCII" if wanted.label else f"of a class, in ASCII; label={wanted.number} takes words"
+    reason = f"{repr(content[:20])[1:]} (expected: the number {expected})"
+    if said in (b"", b"-1"):
+        return NO_LABEL, reason
+    return said.decode() if wanted.label else BAD_LABEL, reason
 
 
-def _field(content: bytes, wanted: Wanted) -> int:
+def _field(content: bytes, wanted: Wanted) -> tuple[int | str, str]:
+    """As `_text`, of a field of JSON."""
     try:
         value = parse_json(content)
     except ValueError as error:
@@ -242,28 +256,34 @@ def _field(content: bytes, wanted: Wanted) -> int:
     name = next((one for one in wanted.fields if one in value), None)
     if name is None:
         there = ", ".join(map(str, list(value)[:5])) or "none"
-        raise ValueError(f"no field {' or '.join(wanted.fields)} (fields: {there}; label=FIELD chooses)")
+        return NO_LABEL, f"no field {' or '.join(wanted.fields)} (fields: {there}; label=FIELD chooses)"
     label = value[name]
+    reason = f"{name} {str(label)[:20]!r} (expected: the number of a class)"
+    if isinstance(label, bool | str) and (wanted.label or name == "label"):
+        return label.strip() if isinstance(label, str) else str(label).lower(), reason
     if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < MOST_CLASSES:
-        return label
-    raise ValueError(f"{name} {str(label)[:20]!r} (expected: the number of a class)")
+        return label, ""
+    return NO_LABEL if label in (None, -1) else BAD_LABEL, reason
 
 
 def _take(shard: Shard, key: str, sample: _Sample, wanted: Wanted) -> None:
     """Add a sample to its shard, and why it cannot be read where it cannot."""
-    label, unlabelled = NO_LABEL, ""
     told = next((one for one in (wanted.number, "json") if one in sample.said), None)
     members = ", ".join(sample.places)
     if told is None:
-        unlabelled = f"no label (members: {members}; expected: {key}.{wanted.number} or {key}.json)"
-    elif isinstance(said := sample.said[told], str):
-        unlabelled = f"{key}.{told}: {said}"
+        label, expected = NO_LABEL, f"{key}.{wanted.number} or {key}.json); label=EXT chooses"
+        unlabelled = f"no label (members: {members}; expected: {expected}"
     else:
-        label = said
-    images = [extension for extension in sample.places if extension in ((wanted.image,) if wanted.image else _IMAGES)]
+        label, reason = sample.said[told]
+        unlabelled = reason and f"{key}.{told}: {reason}"
+    images = [
+        extension for extension in sample.places if extension in ((wanted.image.lower(),) if wanted.image else _IMAGES)
+    ]
     if not images:
         expected = f"{key}.{wanted.image or 'jpg'}" + ("" if wanted.image else ", png, webp or another")
-        said = f"no image (members: {members}; expected: {expected})"
+        dotted = any(extension.endswith(tuple(f".{one}" for one in _IMAGES)) for extension in sample.places)
+        hint = "; a key ends at the first dot of a name: rename members that have others" if dotted else ""
+        said = f"no image (members: {members}; expected: {expected}{hint})"
         shard.add(key, (0, 0), label, lost=sample.fault or said)
         return
     image, others = images[0], ", ".join(f"{key}.{one}" for one in images[1:])
@@ -280,14 +300,14 @@ def _recall(remembered_as: Path) -> dict[str, Shard]:
     try:
         offsets, sizes, labels = (columns[name].tolist() for name in _COLUMNS)
         start = 0
-        for path, stamp, count, lost, unlabelled, skipped in about["shards"]:
+        for path, stamp, count, words, lost, unlabelled, skipped in about["shards"]:
             part = slice(start, start + count)
-            faults = [{int(row): str(reason) for row, reason in one.items()} for one in (lost, unlabelled)]
+            told = [{int(row): str(said) for row, said in one.items()} for one in (words, lost, unlabelled)]
             passed_over = [(str(name), str(reason)) for name, reason in skipped]
             size, modified, changed = map(int, stamp)
             found[str(path)] = Shard(
                 str(path), (size, modified, changed), names[part], offsets[part], sizes[part], labels[part],
-                lost=faults[0], unlabelled=faults[1], skipped=passed_over,
+                words=told[0], lost=told[1], unlabelled=told[2], skipped=passed_over,
             )  # fmt: skip
             start += count
         return found if start == len(names) else {}
@@ -299,7 +319,8 @@ def _recall(remembered_as: Path) -> dict[str, Shard]:
 def _keep(remembered_as: Path, shards: Sequence[Shard]) -> None:
     about = {
         "shards": [
-            (shard.path, shard.stamp, len(shard.names), shard.lost, shard.unlabelled, shard.skipped) for shard in shards
+            (shard.path, shard.stamp, len(shard.names), shard.words, shard.lost, shard.unlabelled, shard.skipped)
+            for shard in shards
         ]
     }
     names = [name for shard in shards for name in shard.names]

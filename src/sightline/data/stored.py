@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 from sightline.data.allowance import Allowance, Progress, SkipUnreadable, Unreadable
 from sightline.data.file_listing import SAMPLED_WHOLE, FileListing, keep, recall, side_by_side
 from sightline.data.fingerprint import Fingerprint
+from sightline.data.folders import walk
 from sightline.data.image_file import MAX_PIXELS, read_image, read_picture, too_large
 from sightline.data.randomness import generator
 from sightline.data.source import Example, Source
+from sightline.data.splits import is_same_split
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.transforms import ImageTransform, Picture, size_of
 from sightline.errors import InputError, UnreadableDataError, choose
@@ -38,12 +41,15 @@ class StoredImages(Source):
             the folder of their split; images: the rows of all images among them.
         max_pixels: of the largest image that is read.
         cleaned: whether what stands in two splits was left out of one.
+        unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
     """
 
     transform: ImageTransform
     reduced: ClassVar[bool] = False
     cleaned: bool = False
+    unlabelled: frozenset[str] = frozenset()
+    _places: Mapping[str, Path] = {}
 
     def __init__(self, root: Path, listing: FileListing, rows: Mapping[str, np.ndarray], folder_of: Mapping[str, str]):
         """A data set of these files.
@@ -73,17 +79,12 @@ class StoredImages(Source):
 
     @classmethod
     def folders(cls, argument: str) -> tuple[Path, ...]:
-        """The folder, and those that links up to two levels below it lead to."""
+        """The folder, and those that links below it lead to."""
         root = Path(argument)
         if not argument or not root.is_dir():
             return ()
-        links = (link for pattern in cls._links() for link in root.glob(pattern) if link.is_symlink())
-        return (root, *(link.resolve() for link in links if link.is_dir()))
-
-    @classmethod
-    def _links(cls) -> Iterable[str]:
-        """Patterns of the folders that may be links."""
-        return ("*", "*/*")
+        links = (entry for _, folders, _ in walk(root, [], []) for entry in folders if entry.is_symlink())
+        return (root, *(Path(os.path.realpath(link.path)) for link in links))
 
     @abstractmethod
     def target_of(self, row: int, size: tuple[int, int]) -> Target:
@@ -101,9 +102,9 @@ class StoredImages(Source):
         """The rows of the files that say something of these images, whose headers count too."""
         return []
 
-    def _place(self, folder: str) -> Path:
+    def place_of(self, folder: str) -> Path:
         """Where the images of a split are, for messages."""
-        return self.root / folder
+        return self._places.get(folder, self.root / folder)
 
     def _hint(self, split: str) -> str:
         """What to do about a split that is not there, at the end of a message."""
@@ -114,7 +115,8 @@ class StoredImages(Source):
         self.cleaned = True
         paths, folders = self.listing.paths, self.listing.splits
         twins: dict[int, int] = {}
-        for group in self.listing.twins(across=True, rows=self.images):
+        measured = [row for row in self.images if folders[row] not in self.unlabelled]
+        for group in self.listing.twins(across=True, rows=measured):
             first = min(group, key=lambda row: (_KEEPS.index(folders[row]), row))
             twins |= {row: first for row in group if folders[row] != folders[first]}
         for folder, rows in self._rows.items():
@@ -139,7 +141,10 @@ class StoredImages(Source):
 
     def _folder(self, split: str) -> str:
         if split not in self._folder_of:
-            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{self._hint(split)}")
+            split = next((one for one in self._folder_of if is_same_split(one, split)), split)
+        if split not in self._folder_of:
+            hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
+            raise InputError(f"{self.root}: {choose('split', split, self.splits)}{hint}")
         return self._folder_of[split]
 
     def length(self, split: str) -> int:
@@ -306,7 +311,7 @@ class StoredImages(Source):
         unread = [Unreadable(listing.paths[row], reasons[row]) for row in sorted(reasons)]
         found = {} if self.allowance is None else self.allowance.found
         allowance = Allowance(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        place = self._place(self._folder_of["train"] if folder == _HELD_OUT else folder)
+        place = self.place_of(self._folder_of["train"] if folder == _HELD_OUT else folder)
         allowance.note(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")

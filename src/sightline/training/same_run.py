@@ -33,7 +33,8 @@ def check_same_run(saved: Mapping[str, Any], config: TrainConfig, path: Path) ->
         if key.partition(".")[0] not in _FREE_TO_CHANGE:
             raise InputError(
                 f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
-                "(expected the same configuration; --overwrite starts anew)"
+                f"(expected the same configuration; train --data {config.data} --init-from {path} --out OTHER goes on "
+                "from its weights, --overwrite deletes it and starts anew)"
             )
 
 

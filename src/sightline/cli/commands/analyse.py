@@ -14,7 +14,7 @@ def analyse(
     *models: Annotated[
         Path, Parameter(help="Folders of runs or models, hf-hub:OWNER/NAME, local-dir:DIR, or timm:NAME; several.")
     ],
-    data: Annotated[str | None, Parameter(help="The data set; the embedded scenes unless given.")] = None,
+    data: Annotated[options.AnyData, Parameter(help="The data set; the embedded scenes unless given.")] = None,
     split: str | None = None,
     resolutions: options.Words = (),
     patch_size: options.PatchSize = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
-from sightline.cli.options import JsonObject, MaxPixels, SkipUnreadable
+from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ _ASPECTS = (("taller than 3:1", 1 / 3), ("3:1 to 2:1 tall", 1 / 2), ("2:1 to 4:3
 
 @data.command
 def check(
-    data: str,
+    data: Data,
     *,
     sheet: Path | None = None,
     overwrite: bool = False,
@@ -100,8 +100,8 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
 
     from sightline.reports.tables import print_bars, print_table
 
-    classes = list(next(iter(found.counts.values())))
-    rows = [(name, *(found.counts[split][name] for split in found.counts)) for name in classes]
+    classes = list(dict.fromkeys(name for counts in found.counts.values() for name in counts))
+    rows = [(name, *(counts.get(name, 0) for counts in found.counts.values())) for name in classes]
     if len(rows) > _SHOWN:
         by_count = sorted(rows, key=lambda row: row[1])
         rows = [*by_count[: _SHOWN // 2], ("...", *("..." for _ in found.counts)), *by_count[-_SHOWN // 2 :]]
@@ -112,7 +112,7 @@ def _show(found: FolderCheck, *, cleaned: bool, passed_over: Sequence[Unreadable
     if len(classes) > 1:
         extremes = f"; {most} has {counts[most]:,} images, {least} {counts[least]:,}"
         each = f" of {_counted(counts[most], 'image')} each"
-        print(f"\n{first}: {len(classes)} classes{each if counts[most] == counts[least] else extremes}")
+        print(f"\n{first}: {len(counts)} classes{each if counts[most] == counts[least] else extremes}")
     if len(found.sizes):
         sides = np.sqrt(found.sizes.prod(axis=1))
         print("\nside in pixels (root of width x height), from {} to {}".format(*_extremes(found)))
@@ -184,17 +184,19 @@ def _next(
     data: str, source: StoredImages, found: FolderCheck, max_pixels: int | None
 ) -> tuple[str, str | None, str | None]:
     """The command that follows; the packed training, where one may follow; why both are short, where they are."""
-    from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, to_train
+    from sightline.cli.next_step import PACKED, PACKED_ENDING, beside, command, first_look, free, to_train
     from sightline.recipes import recipe_for
 
     if "train" not in source.splits:
         skip = ("--skip-unreadable", found.to_skip) if found.to_skip else ()
         pixels = ("--max-pixels", max_pixels) if max_pixels else ()
         return command("evaluate", "RUN", "--data", data, *skip, *pixels), None, None
-    out = Path("runs") / source.root.resolve().name
+    out = free(Path("runs") / source.root.resolve().name)
     if source.classes == ():
         words = to_train(data, out, found.to_skip, max_pixels)
-        return command(*words[:3], "--task", source.task, *words[3:]), None, None
+        # Of images of which nothing is said the recipe knows the task.
+        task = ("--task", source.task) if source.provides else ()
+        return command(*words[:3], *task, *words[3:]), None, None
     recipe, count = recipe_for(data, lambda _: found.summary), found.summary.images
     few = first_look(recipe, count)
     short = (
@@ -202,7 +204,7 @@ def _next(
         f"takes {recipe.epochs:g} x {count:,}"
     )
     rest = found.to_skip, max_pixels, few
-    fixed, packed = to_train(data, out, *rest), to_train(data, beside(out, PACKED_ENDING), *rest, recipe=PACKED)
+    fixed, packed = to_train(data, out, *rest), to_train(data, free(beside(out, PACKED_ENDING)), *rest, recipe=PACKED)
     return command(*fixed), None if source.of_clips else command(*packed), short if few else None
 
 

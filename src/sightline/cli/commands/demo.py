@@ -102,4 +102,4 @@ def demo(
         print(f"Took {seconds / 60:.1f} minutes{expected}.")
         print(f"rows: {out / RESULTS}")
         print(f"open in a browser: {out / PAGE}")
-        next_step.say_next("train", "--data", "digits", *next_step.to_new_run(Path("runs/digits")))
+        next_step.say_next("train", "--data", "digits", "--out", next_step.free(Path("runs/digits")))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from sightline.cli.options import JsonObject, MaxPixels, SkipUnreadable
+from sightline.cli.options import Data, JsonObject, MaxPixels, SkipUnreadable
 
 pack = App(help="Images of every size in sequences without padding.")
 
@@ -18,7 +18,7 @@ _FIXED = (1, 2, 4)
 
 @pack.command
 def stats(
-    data: str,
+    data: Data,
     *,
     split: str = "train",
     patch_size: int = 16,
@@ -110,7 +110,7 @@ def stats(
     print("\ntokens of an image, and how many images have so many")
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(lengths)])
     if isinstance(source, StoredImages) and is_for(next_step.PACKED, data) and "train" in source.splits:
-        out = Path("runs") / f"{source.root.resolve().name}_packed"
+        out = next_step.free(Path("runs") / f"{source.root.resolve().name}{next_step.PACKED_ENDING}")
         next_step.say_next(*next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=next_step.PACKED))
     elif data.startswith("scenes"):
         next_step.say_next("train", "--recipe", "navit_scenes", "--data", data)

@@ -87,7 +87,8 @@ def predict(
             if predictions is not None and out is not None:
                 raise InputError("--out and --predictions: expected one of them (pictures go with printed answers)")
             list_all = list_clips if _takes_clips(model) else list_images
-            listed = list_all(images, getattr(sys.stdin, "buffer", None)) if ranks.first else []
+            passed_over: list[Unreadable] = []
+            listed = list_all(images, getattr(sys.stdin, "buffer", None), passed_over) if ranks.first else []
         told = _told(listed, ranks)
         with ranks.agreeing():
             files = listed if ranks.first else _opened(told, images)
@@ -105,6 +106,7 @@ def predict(
         screen = sys.stdout
         # A bar for less than some seconds would only flicker.
         with progress.Bars(late=_QUIET_SECONDS) as bars:
+            bars.say(passed_over)
             advance = bars.counter("predicting", len(files))
             if predictions is not None:
                 codes = write_answers(asked, files, predictions, ranks, advance)

@@ -12,7 +12,7 @@ from sightline.cli import options
 
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs that were trained and evaluated on the same data.")],
-    data: str | None = None,
+    data: options.AnyData = None,
     paper: options.Words = (),
     out: Path = Path("report.html"),
     title: str | None = None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from sightline.cli.options import Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
+from sightline.cli.options import AnyData, Device, Json, MaxPixels, Settings, SkipAsTrained, Threads
 
 
 def train(
+    data: AnyData = None,
     *,
     recipe: str | None = None,
-    data: str | None = None,
     task: str | None = None,
     head: str | None = None,
     encoding: str | None = None,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sightline.data.clip_file import Clip, ClipHeader, too_long
-from sightline.data.clip_list import ClipContents, clips_below
+from sightline.data.clip_list import ClipContents, clips_below, holds_clips
 from sightline.data.image_list import scan
 from sightline.data.labelled import LabelledImages, options_of
 from sightline.data.sources.imagefolder import ImageFolder
@@ -34,7 +34,7 @@ class Clips(ImageFolder):
     def __init__(self, root: str | Path) -> None:
         """Scan the folder DIR; raises as `ImageFolder`."""
         root = Path(root)
-        classes, listing, labels, self.skipped = scan(root, clips_below, "clips")
+        classes, listing, labels, self.skipped, self._places = scan(root, clips_below, "clips", holds_clips)
         listing.contents = ClipContents()
         LabelledImages.__init__(self, root, classes, listing, labels)
 

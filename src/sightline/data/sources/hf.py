@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
@@ -14,10 +15,12 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS, stamp_of
-from sightline.data.labelled import LabelledImages, class_part, numbered, options_of
+from sightline.data.image_list import NO_LABEL, natural_order, stamp_of
+from sightline.data.labelled import LabelledImages, class_part, options_of, understood
+from sightline.data.splits import SPLITS, files_by_split, split_called, splits_among
 from sightline.data.tables import InTables, image_lengths
 from sightline.errors import InputError, choose
+from sightline.reading import RECORD, read_text
 
 _OPTIONS = ("image", "label", "config", "streaming")
 _STREAMING = (
@@ -25,7 +28,6 @@ _STREAMING = (
     "set by index, without streaming)"
 )
 _TABLES = (".arrow", ".parquet")
-NO_LABEL = -1
 
 
 class HuggingFace(LabelledImages):
@@ -34,9 +36,10 @@ class HuggingFace(LabelledImages):
 
     The image is the only column of images, the label the only one of classes (`ClassLabel`); `hf:DIR,image=a,label=b`
     names others: an image may also be a column of bytes, a label one of whole numbers, whose classes are called by
-    them. `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls
-    them: `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but
-    as files are. A row without an image or a label is one that cannot be read.
+    them, of words (`understood`), or of true and false. Such a column needs no naming where it is called label.
+    `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls them:
+    `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but as
+    files are. A row without an image or a label is one that cannot be read.
     """
 
     name: ClassVar[str] = "hf"
@@ -64,26 +67,30 @@ class HuggingFace(LabelledImages):
         if streamed := [split for split, part in parts.items() if not hasattr(part, "data")]:
             raise InputError(f"hf:{place}: {streamed[0]} {_STREAMING}")
         self.skipped = skipped
-        known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts and len(parts[split])}
+        known = {split: parts[split] for split in SPLITS if split in parts and len(parts[split])}
         if not known:
             raise InputError(f"hf:{place}: no rows in {', '.join(parts) or 'it'}")
         first = next(iter(known.values()))
         self._columns = image, label = _column(place, first, "image", image), _column(place, first, "label", label)
         tables = {}
         for split, part in known.items():
-            if missing := [one for one in self._columns if one not in part.column_names]:
+            # Where labels are withheld the column may be, too.
+            missing = [one for one in self._columns if one not in part.column_names]
+            if missing and (split == "train" or image in missing):
                 raise choose(f"hf:{place}: column of {split}", missing[0], part.column_names)
             # Rows in another order than they are stored in are written out once.
             tables[split] = part if getattr(part, "_indices", None) is None else part.flatten_indices()
-        columns = {split: _labels(table, label) for split, table in tables.items()}
-        labels = np.concatenate([numbers for numbers, _ in columns.values()])
-        empty = np.concatenate([there for _, there in columns.values()])
         splits = np.repeat(list(tables), [len(table) for table in tables.values()])
-        names = _class_names(place, known, label)
-        classes = names or numbered(labels, splits)
-        listing = _listing(place, tables, image, labels.tolist(), classes)
-        faults = dict.fromkeys(np.flatnonzero(empty).tolist(), f"no label in column {label}")
-        super().__init__(Path(place), classes, listing, labels.tolist(), faults)
+        said = [one for table in tables.values() for one in _labels(table, label)]
+        faults = {row: f"no label in column {label}" for row, one in enumerate(said) if one is None}
+        classes, labels, unknown = understood(
+            [NO_LABEL if one is None else one for one in said],
+            splits,
+            f"hf:{place}: column {label}",
+            _class_names(place, known, label),
+        )
+        listing = _listing(place, tables, image, labels, classes)
+        super().__init__(Path(place), classes, listing, labels, faults | unknown)
 
     @property
     def _remembered_as(self) -> Path:
@@ -141,13 +148,14 @@ def _load(place: str, config: str | None) -> Any:
         raise InputError(f"{place}: no such folder (expected: a folder, or a name as OWNER/NAME)")
     else:
         saved = False
+    files = _parquet_by_split(folder.absolute()) if folder.is_dir() and not saved and config is None else None
     # An absolute one is no name on the Hub.
     where = os.path.abspath(place) if folder.is_dir() else place
     loud = datasets.logging.get_verbosity()
     try:
         # What it logs as an error it raises as well.
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-        return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config)
+        return datasets.load_from_disk(where) if saved else datasets.load_dataset(where, config, data_files=files)
     # The library raises nearly anything: of a network, of a cache, of files.
     except Exception as error:
         # Of an error while it converts files it says no more than that there was one; the cause says which.
@@ -165,13 +173,24 @@ def _shortened(said: str) -> str:
 
 def _by_split(place: str, loaded: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
     if not isinstance(loaded, Mapping):
-        split = str(getattr(loaded, "split", None))
-        return {split if split in SPLIT_FOLDERS else "test": loaded}, ()
-    others = tuple(Unreadable(f"{place}:{split}", "not a split") for split in loaded if split not in SPLIT_FOLDERS)
-    parts = {split: part for split, part in loaded.items() if split in SPLIT_FOLDERS}
-    if not parts:
-        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLIT_FOLDERS)})")
-    return parts, others
+        return {split_called(str(getattr(loaded, "split", None))) or "test": loaded}, ()
+    named = splits_among(map(str, loaded), f"hf:{place}")
+    if not named:
+        raise InputError(f"hf:{place}: splits {', '.join(loaded)} (expected: one of {', '.join(SPLITS)})")
+    others = tuple(Unreadable(f"{place}:{name}", "not a split") for name in loaded if name not in named.values())
+    return {split: loaded[name] for split, name in named.items()}, others
+
+
+def _parquet_by_split(folder: Path) -> dict[str, list[str]] | None:
+    """Split -> the Parquet files in a folder and those in it; None where its README.md says which they are.
+
+    `datasets` would take one file's word for all, and leave the others out.
+    """
+    card = folder / "README.md"
+    if card.is_file() and re.search(r"^(configs|data_files):", read_text(card, RECORD, "a data card"), re.MULTILINE):
+        return None
+    files = glob.glob(f"{glob.escape(str(folder))}/*.parquet") + glob.glob(f"{glob.escape(str(folder))}/*/*.parquet")
+    return files_by_split(sorted(files, key=natural_order), "train")
 
 
 def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
@@ -185,8 +204,12 @@ def _column(place: str, table: Any, kind: str, asked: str | None) -> str:
         expected = "a column of Image, or of bytes"
     else:
         own = [name for name, found in stored.items() if found == "ClassLabel"]
-        others = [name for name in features if re.fullmatch(r"u?int\d+", dtype[name]) and name not in own]
-        expected = "a column of ClassLabel, or of whole numbers"
+        kinds = r"u?int\d+|(large_)?string|string_view|bool"
+        others = [name for name in features if re.fullmatch(kinds, dtype[name]) and name not in own]
+        # One that says what it is needs not be named.
+        called = [name for name in others if name.lower() == "label"]
+        own = own or (called if len(called) == 1 else [])
+        expected = "a column of ClassLabel, of whole numbers, of words or of true and false"
     if asked is None:
         if len(own) == 1:
             return own[0]
@@ -206,7 +229,9 @@ def _class_names(place: str, tables: Mapping[str, Any], label: str) -> tuple[str
     Raises:
         InputError: another table calls one of them otherwise.
     """
-    (first, names), *others = ((split, getattr(one.features[label], "names", None)) for split, one in tables.items())
+    (first, names), *others = (
+        (split, getattr(one.features[label], "names", None)) for split, one in tables.items() if label in one.features
+    )
     for split, called in others:
         for number, (one, other) in enumerate(zip(names or (), called or (), strict=False)):
             if one != other:
@@ -222,13 +247,15 @@ def _has_bytes(feature: Any) -> bool:
     return isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
 
 
-def _labels(table: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """int64 labels of a table's rows, and bool, whether there is none."""
+def _labels(table: Any, column: str) -> list[int | str | None]:
+    """What a column says of each row: a number, or a word; None where it says nothing."""
     import pyarrow as pa
 
+    if column not in table.column_names:
+        return [None] * len(table)
     values = table.data.column(column)
-    numbers = values.cast(pa.int64(), safe=False).fill_null(NO_LABEL)
-    return numbers.to_numpy(), values.is_null().to_numpy()
+    values = values.cast(pa.string()) if pa.types.is_boolean(values.type) else values
+    return [one.strip() if isinstance(one, str) else one for one in values.to_pylist()]
 
 
 def _listing(

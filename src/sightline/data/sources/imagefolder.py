@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from sightline.data.image_list import SPLIT_FOLDERS, scan
+from sightline.data.folders import folders_in
+from sightline.data.image_list import scan
 from sightline.data.labelled import LabelledImages
+from sightline.data.splits import split_called, splits_among
 
 
 class ImageFolder(LabelledImages):
     """Images in `DIR/SPLIT/CLASS/`, at any depth below CLASS, in the order of their paths.
 
-    SPLIT is `train`, `minival`, `val` or `validation`, and `test`. The splits are called `train`, `minival` and `test`
-    as everywhere: `val` is `test` where there is no `test` folder, else `minival` where there is no `minival` folder,
-    and can be asked for by its own name too. A DIR that holds class folders directly is one split, `test`: it can be
-    evaluated on, not trained on.
+    SPLIT is `train`, `minival`, `val` or `test`, or another name of those, in any case (`splits`). The splits are
+    called `train`, `minival` and `test` as everywhere: `val` is `test` where there is no `test` folder, else `minival`
+    where there is no `minival` folder, and can be asked for by its own name too. A DIR that holds class folders
+    directly is one split, `test`: it can be evaluated on, not trained on. A folder of such a name that holds images
+    directly, beside others that do, is a class.
 
     One class is enough to evaluate; a `train` split needs two. Hidden files and unknown extensions are passed over,
     and listed in `skipped`, as is what `train` holds too: it is left out of the splits that measure. `train` shows
@@ -35,20 +37,16 @@ class ImageFolder(LabelledImages):
             UnreadableDataError: a folder in it may not be read.
         """
         root = Path(root)
-        classes, listing, labels, self.skipped = scan(root)
+        classes, listing, labels, self.skipped, self._places = scan(root)
         super().__init__(root, classes, listing, labels)
 
     @property
     def _remembered_as(self) -> Path:
         return self.root
 
-    @classmethod
-    def _links(cls) -> Iterable[str]:
-        return ("*", *(f"{split}/*" for split in SPLIT_FOLDERS))
-
     def _hint(self, split: str) -> str:
         # A split of a data set was named instead of the data set.
-        if self.root.name in SPLIT_FOLDERS and (self.root.parent / "train").is_dir():
+        if split_called(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
             return f"; did you mean imagefolder:{self.root.parent}?"
         return "; to train, put class folders into DIR/train" if split == "train" else ""
 

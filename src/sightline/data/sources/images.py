@@ -9,7 +9,8 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import IMAGE_SUFFIXES, SPLIT_FOLDERS, images_below, stamp_of
+from sightline.data.image_list import IMAGE_SUFFIXES, images_below, stamp_of
+from sightline.data.splits import split_folders
 from sightline.data.stored import StoredImages, roles
 from sightline.errors import InputError
 from sightline.targets import Target
@@ -38,10 +39,7 @@ class Images(StoredImages):
         if not root.is_dir():
             raise InputError(f"{root}: no such folder (expected: images in it, or SPLIT/images)")
         self.task, self.classes = "images", ()
-        folders = {one: root / one for one in SPLIT_FOLDERS if (root / one).is_dir()} or {"train": root}
-        if root not in folders.values():
-            others = sorted(one for one in root.iterdir() if one.name not in folders)
-            skipped += [Unreadable(str(one), "not a split") for one in others]
+        self._places = folders = split_folders(root, "train", skipped)
         paths, names, stamps = list[str](), list[str](), list[tuple[int, int, int]]()
         rows: dict[str, np.ndarray] = {}
         for split, folder in folders.items():
@@ -58,6 +56,3 @@ class Images(StoredImages):
 
     def target_of(self, row: int, size: tuple[int, int]) -> Target:
         return Target()
-
-    def _place(self, folder: str) -> Path:
-        return self.root / folder if (self.root / folder).is_dir() else self.root

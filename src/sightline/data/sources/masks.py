@@ -11,9 +11,9 @@ import numpy as np
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import side_by_side
 from sightline.data.image_file import read_numbers
-from sightline.data.image_list import SPLIT_FOLDERS
 from sightline.data.label_map import MOST_CLASSES, Legend
 from sightline.data.paired import ImagesWithMaps, images_and_maps, names_in
+from sightline.data.splits import split_folders
 from sightline.data.stored import roles
 from sightline.errors import InputError, UnreadableDataError
 from sightline.targets import IGNORE
@@ -40,11 +40,7 @@ class Masks(ImagesWithMaps):
         """
         root, skipped = Path(root), list[Unreadable]()
         images, maps, names = root / "images", root / "masks", root / "classes.txt"
-        splits = {one: images / one for one in SPLIT_FOLDERS if (images / one).is_dir()} or {"test": images}
-        if images not in splits.values():
-            skipped += [
-                Unreadable(str(one), "not a split") for one in sorted(images.iterdir()) if one.name not in splits
-            ]
+        splits = split_folders(images, "test", skipped) if images.is_dir() else {"test": images}
         parts = {
             split: images_and_maps(folder, maps / folder.relative_to(images), skipped)
             for split, folder in splits.items()

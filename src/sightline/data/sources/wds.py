@@ -15,11 +15,13 @@ import numpy as np
 
 from sightline.data.allowance import Unreadable
 from sightline.data.file_listing import FileListing
-from sightline.data.image_list import SPLIT_FOLDERS, natural_order
-from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, numbered, options_of, split_in
+from sightline.data.folders import folders_in
+from sightline.data.image_list import natural_order
+from sightline.data.labelled import MOST_CLASSES, LabelledImages, class_part, options_of, understood
 from sightline.data.paired import names_in
 from sightline.data.shard_images import InShards
 from sightline.data.shards import Shard, Wanted, read_shards
+from sightline.data.splits import files_by_split, split_called, split_in
 from sightline.errors import InputError
 
 _OPTIONS = ("image", "label", "streaming")
@@ -34,16 +36,17 @@ class WebDataset(LabelledImages):
 
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
     number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
-    chooses others: NAME is the extension of a member with a number, or a field of `json`. The classes are called as
-    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by their numbers, up to the highest that
-    is trained on.
+    chooses others: NAME is the extension of a member with a number, or a field of `json`. What NAME names, and the
+    field `label`, may be words too, or true and false, where most labels are (`understood`). The classes are called as
+    `classes.txt` or `classnames.txt` beside the shards says, one a line; else by those words, or by their numbers, up
+    to the highest that is trained on.
 
-    The split is the folder of a shard (`DIR/train/0.tar`) or a word of its name (`train-0.tar`, `pets-val-0.tar`), and
-    is called as `imagefolder` calls it; shards without any are one split, `test`. Archives are plain: in a compressed
-    one nothing can be sought. The members are listed once, which is remembered, and asked for again where a shard's
-    size or times changed; images are then read where they begin: passes are exact, the shuffle is of all images, and a
-    run goes on where it was. A sample without an image or a label, with two, or of a shard that was cut off, is an
-    image that cannot be read.
+    The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
+    shard (`DIR/train/0.tar`), and is called as `imagefolder` calls it; else all shards are one split, `test`. Archives
+    are plain: in a compressed one nothing can be sought. The members are listed once, which is remembered, and asked
+    for again where a shard's size or times changed; images are then read where they begin: passes are exact, the
+    shuffle is of all images, and a run goes on where it was. A sample without an image or a label, with two, or of a
+    shard that was cut off, is an image that cannot be read.
     """
 
     name: ClassVar[str] = "wds"
@@ -64,21 +67,25 @@ class WebDataset(LabelledImages):
         found = _find(shards)
         root = _root(shards, found)
         self._argument = argument
-        parts, self.skipped = _by_split(found)
+        parts = files_by_split(found, "test")
+        inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(shards), "*", "*.tar"))))
+        others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
+        self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         wanted = Wanted(options.get("image"), options.get("label"))
-        listed = read_shards([path for paths in parts.values() for path in paths], wanted, self._place_of(root, "tar"))
+        listed = read_shards(
+            [path for paths in parts.values() for path in paths], wanted, self._place_of(root, "labels")
+        )
         self.skipped += tuple(one for shard in listed for one in shard.passed_over())
         split_of = {path: split for split, paths in parts.items() for path in paths}
-        labels = np.array(list(itertools.chain.from_iterable(shard.labels for shard in listed)), np.int64)
-        if not len(labels):
+        said = [label for shard in listed for label in shard.said()]
+        if not said:
             raise InputError(f"{root}: no samples in {len(listed)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
         splits = np.repeat([split_of[shard.path] for shard in listed], [len(shard.names) for shard in listed])
         file = next((root / name for name in _CLASSES if os.path.lexists(root / name)), None)
-        if file is not None:
-            classes = names_in(file, "the name of a class a line", MOST_CLASSES)
-        else:
-            classes = numbered(labels, splits)
-        super().__init__(root, classes, _listing(root, listed, split_of, classes), labels.tolist(), _unlabelled(listed))
+        names = () if file is None else names_in(file, "the name of a class a line", MOST_CLASSES)
+        classes, labels, unknown = understood(said, splits, f"wds:{argument}", names)
+        faults = {row: reason for row, reason in _faults(listed).items() if labels[row] < 0}
+        super().__init__(root, classes, _listing(root, listed, split_of, classes, labels), labels, faults | unknown)
 
     def _place_of(self, root: Path, what: str) -> Path:
         # A name of no file; other options see other things in the same shards.
@@ -105,13 +112,17 @@ class WebDataset(LabelledImages):
             return ()
 
     def _hint(self, split: str) -> str:
-        return "; to train, call shards train-0000.tar" if split == "train" else ""
+        if split != "train":
+            return ""
+        names = map(os.path.basename, _find(options_of(self._argument, _OPTIONS)[0]))
+        unnamed = [f" (of {name} no word is a split's)" for name in names if split_in(name) is None]
+        return f"; to train, call shards train-0000.tar, all of them{''.join(unnamed[:1])}"
 
 
 def _find(shards: str) -> list[str]:
     """The archives that are meant, in natural order."""
     if os.path.isdir(shards):
-        inside = [path for name in SPLIT_FOLDERS if os.path.isdir(path := os.path.join(shards, name))]
+        inside = [os.path.join(shards, name) for name in folders_in(shards) if split_called(name)]
         files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
         found = [path for path in files if path.endswith((".tar", *_COMPRESSED))]
         if not found:
@@ -163,38 +174,28 @@ def _root(shards: str, found: list[str]) -> Path:
         return Path(shards)
     folders = {os.path.dirname(path) or os.curdir for path in found}
     root = Path(os.path.commonpath(folders))
-    return root.parent if root.name in SPLIT_FOLDERS else root
+    return root.parent if split_called(root.name) else root
 
 
-def _by_split(found: list[str]) -> tuple[dict[str, list[str]], tuple[Unreadable, ...]]:
-    """Split -> its shards, and those that are of none while others are of one."""
-    parts: dict[str | None, list[str]] = {}
-    for path in found:
-        folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-        split = split_in(os.path.basename(path)) or (folder if folder in SPLIT_FOLDERS else None)
-        parts.setdefault(split, []).append(path)
-    known = {split: parts[split] for split in SPLIT_FOLDERS if split in parts}
-    unknown = parts.get(None, [])
-    if not known:
-        return {"test": unknown}, ()
-    return known, tuple(Unreadable(path, "not of a split") for path in unknown)
-
-
-def _listing(root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...]) -> FileListing:
+def _listing(
+    root: Path, shards: list[Shard], split_of: dict[str, str], classes: tuple[str, ...], labels: list[int]
+) -> FileListing:
     names, paths, stamps = [], [], []
+    told = iter(labels)
     for shard in shards:
         split, where = split_of[shard.path], os.path.relpath(shard.path, root)
-        for name, size, label in zip(shard.names, shard.sizes, shard.labels, strict=True):
-            names.append(f"{split}/{class_part(classes, label)}/{where}:{name}")
+        for name, size in zip(shard.names, shard.sizes, strict=True):
+            names.append(f"{split}/{class_part(classes, next(told))}/{where}:{name}")
             paths.append(f"{shard.path}:{name}")
             stamps.append((size, *shard.stamp[1:]))
     return FileListing(names, paths, np.array(stamps, np.int64), InShards(shards))
 
 
-def _unlabelled(shards: list[Shard]) -> dict[int, str]:
+def _faults(shards: list[Shard]) -> dict[int, str]:
+    """Row -> why its label, or its image, cannot be read."""
     starts = itertools.accumulate((len(shard.names) for shard in shards), initial=0)
     return {
         start + row: reason
         for shard, start in zip(shards, starts, strict=False)
-        for row, reason in shard.unlabelled.items()
+        for row, reason in (shard.lost | shard.unlabelled).items()
     }

@@ -1,0 +1,92 @@
+"""Each command that is printed as the next one is taken as it stands."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+
+import pytest
+
+import sightline
+from tests.clips import make
+from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc
+from tests.data.three_kinds import images, saved, shards
+from tests.tiny import pictures
+
+MAKE = {
+    "imagefolder": pictures, "images": lambda root: pictures(root) and f"images:{root}",
+    "clips": lambda root: f"clips:{make(root)}", "masks": lambda root: f"masks:{masks(root)}",
+    "coco": lambda root: f"coco:{coco(root)}", "voc": lambda root: f"voc:{voc(root)}",
+    "ade20k": lambda root: f"ade20k:{ade20k(root)}", "cityscapes": lambda root: f"cityscapes:{cityscapes(root)}",
+    "lvis": lambda root: f"lvis:{lvis(root)}", "wds": lambda root: shards(root, images(count=1)),
+    "hf": lambda root: saved(root, images(count=1)), "alone": lambda root: pictures(root).partition(":")[2],
+}  # fmt: skip
+
+
+def printed(said):
+    """The words of each command in what was printed."""
+    lines = [line.rpartition(": sightline ")[2] for line in said.splitlines() if ": sightline " in line]
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_what_a_check_of_data_prints_is_taken(kind, cli, tmp_path, monkeypatch):
+    """With an unreadable image too, and where a run of that name is there."""
+    monkeypatch.chdir(tmp_path)
+    if kind == "hf":
+        pytest.importorskip("datasets")
+    data = MAKE[kind](tmp_path / "my data")
+    if kind in ("imagefolder", "images"):
+        (tmp_path / "my data" / "train" / "a" / "0.png").write_bytes(b"no image")
+    for name in ("my data", "my data_packed"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    _, out, err = cli("data", "check", data)
+    words = printed(out)
+    assert len(words) == (2 if kind in ("imagefolder", "hf", "wds", "alone") else 1), out
+    # The packed one is of the same model.
+    for one in words[-1:]:
+        assert one[0] == "train"
+        code, _, err = cli(*one, "--dry-run", "--threads", "1")
+        assert code == 0, err
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "images"])
+def test_what_is_printed_of_data_to_measure_is_taken(kind, cli, tmp_path):
+    own = {"image_size": 8, "depth": 1, "dim": 48, "heads": 4}
+    masked = {"task": "masked_patches", "head": "masked_patches", "num_classes": 0}
+    own |= masked if kind == "images" else {"num_classes": 2, "class_names": ["a", "b"]}
+    sightline.save_model(sightline.create_model("vit_micro_patch4", **own), tmp_path / "RUN")
+    pictures(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "train")
+    code, out, err = cli("data", "check", f"{kind}:{tmp_path / 'data'}")
+    assert code == 0, err
+    [words] = printed(out)
+    words = [str(tmp_path / "RUN") if word == "RUN" else word for word in words]
+    code, _, err = cli(*words, "--resolutions", "8", "--out", tmp_path / "rows.jsonl")
+    assert code == 0, err
+
+
+def test_pack_stats_names_a_training_that_is_taken(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = pictures(tmp_path / "mine")
+    (tmp_path / "runs" / "mine_packed").mkdir(parents=True)
+    [words] = printed(cli("pack", "stats", data)[1])
+    code, _, err = cli(*words, "--dry-run", "--threads", "1")
+    assert code == 0, err
+
+
+def test_no_training_of_another_model_is_offered(cli, tmp_path, monkeypatch):
+    """The recipe of packed images has a model, sizes and a length of its own."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", "vit_micro_patch4", "--encoding", "rope_axial", "--resolution", "16", "--images", "12"]
+    words += ["--set", "model_options.depth=1", "--threads", "1"]
+    code, _, err = cli("train", "--data", pictures(tmp_path / "data"), *words, "--out", "mine")
+    assert code == 0, err
+    code, out, err = cli("evaluate", "mine", "--resolutions", "16")
+    assert code == 0, err
+    native, cascade = printed(out)
+    assert native == ["evaluate", "mine", "--resolutions", "native"]
+    assert cascade[:2] == ["cascade", "mine"]
+    for words in (native, [*cascade, "--tokens", "4,9"]):
+        code, out, err = cli(*words)
+        assert code == 0, err
